@@ -1,0 +1,153 @@
+"""The data that the parts of a round hand to each other. No logic but the three silence rules.
+
+Physics is kept in SI units, complex and float64; learning in float32 near 1. `Link` is all that crosses.
+Axes: S seeds, T rounds, K clients, D real channel uses per round. A policy sees and returns arrays that end in K;
+leading axes (S, T) may stand before. "Noise variance" is always per real dimension.
+
+A client k sends  tx_k * x_k + noise_k * r_k  (x_k its message, r_k standard normal and real), the air multiplies by
+gain_k and adds up, the server takes the real part and divides by rx_scale:
+
+    update = Re( sum_k gain_k tx_k x_k + sum_k gain_k noise_k r_k + receiver noise ) / rx_scale
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from otafl.errors import InputError
+
+Array = Any  # numpy or jax array: a policy may run on either side
+
+Loop = Literal["open", "chunk", "round"]
+CSI = Literal["none", "statistical", "own", "global"]
+Gate = Literal["open", "bound", "message"]
+Unit = Literal["record", "client"]
+Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+
+class Deployment(NamedTuple):
+    """What the radios may do, in the units of the round."""
+
+    energy: Array  # (K,) J, limit on norm(tx x)^2 + D abs(noise)^2: the whole vector, one round
+    noise_var: float  # J per real dimension, receiver noise
+    trusted_noise_var: float  # <= noise_var: the part the ledger may count
+    weights: Array  # (K,) aggregation weights, public, sum to 1
+    dim: int  # D
+    gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
+
+
+class Trace(NamedTuple):
+    """Everything random about the radio, drawn before the run. Leaves (T, K) or (S, T, K)."""
+
+    gain: Array  # complex, true; the air uses it, no policy sees it
+    estimate: Array  # complex, what devices measure and invert
+    rms_gain: Array  # sqrt(E abs(gain)^2), true
+    rms_estimate: Array  # statistical CSI as known: rms_gain, or a pilot estimate of it
+    rms_low: Array  # certified lower limit of rms_gain (equals rms_gain when it is known)
+    rms_high: Array  # certified upper limit
+    coin: Array  # uniform in [0, 1): each client's private coin
+
+
+class Obs(NamedTuple):
+    """What a policy may know in one round. Fields above its CSI level are NaN."""
+
+    round: Array  # round number, int
+    estimate: Array  # (K,) complex
+    rms: Array  # (K,) statistical CSI
+    rms_low: Array  # (K,)
+    rms_high: Array  # (K,)
+    coin: Array  # (K,)
+    metric: Array  # public accuracy after the last round; NaN in open loop
+
+
+class Plan(NamedTuple):
+    """All that a policy decides for one use of the air."""
+
+    tx: Array  # (K,) complex transmit scale
+    noise: Array  # (K,) complex artificial noise, std per real dimension
+    max_norm: Array  # (K,) client k sends its data iff norm(x_k) <= max_norm_k
+    rx_scale: Array  # () receive scale
+    send_prob: Array  # (K,) probability, over fading and coins, of sending data at all
+    live: Array  # () bool; False stops this run for good
+
+
+class Link(NamedTuple):
+    """A plan after the channel: all that learning sees of the radio."""
+
+    weight: Array  # (K,) Re(gain tx) / rx_scale
+    max_norm: Array  # (K,)
+    noise_std: Array  # () std per real dimension after division by rx_scale
+    live: Array  # ()
+    extra: Any = ()  # what a special uplink needs besides (ring weights, say)
+
+
+class Message(NamedTuple):
+    """What one client's message promises. Static; the clients enforce it."""
+
+    dim: int  # real numbers sent per round
+    bound: float  # on norm(x_k); inf where only the mean square is bounded
+    mean_square: Array  # (K,) bound on E norm(x_k)^2, = bound^2 where that is finite
+    sensitivity: Array  # (K,) L2 change of x_k under the adjacency, one unit changed
+    rate: Array  # (K,) Poisson sampling rate of that unit; 1 where every round sees it
+    unit: Unit
+    adjacency: Adjacency
+
+
+class Events(NamedTuple):
+    """What one run released, as the ledger sees it: (T, K) unless noted, host, float64."""
+
+    amp: Array  # received amplitude of client k's message if it is sent, declared worst case
+    artificial_var: Array  # received variance of client k's artificial noise, declared least
+    possible: Array  # bool: the plan lets the client send (data-independent)
+    send_prob: Array
+    receiver_var: Array  # (T,) trusted receiver noise
+    live: Array  # (T,) bool
+    rate: Array  # (K,)
+    sensitivity: Array  # (K,)
+
+
+class Policy(NamedTuple):
+    """`init(key) -> state`, `step(state, obs) -> (state, plan, info)`, and what the policy declares about itself.
+
+    loop: "open" never looks at the learning (host, NumPy, planned ahead), "chunk" looks between chunks (host),
+    "round" runs inside the compiled run (jax, float64). csi: the channel knowledge it is given. gate: whether silence
+    may depend on nothing, on the declared bound, or on the message itself.
+    """
+
+    name: str
+    init: Callable[[Any], Any]
+    step: Callable[[Any, Obs], tuple[Any, Plan, Any]]
+    loop: Loop
+    csi: CSI
+    gate: Gate
+
+
+def always(tx: Array) -> Array:
+    """Nobody is ever silent."""
+    return np.full(np.shape(tx), np.inf)
+
+
+def silent_by_bound(tx: Array, energy: Array, bound: float) -> Array:
+    """Silent iff the declared bound would break the energy limit: carries no information about the data."""
+    return np.where(np.abs(tx) ** 2 * bound**2 <= energy * (1 + 1e-12), np.inf, -1.0)
+
+
+def silent_by_message(tx: Array, energy: Array) -> Array:
+    """Silent iff this very message would break the energy limit (CARES (2)-(3)); unsound at record level."""
+    with np.errstate(divide="ignore"):
+        return np.sqrt(energy) / np.abs(tx)
+
+
+def check_gate(gate: Gate, message: Message) -> None:
+    """Refuse what voids a guarantee or a limit, before anything runs."""
+    if gate == "message" and message.unit == "record":
+        raise InputError(
+            "silence that looks at the message (gate='message') voids record-level sensitivity: one record can switch "
+            "its whole client on or off; use silence='bound' or unit='client'"
+        )
+    if gate != "open" and not np.isfinite(message.bound):
+        raise InputError(
+            f"gate={gate!r} needs a finite norm bound, but these messages have none (Poisson batches); "
+            "use a policy with gate='open' or another sampling"
+        )

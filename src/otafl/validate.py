@@ -1,0 +1,88 @@
+"""Checks at the edge: every message gives the name, the value and the rule.
+
+>>> from otafl import validate
+>>> validate.in_open("delta", 1.5, 0, 1)
+Traceback (most recent call last):
+otafl.errors.InputError: delta=1.5 must lie in (0, 1)
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from otafl.errors import InputError
+
+
+def _first(value: Any, bad: Any) -> str:
+    """Name the first offending entry, so that a message about 10,000 devices stays one line."""
+    array, bad = np.asarray(value), np.asarray(bad)
+    if array.ndim == 0:
+        return f"={array.item()!r}"
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"[{', '.join(map(str, index))}]={array[index].item()!r}"
+
+
+def _require(name: str, value: Any, good: Any, rule: str) -> None:
+    good = np.asarray(good)
+    if not np.all(good):
+        raise InputError(f"{name}{_first(value, ~good)} must {rule}")
+
+
+def finite(name: str, value: Any) -> None:
+    _require(name, value, np.isfinite(np.asarray(value)), "be finite")
+
+
+def positive(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    _require(name, value, np.isfinite(array) & (array > 0), "be finite and > 0")
+
+
+def not_negative(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    _require(name, value, np.isfinite(array) & (array >= 0), "be finite and >= 0")
+
+
+def in_open(name: str, value: Any, low: float, high: float) -> None:
+    array = np.asarray(value)
+    _require(name, value, (array > low) & (array < high), f"lie in ({low}, {high})")
+
+
+def in_closed(name: str, value: Any, low: float, high: float) -> None:
+    array = np.asarray(value)
+    _require(name, value, (array >= low) & (array <= high), f"lie in [{low}, {high}]")
+
+
+def in_left_open(name: str, value: Any, low: float, high: float) -> None:
+    array = np.asarray(value)
+    _require(name, value, (array > low) & (array <= high), f"lie in ({low}, {high}]")
+
+
+def whole(name: str, value: Any, low: int = 1) -> None:
+    array = np.asarray(value)
+    good = np.isfinite(array) & (array == np.round(np.real(array))) & (array >= low)
+    _require(name, value, good, f"be a whole number >= {low}")
+
+
+def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(sorted(allowed))}")
+
+
+def shape(name: str, value: Any, expected: Sequence[int]) -> None:
+    if np.shape(value) != tuple(expected):
+        raise InputError(f"{name} has shape {np.shape(value)} but must have shape {tuple(expected)}")
+
+
+def ascending(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    if array.ndim != 1 or array.size == 0:
+        raise InputError(f"{name} must be a non-empty list")
+    if np.any(np.diff(array) <= 0):
+        raise InputError(f"{name}={array.tolist()} must be strictly ascending")
+
+
+def sums_to_one(name: str, value: Any, tolerance: float) -> None:
+    total = float(np.sum(value))
+    if not abs(total - 1) <= tolerance:
+        raise InputError(f"{name} sums to {total!r} but must sum to 1 within {tolerance}")
