@@ -1,1 +1,37 @@
+"""`otafl plan`: a design without training. One module per scheme; each offers one `PLANNER`."""
 
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from rich.console import Console
+
+from otafl.errors import InputError
+
+MODULES = ("adascale", "biasvar", "cares", "cdpb", "eezofl")
+
+
+class Planner(NamedTuple):
+    """A file in, a design out."""
+
+    summary: str  # one line for `otafl list`
+    inputs: type[BaseModel]  # schema of FILE, a `FileModel`
+    example: str  # a complete FILE that plans as it stands
+    plan: Callable[[Any, Path], dict[str, Any]]  # (inputs, folder of FILE) -> JSON-ready dict; may raise Infeasible
+    show: Callable[[dict[str, Any], Console], None]  # the human output
+    pictures: Callable[[dict[str, Any], Path], list[Path]]  # writes plots and exports into a folder, returns the files
+
+
+def available() -> list[str]:
+    """Names of the schemes that can be planned."""
+    folder = Path(__file__).parent
+    return [name for name in MODULES if (folder / f"{name}.py").exists()]
+
+
+def load(name: str) -> Planner:
+    if name not in available():
+        raise InputError(f"scheme={name!r} must be one of {', '.join(available())}")
+    planner: Planner = import_module(f"otafl.planners.{name}").PLANNER
+    return planner
