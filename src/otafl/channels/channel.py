@@ -1,0 +1,225 @@
+"""A channel from its description to a trace: everything random about the radio, drawn before the run. Host, float64.
+
+Each kind of randomness has its own stream, so switching one option on changes no other draw, and rows are drawn in
+order, so a longer horizon extends a shorter one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otafl import validate
+from otafl.channels.csi import CsiError, estimates
+from otafl.channels.drift import Drift, factors
+from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
+from otafl.channels.geometry import Geometry, distances
+from otafl.channels.pathloss import PathLoss, from_db, loss_db
+from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
+from otafl.channels.pilots import Pilots, RmsEstimate
+from otafl.channels.pilots import estimate as estimate_rms
+from otafl.errors import InputError
+from otafl.plan import Trace
+
+Reals = NDArray[np.float64]
+
+
+class Stream(IntEnum):
+    """Second word of `default_rng([seed, stream])`, one per kind of randomness."""
+
+    PLACEMENT = 101
+    SHADOWING = 102
+    FADING = 103
+    DRIFT = 104
+    PILOTS = 105
+    CSI = 106
+    COINS = 107
+
+
+@dataclass(frozen=True)
+class Channel:
+    """All that shapes the gains of a run.
+
+    The mean power gain E|h|^2 of each device comes from `geometry` with `path_loss`, or is given as `mean_power_gain`
+    (one number or one per device; 1 where nothing is said); real_gaussian fading multiplies it by mean^2 + std^2.
+    `shadowing_db` is the std of log-normal shadowing. `scale_range` then maps the logarithms of all Rayleigh scales
+    sqrt(E|h|^2 / 2) affinely onto [ln low, ln high] (CARES E22); equal scales all go to the geometric middle.
+    `placement_seed` fixes placement and shadowing for all seeds; None redraws them per seed.
+    draw_order "single" takes distances, then all real parts, then all imaginary parts from one `default_rng(seed)`, as
+    published AdaScale traces do; a longer horizon is then another trace.
+    """
+
+    fading: Fading = field(default_factory=Fading)
+    geometry: Geometry | None = None
+    path_loss: PathLoss | None = None
+    mean_power_gain: float | tuple[float, ...] | None = None
+    shadowing_db: float = 0.0
+    scale_range: tuple[float, float] | None = None
+    drift: Drift | None = None
+    pilots: Pilots | None = None
+    csi: CsiError | None = None
+    placement_seed: int | None = None
+    draw_order: Literal["streams", "single"] = "streams"
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if (self.geometry is None) != (self.path_loss is None):
+            raise InputError("geometry and path_loss belong together: give both or neither")
+        if self.geometry is not None and self.mean_power_gain is not None:
+            raise InputError("mean_power_gain replaces geometry and path_loss: give the one or the other")
+        if self.mean_power_gain is not None:
+            validate.positive("mean_power_gain", self.mean_power_gain)
+        validate.not_negative("shadowing_db", self.shadowing_db)
+        if self.scale_range is not None:
+            validate.positive("scale_range", self.scale_range)
+            if self.scale_range[0] > self.scale_range[1]:
+                raise InputError(f"scale_range={self.scale_range!r} must be ascending")
+        if self.placement_seed is not None:
+            validate.whole("placement_seed", self.placement_seed, 0)
+        self._check_pilots()
+        self._check_order()
+
+    def _check_pilots(self) -> None:
+        if self.pilots is None or self.drift is None:
+            return
+        if self.pilots.every is None or self.drift.every % self.pilots.every:
+            raise InputError(
+                f"pilots.every={self.pilots.every} must divide drift.every={self.drift.every}: "
+                "limits from before a change do not hold after it"
+            )
+
+    def _check_order(self) -> None:
+        validate.one_of("draw_order", self.draw_order, ("streams", "single"))
+        simple = self.fading == Fading() and self.shadowing_db == 0 and self.placement_seed is None
+        if self.draw_order == "single" and not simple:
+            raise InputError(
+                "draw_order='single' needs Rayleigh fading, coherence_rounds=1, no shadowing and no placement_seed"
+            )
+
+    @property
+    def gain_error(self) -> float:
+        """Declared bound on |gain / estimate| - 1, for `plan.Deployment`."""
+        return 0.0 if self.csi is None else self.csi.gain_error
+
+
+class Placement(NamedTuple):
+    """Where the devices are and how well they are heard on average."""
+
+    distance_m: Reals | None  # (K,) None where mean gains were given
+    mean_power_gain: Reals  # (K,) E|h|^2 before drift
+
+
+def stream(seed: int, which: Stream) -> np.random.Generator:
+    """The generator of one kind of randomness of one seed."""
+    return np.random.default_rng([seed, which])
+
+
+def rescale_log(scale: Reals, low: float, high: float) -> Reals:
+    """Map ln scale affinely onto [ln low, ln high] (CARES E22); equal scales go to the geometric middle.
+
+    >>> rescale_log(np.array([1.0, 2.0, 4.0]), 0.2, 0.8)
+    array([0.2, 0.4, 0.8])
+    """
+    log = np.log(scale)
+    span = np.ptp(log)
+    share = (log - log.min()) / span if span > 0 else np.full(log.shape, 0.5)
+    return np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+
+
+def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generator | None = None) -> Placement:
+    """Draw distances and mean power gains; `rng` replaces the placement stream."""
+    seed = seed if channel.placement_seed is None else channel.placement_seed
+    distance = None
+    if channel.geometry is not None and channel.path_loss is not None:
+        rng = stream(seed, Stream.PLACEMENT) if rng is None else rng
+        distance = distances(channel.geometry, num_clients, rng)
+        power = from_db(-loss_db(channel.path_loss, distance))
+    else:
+        given = np.asarray(1.0 if channel.mean_power_gain is None else channel.mean_power_gain, float)
+        if given.ndim:
+            validate.shape("mean_power_gain", given, (num_clients,))
+        power = np.broadcast_to(given, (num_clients,))
+    if channel.shadowing_db:
+        shadow_db = draw_shadowing_db(stream(seed, Stream.SHADOWING), num_clients, channel.shadowing_db)
+        power = power * from_db(-shadow_db)
+    if channel.scale_range is not None:
+        power = 2 * rescale_log(np.sqrt(power / 2), *channel.scale_range) ** 2
+    for name, value in (("mean", channel.fading.mean), ("std", channel.fading.std)):
+        if np.ndim(value):  # type: ignore[arg-type]
+            validate.shape(f"fading.{name}", value, (num_clients,))
+    return Placement(distance, power * channel.fading.second_moment)
+
+
+def _small_scale(channel: Channel, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
+    if single is not None:
+        return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
+    return gains(channel.fading, stream(seed, Stream.FADING), rms_gain)
+
+
+def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
+    """Draw the trace of one run, leaves (T, K).
+
+    >>> trace = draw(Channel(), num_clients=3, rounds=2, seed=0)
+    >>> trace.gain.shape, trace.rms_gain[0]
+    ((2, 3), array([1., 1., 1.]))
+    """
+    for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
+        validate.whole(name, value, least)
+    shape = (rounds, num_clients)
+    single = np.random.default_rng(seed) if channel.draw_order == "single" else None
+    rms_gain = np.broadcast_to(np.sqrt(place(channel, num_clients, seed, single).mean_power_gain), shape).copy()
+    if channel.drift is not None:
+        rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Stream.DRIFT))
+    gain = _small_scale(channel, rms_gain, seed, single)
+    known = RmsEstimate(rms_gain, rms_gain, rms_gain)
+    if channel.pilots is not None:
+        known = estimate_rms(channel.pilots, channel.fading, rms_gain, stream(seed, Stream.PILOTS))
+    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Stream.CSI))
+    coin = stream(seed, Stream.COINS).random(shape)
+    return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
+
+
+def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:
+    """Draw one trace per seed, leaves (S, T, K)."""
+    traces = [draw(channel, num_clients, rounds, seed) for seed in seeds]
+    return Trace(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
+
+
+def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals) -> Channel:
+    """The same channel on given devices: their mean gains replace geometry and path loss."""
+    given = tuple(float(gain) for gain in mean_power_gain)
+    return replace(channel, geometry=None, path_loss=None, scale_range=None, shadowing_db=0.0, mean_power_gain=given)
+
+
+PUBLISHED: dict[str, Channel] = {
+    "cares": Channel(
+        geometry=Geometry("interval", low_m=1.0, high_m=3.0),
+        path_loss=PathLoss("exponent", exponent=2.0),
+        shadowing_db=4.0,
+        scale_range=(0.2, 1.0),
+    ),
+    "adascale": Channel(
+        geometry=Geometry("interval", low_m=10.0, high_m=200.0),
+        path_loss=PathLoss("adascale"),
+        draw_order="single",
+    ),
+    "cdpb": Channel(mean_power_gain=1.0),
+    "biasvar": Channel(
+        geometry=Geometry("disc", high_m=1750.0, clamp_m=10.0),
+        path_loss=PathLoss("biasvar"),
+        placement_seed=0,
+    ),
+    "eezofl": Channel(fading=Fading("real_gaussian", mean=1.0, std=1.0)),
+}
+
+CHANNELS: dict[str, str] = {
+    "cares": "Rayleigh; 1-3 m, exponent 2, 4 dB shadowing, Rayleigh scales spread over [0.2, 1]",
+    "adascale": "Rayleigh; 10-200 m, 33.44 + 35.22 log10(r) dB, redrawn per seed in the published draw order",
+    "cdpb": "Rayleigh; mean power gain 1 for every device",
+    "biasvar": "Rayleigh; disc of 1750 m, 50 + 22 log10(r) dB, one fixed placement",
+    "eezofl": "real normal gains with mean 1 and std 1",
+}

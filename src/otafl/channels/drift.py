@@ -1,0 +1,42 @@
+"""Slow change of the mean gains: every n rounds each is multiplied by a random factor. Host, NumPy, float64."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otafl import validate
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Every `every` rounds the rms gain is multiplied by 1 + Uniform(-amplitude, amplitude), independently per device.
+
+    relative_to "current": factors accumulate; "initial": each replaces the one before (CARES 3.8).
+    """
+
+    every: int = 40
+    amplitude: float = 0.25
+    relative_to: Literal["current", "initial"] = "current"
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        validate.whole("every", self.every)
+        validate.in_left_open("amplitude", self.amplitude, 0, 1)
+        validate.one_of("relative_to", self.relative_to, ("current", "initial"))
+
+
+def factors(drift: Drift, num_clients: int, rounds: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Factor (T, K) on the rms gain; 1 in the first `every` rounds.
+
+    >>> factors(Drift(every=2), num_clients=1, rounds=3, rng=np.random.default_rng(0)).ravel().round(4)
+    array([1.    , 1.    , 1.0685])
+    """
+    changes = (rounds - 1) // drift.every
+    steps: NDArray[Any] = 1 + rng.uniform(-drift.amplitude, drift.amplitude, (changes, num_clients))
+    if drift.relative_to == "current":
+        steps = np.cumprod(steps, axis=0)
+    levels = np.concatenate([np.ones((1, num_clients)), steps])
+    return np.repeat(levels, drift.every, axis=0)[:rounds]

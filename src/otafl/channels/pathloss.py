@@ -1,0 +1,152 @@
+"""Path loss and shadowing: from distances in metres to mean power gains. Host, NumPy, float64.
+
+A loss in dB is positive where the signal gets weaker; the mean power gain E|h|^2 is 10^(-loss_db / 10).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from otafl import validate
+from otafl.errors import InputError
+
+Kind = Literal["log_distance", "exponent", "cost231_hata", "biasvar", "adascale"]
+
+PATH_LOSS_LAWS: dict[str, str] = {
+    "log_distance": "reference_db + slope_db * log10(distance in m)",
+    "exponent": "power falls as (distance / reference_m)^-exponent, reference_db lost at reference_m",
+    "cost231_hata": "COST-231 Hata: 1.5-2 GHz, 1-20 km, base 30-200 m, device 1-10 m",
+    "biasvar": "50 + 22 log10(distance in m), the bias-variance deployment",
+    "adascale": "33.44 + 35.22 log10(distance in m), the AdaScale deployment",
+}
+
+_FIELDS: dict[str, set[str]] = {
+    "log_distance": {"reference_db", "slope_db"},
+    "exponent": {"exponent"},
+    "cost231_hata": {"carrier_mhz", "base_height_m", "device_height_m"},
+    "biasvar": set(),
+    "adascale": set(),
+}  # what a law needs; _OPTIONS: what it may have besides
+_OPTIONS = {"exponent": {"reference_db", "reference_m"}, "cost231_hata": {"metropolitan", "extrapolate"}}
+
+
+@dataclass(frozen=True)
+class PathLoss:
+    """One law of `PATH_LOSS_LAWS` with its numbers; a number that the law does not use is refused."""
+
+    kind: Kind
+    reference_db: float | None = None
+    slope_db: float | None = None
+    exponent: float | None = None
+    reference_m: float | None = None
+    carrier_mhz: float | None = None
+    base_height_m: float | None = None
+    device_height_m: float | None = None
+    metropolitan: bool = False  # COST-231 Hata: 3 dB more
+    extrapolate: bool = False  # COST-231 Hata: allow values outside its range
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        validate.one_of("kind", self.kind, PATH_LOSS_LAWS)
+        allowed = _FIELDS[self.kind] | _OPTIONS.get(self.kind, set())
+        for name, value in vars(self).items():
+            given = name != "kind" and value is not None and value is not False
+            if given and name not in allowed:
+                raise InputError(f"{name}={value!r} has no meaning for path_loss kind={self.kind!r}")
+            if name in _FIELDS[self.kind] and value is None:
+                raise InputError(f"{name} is missing; path_loss kind={self.kind!r} needs it")
+            if given and name == "reference_db":
+                validate.finite(name, value)
+            elif given:
+                validate.positive(name, value)
+
+
+def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> NDArray[np.float64]:
+    """reference_db + slope_db log10(distance_m)."""
+    return reference_db + slope_db * np.log10(np.asarray(distance_m, float))
+
+
+def exponent_db(
+    distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0
+) -> NDArray[np.float64]:
+    """Power falls as distance^-exponent; `reference_db` is lost at `reference_m`."""
+    return reference_db + 10 * exponent * np.log10(np.asarray(distance_m, float) / reference_m)
+
+
+def cost231_hata_db(
+    distance_m: ArrayLike,
+    carrier_mhz: float,
+    base_height_m: float,
+    device_height_m: float,
+    metropolitan: bool = False,
+    extrapolate: bool = False,
+) -> NDArray[np.float64]:
+    """COST-231 Hata loss, refused outside its stated range unless `extrapolate`.
+
+    >>> round(float(cost231_hata_db(1000.0, carrier_mhz=1800, base_height_m=30, device_height_m=1.5)), 2)
+    136.2
+    """
+    distance_km = np.asarray(distance_m, float) / 1000
+    if not extrapolate:
+        ranges: tuple[tuple[str, Any, float, float], ...] = (
+            ("carrier_mhz", carrier_mhz, 1500, 2000),
+            ("base_height_m", base_height_m, 30, 200),
+            ("device_height_m", device_height_m, 1, 10),
+            ("distance_m", distance_m, 1000, 20000),
+        )
+        for name, value, low, high in ranges:
+            try:
+                validate.in_closed(name, value, low, high)
+            except InputError as error:
+                raise InputError(f"{error}, where COST-231 Hata holds; set extrapolate=true to use it anyway") from None
+    log_carrier, log_base = np.log10(carrier_mhz), np.log10(base_height_m)
+    device_db = (1.1 * log_carrier - 0.7) * device_height_m - (1.56 * log_carrier - 0.8)
+    at_1km_db = 46.3 + 33.9 * log_carrier - 13.82 * log_base - device_db + 3.0 * metropolitan
+    return np.asarray(at_1km_db + (44.9 - 6.55 * log_base) * np.log10(distance_km))
+
+
+def biasvar_db(distance_m: ArrayLike) -> NDArray[np.float64]:
+    """The bias-variance deployment: 121.35 dB at 1750 m."""
+    return log_distance_db(distance_m, 50.0, 22.0)
+
+
+def adascale_db(distance_m: ArrayLike) -> NDArray[np.float64]:
+    """The AdaScale deployment: 2.44e10 at 100 m."""
+    return log_distance_db(distance_m, 33.44, 35.22)
+
+
+def loss_db(law: PathLoss, distance_m: ArrayLike) -> NDArray[np.float64]:
+    """Loss in dB, shape of `distance_m`, all of it > 0 m."""
+    validate.positive("distance_m", distance_m)
+    numbers = {name: v for name, v in vars(law).items() if name != "kind" and v is not None and v is not False}
+    laws: dict[str, Callable[..., NDArray[np.float64]]] = {
+        "log_distance": log_distance_db,
+        "exponent": exponent_db,
+        "cost231_hata": cost231_hata_db,
+        "biasvar": biasvar_db,
+        "adascale": adascale_db,
+    }
+    return laws[law.kind](distance_m, **numbers)
+
+
+def from_db(value_db: ArrayLike) -> NDArray[np.float64]:
+    """Decibels to a ratio of powers.
+
+    >>> float(from_db(-30.0))
+    0.001
+    """
+    return np.asarray(10.0 ** (np.asarray(value_db, float) / 10))
+
+
+def to_db(ratio: ArrayLike) -> NDArray[np.float64]:
+    """A ratio of powers to decibels."""
+    return np.asarray(10 * np.log10(np.asarray(ratio, float)))
+
+
+def shadowing_db(rng: np.random.Generator, num_clients: int, std_db: float) -> NDArray[np.float64]:
+    """Log-normal shadowing (K,): normal in dB, mean 0, to be added to the loss."""
+    return std_db * rng.standard_normal(num_clients)

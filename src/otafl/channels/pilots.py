@@ -1,0 +1,110 @@
+"""Statistical CSI from pilots: an estimate of each rms gain and certified limits around it. Host, float64.
+
+N fresh, noiseless, independent pilots per device and estimation. Their energy has a known law (chi-square for
+Rayleigh fading, noncentral for the others), so its quantiles turn one batch into limits (CARES E16).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from otafl import validate
+from otafl.channels.fading import Fading, PilotLaw, pilot_law
+from otafl.errors import InputError
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pilots:
+    """How the rms gains are estimated.
+
+    `count` pilots in round 0 and, where `every` is given, in every `every`-th round. `ema` is the weight of the new
+    value in a running mean of the squared estimates; None uses the last batch alone. Limits always belong to one batch.
+
+    All limits of a run hold together with probability at least 1 - failure_prob. It is shared equally over clients
+    and, where `estimations` declares how many batches there will be, over these. Otherwise batch r = 1, 2, ... gets
+    the share 6 / (pi r)^2: valid for any horizon, and early limits stay the same when the horizon grows.
+    """
+
+    count: int = 64
+    every: int | None = None
+    ema: float | None = None
+    failure_prob: float = 0.01
+    estimations: int | None = None
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        validate.whole("count", self.count)
+        validate.in_open("failure_prob", self.failure_prob, 0, 1)
+        if self.every is not None:
+            validate.whole("every", self.every)
+        if self.ema is not None:
+            validate.in_left_open("ema", self.ema, 0, 1)
+        if self.estimations is not None:
+            validate.whole("estimations", self.estimations)
+
+
+class RmsEstimate(NamedTuple):
+    """What pilots tell about the rms gain, all (T, K)."""
+
+    estimate: Reals
+    low: Reals
+    high: Reals
+
+
+def shares(pilots: Pilots, batches: int) -> Reals:
+    """Failure probability (R,) of each batch, all clients together; sums to at most `failure_prob`."""
+    if pilots.every is None:
+        return np.full(batches, pilots.failure_prob)
+    if pilots.estimations is None:
+        return np.asarray(pilots.failure_prob * 6 / (np.pi * np.arange(1, batches + 1)) ** 2)
+    if batches > pilots.estimations:
+        raise InputError(f"estimations={pilots.estimations} must be >= {batches}, the batches of pilots in this run")
+    return np.full(batches, pilots.failure_prob / pilots.estimations)
+
+
+def limits(energy: ArrayLike, law: PilotLaw, failure_prob: ArrayLike) -> tuple[Reals, Reals]:
+    """Lower and upper limit of the rms gain, each missed with probability failure_prob / 2.
+
+    `energy` = sum over the pilots of |gain|^2; shapes broadcast.
+
+    >>> low, high = limits(64.0, PilotLaw(degrees=128, noncentrality=0.0, scale=0.5), 0.01)
+    >>> round(float(low), 4), round(float(high), 4)
+    (0.8603, 1.189)
+    """
+    if law.degrees == 0:
+        raise InputError("gains without fading have no pilot limits: the estimate is exact")
+    half = np.asarray(failure_prob) / 2
+    chi_square = stats.ncx2(law.degrees, law.noncentrality) if np.any(law.noncentrality) else stats.chi2(law.degrees)
+    low = np.sqrt(energy / (law.scale * chi_square.isf(half)))  # CARES E16
+    high = np.sqrt(energy / (law.scale * chi_square.ppf(half)))
+    return low, high
+
+
+def pilot_energy(law: PilotLaw, rms_gain: Reals, rng: np.random.Generator) -> Reals:
+    """Draw sum |gain|^2 of each batch directly from its law, (R, K) like `rms_gain`."""
+    noncentrality = np.broadcast_to(law.noncentrality, rms_gain.shape)
+    return np.asarray(rms_gain**2 * law.scale * rng.noncentral_chisquare(law.degrees, noncentrality))
+
+
+def estimate(pilots: Pilots, fading: Fading, rms_gain: Reals, rng: np.random.Generator) -> RmsEstimate:
+    """Send the pilots of a whole run through channels of true `rms_gain` (T, K)."""
+    rounds, num_clients = rms_gain.shape
+    every = rounds if pilots.every is None else pilots.every
+    sent = np.arange(0, rounds, every)
+    law = pilot_law(fading, pilots.count)
+    if law.degrees == 0:
+        return RmsEstimate(rms_gain, rms_gain, rms_gain)
+    energy = pilot_energy(law, rms_gain[sent], rng)
+    low, high = limits(energy, law, shares(pilots, sent.size)[:, None] / num_clients)
+    square = energy / pilots.count  # maximum likelihood for Rayleigh fading, unbiased for all
+    if pilots.ema is not None:
+        for row in range(1, sent.size):
+            square[row] = (1 - pilots.ema) * square[row - 1] + pilots.ema * square[row]
+    last = np.arange(rounds) // every
+    return RmsEstimate(np.sqrt(square)[last], low[last], high[last])
