@@ -1,1 +1,18 @@
+"""What clients compute and send. JAX, float32.
 
+A kind of client is two functions and a promise: `messages` computes the messages of a few clients, `lift` turns the
+received sum into a gradient of the model, and a `Message` declares the norm bound and the sensitivity that `fold`
+enforces. How clients are mapped (all at once, one by one, in chunks) is chosen outside.
+"""
+
+from otafl.clients.base import Clients, Data, Seed, Stats, fold
+from otafl.clients.gradient import Gradient, gradient
+from otafl.clients.local_sgd import LocalSGD, local_sgd
+from otafl.clients.per_sample import PerSample, per_sample
+from otafl.clients.zero_order import ZeroOrder, zero_order
+
+KINDS = {"gradient": (Gradient, gradient), "per-sample": (PerSample, per_sample), "local-sgd": (LocalSGD, local_sgd),
+         "zero-order": (ZeroOrder, zero_order)}
+
+__all__ = ["KINDS", "Clients", "Data", "Gradient", "LocalSGD", "PerSample", "Seed", "Stats", "ZeroOrder", "fold",
+           "gradient", "local_sgd", "per_sample", "zero_order"]

@@ -1,0 +1,49 @@
+"""Clients that take several local SGD steps and send where they got to, in gradient units: the message of CDPB."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from otafl import validate
+from otafl.clients.base import Clients, Data, Seed, identity_lift
+from otafl.clients.gradient import client_promise, draw_batch
+from otafl.plan import Array
+from otafl.tasks.models import Model, client_gradients
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """`steps` local steps of size `local_step_size`; the message is (start - end) / local_step_size, clipped."""
+
+    clip_norm: float = 1.0
+    batch: int = 64
+    steps: int = 5
+    local_step_size: float = 0.1
+    adjacency: Literal["replace", "zero-out"] = "replace"
+
+
+def local_sgd(config: LocalSGD, model: Model) -> Clients:
+    """Clients for `model`. Sensitivity: unit client; the clip bounds whatever the local steps did (CDPB E14)."""
+    validate.positive("clip_norm", config.clip_norm)
+    validate.positive("local_step_size", config.local_step_size)
+    validate.whole("batch", config.batch, 0)
+    validate.whole("steps", config.steps)
+
+    def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
+        def one(key: Array, client: Array) -> tuple[Any, Array]:
+            def step(local: Any, step_key: Array) -> tuple[Any, Array]:
+                x, y, weights, flag = draw_batch(data, seed, step_key[None], client[None], config.batch)
+                slope = client_gradients(model, local, x, y, weights)
+                moved = jax.tree.map(lambda p, g: p - config.local_step_size * g[0], local, slope)
+                return moved, flag
+
+            end, flags = jax.lax.scan(step, params, jax.random.split(key, config.steps))
+            return jax.tree.map(lambda p, q: (p - q) / config.local_step_size, params, end), jnp.any(flags)
+
+        moves, flags = jax.vmap(one)(keys, ids)
+        return moves, jnp.any(flags)
+
+    promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
+    return Clients(messages, identity_lift, promise, config.clip_norm)

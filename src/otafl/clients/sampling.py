@@ -1,0 +1,73 @@
+"""Batches of fixed shape: without replacement, Poisson, everything. JAX; host planning of shapes in SciPy-free NumPy.
+
+Every sampler returns positions in the client's own list and a mask of the slots that are in use; a sampler whose
+shape may be too small says so by a flag, and the run then stops: a batch is never silently truncated.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.plan import Array
+
+
+def without_replacement(key: Array, size: Array, batch: int, max_size: int) -> tuple[Array, Array, Array]:
+    """A uniform batch of min(batch, size) distinct positions below `size`; batch < max_size.
+
+    Returns (positions, mask, flag).
+
+    Small clients sort random keys. Large ones keep the first `batch` distinct values of 2 * batch uniform draws, which
+    has exactly the law of sampling without replacement; the flag is raised where so many draws hold too few distinct
+    values (probability below 1e-20 at the sizes where this branch is used).
+    """
+    small = max(4 * batch, 256)
+    slots = jnp.arange(batch, dtype=jnp.int32)
+    mask = slots < jnp.minimum(batch, size)
+    few_key, many_key = jax.random.split(key)
+    width = min(small, max_size)
+    ranks = jax.random.uniform(few_key, (width,), jnp.float32)
+    order = jnp.argsort(jnp.where(jnp.arange(width) < size, ranks, np.float32(2)))
+    few = order[:batch].astype(jnp.int32)
+    if max_size <= small:
+        return few, mask, jnp.zeros((), bool)
+    draws = jax.random.randint(many_key, (2 * batch,), 0, jnp.maximum(size, 1), dtype=jnp.int32)
+    seen = jnp.any(jnp.tril(draws[:, None] == draws[None, :], k=-1), axis=1)
+    first = jnp.argsort(seen, stable=True)[:batch]
+    many = draws[first]
+    is_large = size > small
+    short = is_large & (jnp.sum(~seen) < batch)
+    return jnp.where(is_large, many, few), mask, short
+
+
+def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) -> tuple[int, float]:
+    """Slots that a joint Poisson batch of several clients overflows with probability at most `tail`.
+
+    Chernoff's bound for a sum of independent indicators with the given mean: it holds for unequal rates, too.
+    Returns (capacity, bound on the overflow probability per draw).
+    """
+    mean = float(np.sum(np.asarray(rates, float) * np.asarray(sizes, float)))
+    most = int(np.sum(sizes))
+    if mean == 0 or most == 0:
+        return 1, 0.0
+
+    def log_tail(count: int) -> float:  # P(X >= count) <= exp(-mean) (e mean / count)^count for count > mean
+        return count - mean + count * math.log(mean / count)
+
+    low, high = math.ceil(mean) + 1, most + 1
+    if log_tail(high) > math.log(tail):
+        return most, 0.0
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if log_tail(middle) <= math.log(tail) else (middle + 1, high)
+    capacity = min(low - 1, most)
+    return capacity, 0.0 if capacity == most else math.exp(log_tail(capacity + 1))
+
+
+def poisson(key: Array, member: Array, rate: Array, capacity: int) -> tuple[Array, Array, Array]:
+    """Each member independently with its rate. `member` (M,) bool, `rate` (M,) -> (positions, mask, overflow flag)."""
+    hit = member & (jax.random.uniform(key, member.shape, jnp.float32) < rate)
+    count = jnp.sum(hit)
+    positions = jnp.nonzero(hit, size=capacity, fill_value=0)[0].astype(jnp.int32)
+    return positions, jnp.arange(capacity, dtype=jnp.int32) < count, count > capacity

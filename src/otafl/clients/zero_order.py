@@ -1,0 +1,79 @@
+"""Clients that send two-point loss differences along shared random directions: the message of EEZOFL."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl import validate
+from otafl.clients.base import Clients, Data, Seed
+from otafl.clients.gradient import client_promise, draw_batch
+from otafl.plan import Array
+from otafl.tasks.models import Model
+
+DIRECTION_STREAM = 2**31 - 2  # keeps the directions' key apart from clients' and the air's
+
+
+@dataclass(frozen=True)
+class ZeroOrder:
+    """`directions` scalars f(params + radius phi) - f(params - radius phi) per round, clipped as a vector."""
+
+    clip_norm: float = 10.0
+    batch: int = 128
+    directions: int = 1
+    law: Literal["rademacher", "gaussian", "sphere"] = "rademacher"
+    radius: float = 0.05  # gamma_0
+    radius_decay: float = 0.25  # gamma_k = gamma_0 (1 + k)^-decay
+    adjacency: Literal["replace", "zero-out"] = "replace"
+
+
+def draw_directions(key: Array, params: Any, law: str, count: int) -> Any:
+    """`count` directions like params (leading axis), one law; everyone draws the same from the round's shared key."""
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(key, len(leaves))
+    if law == "rademacher":
+        drawn = [jax.random.rademacher(k, (count, *leaf.shape), jnp.float32) for k, leaf in zip(keys, leaves)]
+    else:
+        drawn = [jax.random.normal(k, (count, *leaf.shape), jnp.float32) for k, leaf in zip(keys, leaves)]
+    if law == "sphere":
+        square = sum(jnp.sum(d.reshape(count, -1) ** 2, axis=1) for d in drawn)
+        drawn = [d / jnp.sqrt(square).reshape((count,) + (1,) * (d.ndim - 1)) for d in drawn]
+    return jax.tree.unflatten(tree, drawn)
+
+
+def zero_order(config: ZeroOrder, model: Model) -> Clients:
+    """Clients for `model`. The update is sum_p received_p phi_p / directions; no 1/(2 radius) (EEZOFL 3.6)."""
+    validate.positive("clip_norm", config.clip_norm)
+    validate.positive("radius", config.radius)
+    validate.not_negative("radius_decay", config.radius_decay)
+    validate.whole("directions", config.directions)
+    validate.whole("batch", config.batch, 0)
+
+    def directions(seed: Seed, params: Any, round_: Array) -> Any:
+        key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
+        return draw_directions(key, params, config.law, config.directions)
+
+    def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
+        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch)
+        radius = np.float32(config.radius) * (1 + round_.astype(jnp.float32)) ** np.float32(-config.radius_decay)
+        flat_x, flat_y = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
+
+        def losses(point: Any) -> Array:  # (n,) each client's batch loss
+            each = jax.vmap(lambda a, b: model.loss(point, a[None], b[None]))(flat_x, flat_y)
+            return jnp.sum(each.reshape(weights.shape) * weights, axis=1)
+
+        def probe(phi: Any) -> Array:
+            ahead = jax.tree.map(lambda p, d: p + radius * d, params, phi)
+            behind = jax.tree.map(lambda p, d: p - radius * d, params, phi)
+            return losses(ahead) - losses(behind)
+
+        differences = jax.lax.map(probe, directions(seed, params, round_))
+        return differences.T, flag
+
+    def lift(received: Array, params: Any, seed: Seed, round_: Array) -> Any:
+        phi = directions(seed, params, round_)
+        return jax.tree.map(lambda d: jnp.tensordot(received, d, axes=1) / config.directions, phi)
+
+    return Clients(messages, lift, client_promise(config.directions, config.clip_norm, config.adjacency), config.clip_norm)

@@ -1,0 +1,208 @@
+"""The round, the chunk of rounds and the plan ahead of it. The heart of otafl.
+
+    channel -> policy -> clients -> air -> server -> ledger
+
+One round is the same for every scheme; only the policy's `Plan` differs. The compiled unit is a chunk of rounds:
+scan over rounds, map over seeds, data passed as arguments. Everything that must touch the host (evaluation,
+checkpoint, ledger, re-design) happens between chunks. All of it is traced and called inside one
+`jax.enable_x64(True)` scope: policies and lowering in float64, learning in float32.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from otafl.air import lower, to_float32
+from otafl.clients.base import ClientMap, Clients, Data, Pytree, Seed, Stats, fold
+from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace
+
+SeedMap = Literal["vmap", "map"]
+
+
+class Carry(NamedTuple):
+    """All that the next round needs, hence the checkpoint. Leading axis S outside the round."""
+
+    params: Pytree  # float32
+    opt: Pytree
+    policy: Pytree  # () unless the policy runs inside the loop
+    metric: Array  # () float64, public accuracy after the last round; NaN where nobody asks
+    live: Array  # () bool
+    round: Array  # () int32
+
+
+class Row(NamedTuple):
+    """What one round is given: its link if it was planned ahead, else the trace to plan from."""
+
+    link: Link | tuple[()]
+    trace: Trace | tuple[()]
+    in_horizon: Array  # () bool: False pads the last chunk
+
+
+class Record(NamedTuple):
+    """What one round leaves behind."""
+
+    live: Array  # () bool: this round was run
+    finite: Array  # () bool: every message was finite
+    stats: Stats
+    plan: Plan | tuple[()]  # realised plan of a policy inside the loop
+    info: Any
+    update_norm: Array  # () of what the server received, after division by rx_scale
+
+
+class Engine(NamedTuple):
+    """Compiled parts of one experiment shape."""
+
+    init: Callable[..., Carry]
+    chunk: Callable[..., tuple[Carry, Record, Any]]
+
+
+# --- planning ahead: host, float64 -------------------------------------------------------------------------------
+
+
+def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> Obs:
+    """One row (or several) of the trace as far as the policy's CSI level lets it see; the rest is NaN."""
+    xp: Any = jnp if isinstance(trace.estimate, jax.Array) else np
+    nan = xp.full_like(trace.rms_estimate, np.nan)
+    statistical = policy.csi != "none"
+    estimate = trace.estimate if policy.csi in ("own", "global") else nan + 0j
+    rms = (trace.rms_estimate, trace.rms_low, trace.rms_high) if statistical else (nan, nan, nan)
+    return Obs(round_, estimate, *rms, trace.coin, metric)
+
+
+def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0, metric: float = np.nan) -> tuple[Any, Plan, Any]:
+    """Plans for the rounds of `trace` (T, K) of one seed, by a policy that does not run inside the loop.
+
+    A stateless policy is one broadcast call; a state is carried from round to round.
+    """
+    rounds = trace.gain.shape[0]
+    if state == ():
+        state, plan, info = policy.step(state, observe(policy, trace, first + np.arange(rounds), metric))
+        return state, _full_shape(plan, trace), info
+    plans, infos = [], []
+    for t in range(rounds):
+        row = Trace(*(leaf[t] for leaf in trace))
+        state, plan, info = policy.step(state, observe(policy, row, first + t, metric))
+        plans.append(_full_shape(plan, row))
+        infos.append(info)
+    return state, stack(plans), stack(infos)
+
+
+def _full_shape(plan: Plan, trace: Trace) -> Plan:
+    """Broadcast what a policy wrote short (a scalar send_prob, say) to full shape, and check its finiteness."""
+    per_client = trace.gain.shape
+    full = Plan(
+        tx=np.broadcast_to(np.asarray(plan.tx, complex), per_client),
+        noise=np.broadcast_to(np.asarray(plan.noise, complex), per_client),
+        max_norm=np.broadcast_to(np.asarray(plan.max_norm, float), per_client),
+        rx_scale=np.broadcast_to(np.asarray(plan.rx_scale, float), per_client[:-1]),
+        send_prob=np.broadcast_to(np.asarray(plan.send_prob, float), per_client),
+        live=np.broadcast_to(np.asarray(plan.live, bool), per_client[:-1]),
+    )
+    used = full.live[..., None] & (full.max_norm >= 0)
+    if not (np.all(np.isfinite(np.where(used, full.tx, 0))) and np.all(np.isfinite(full.noise)) and np.all(full.rx_scale > 0)):
+        raise FloatingPointError("a policy planned a non-finite transmit scale or noise, or a receive scale that is not > 0")
+    return full
+
+
+def stack(items: list[Any]) -> Any:
+    """Stack a list of equal pytrees of arrays along a new leading axis, on the host."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *items)
+
+
+# --- the compiled round ------------------------------------------------------------------------------------------
+
+
+def add_noise(key: Array, total: Pytree, std: Array) -> Pytree:
+    """Receiver and artificial noise: one real draw per coordinate and round, never reused."""
+    leaves, tree = jax.tree.flatten(total)
+    keys = jax.random.split(key, len(leaves))
+    noisy = [leaf + std * jax.random.normal(k, leaf.shape, jnp.float32) for leaf, k in zip(leaves, keys)]
+    return jax.tree.unflatten(tree, noisy)
+
+
+def make_round(
+    clients: Clients,
+    optimizer: optax.GradientTransformation,
+    client_map: ClientMap,
+    policy: Policy | None = None,
+    deployment: Deployment | None = None,
+    reward: Callable[[Pytree, Any], Array] | None = None,
+) -> Callable[..., tuple[Carry, Record]]:
+    """One round as a pure function. `policy` and `deployment` only where the policy runs inside the loop."""
+
+    def source(carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
+        if policy is None or deployment is None:
+            assert isinstance(row.link, Link)
+            return carry.policy, (), row.link, ()
+        assert isinstance(row.trace, Trace)
+        state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, carry.metric))
+        return state, plan, to_float32(lower(plan, row.trace.gain, deployment)), info
+
+    def round_(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Record]:
+        state, plan, link, info = source(carry, row)
+        client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, carry.round))
+        total, stats = fold(clients, carry.params, data, seed, client_key, link, carry.round, client_map)
+        received = add_noise(air_key, total, link.noise_std)
+        gradient = clients.lift(received, carry.params, seed, carry.round)
+        change, opt = optimizer.update(gradient, carry.opt, carry.params)
+        params = optax.apply_updates(carry.params, change)
+        finite = jnp.all(jnp.isfinite(stats.raw_norm))
+        live = carry.live & link.live & row.in_horizon & finite & ~stats.overflow
+        metric = carry.metric if reward is None else reward(params, public)
+        new = Carry(params, opt, state, metric, live, carry.round)
+        # Stopped seeds stand still: select, never branch (a branch under vmap runs both sides).
+        new = jax.tree.map(lambda n, o: jnp.where(live, n, o), new, carry)
+        new = new._replace(live=jnp.where(row.in_horizon, live, carry.live), round=carry.round + row.in_horizon.astype(jnp.int32))
+        ran = carry.live & link.live & row.in_horizon
+        return new, Record(ran, finite, stats, plan, info, optax.global_norm(received))
+
+    return round_
+
+
+def make_engine(
+    init_params: Callable[[Array], Pytree],
+    evaluate: Callable[[Pytree, Any], Any],
+    round_: Callable[..., tuple[Carry, Record]],
+    optimizer: optax.GradientTransformation,
+    reward: Callable[[Pytree, Any], Array] | None = None,
+    seed_map: SeedMap = "vmap",
+) -> Engine:
+    """The two compiled programs of an experiment: the start of all seeds, and a chunk of rounds with an evaluation."""
+
+    def start(keys: Array, policy_states: Pytree, public: Any) -> Carry:
+        def one(key: Array, state: Pytree) -> Carry:
+            params = init_params(jax.random.fold_in(key, INIT_STREAM))
+            metric = jnp.asarray(jnp.nan, jnp.float64) if reward is None else reward(params, public)
+            return Carry(params, optimizer.init(params), state, metric, jnp.asarray(True), jnp.asarray(0, jnp.int32))
+
+        return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
+
+    def chunk(data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row) -> tuple[Carry, Record, Any]:
+        def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Record]:
+            return jax.lax.scan(lambda c, row: round_(data, public, seed, c, row), state, some)
+
+        mapped = jax.vmap(one)(seeds, carry, rows) if seed_map == "vmap" else jax.lax.map(lambda a: one(*a), (seeds, carry, rows))
+        new, records = mapped
+        return new, records, jax.lax.map(partial(_swap(evaluate), held_out), new.params)
+
+    return Engine(_in_x64(jax.jit(start)), _in_x64(jax.jit(chunk, donate_argnames="carry")))
+
+
+INIT_STREAM = 2**31 - 1  # keeps the initial model's key apart from every round's
+
+
+def _swap(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda second, first: function(first, second)
+
+
+def _in_x64(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with jax.enable_x64(True):
+            return function(*args)
+
+    return call
