@@ -1,1 +1,54 @@
+"""CARES' certificates: which receive scalings meet convergence, privacy and participation targets. Host, float64.
 
+>>> from otafl.certify import Problem, certify
+>>> targets = {"eps_target": 50, "delta": 1e-5}
+>>> problem = Problem([0.5, 0.3, 0.2], [1.0, 0.8, 0.5], noise_std=0.2, num_params=10, loss_gap=1.0, **targets)
+>>> answer = certify(problem, arms=[0.05, 0.1, 0.2])
+>>> answer.label, answer.eta_init, answer.arms.horizon.tolist()
+('certified', 0.2, [633, 158, 39])
+"""
+
+from otafl.certify.arms import NO_CERTIFICATE, Arms, Certificate, Verdict, auto_grid, certify, evaluate_arms, judge
+from otafl.certify.closed_form import eta_budget, eta_LT
+from otafl.certify.conv_budget import ConvBudget, conv_budget
+from otafl.certify.convergence import Constants, ConvBound, bound_constants
+from otafl.certify.ends import eta_P, eta_Q, eta_U
+from otafl.certify.monotone import is_upper_interval
+from otafl.certify.problem import Problem, default_loss_gap
+from otafl.certify.relax import NearestArm, Relaxation, nearest_arm, relaxations
+from otafl.certify.sequence import SequenceCertificate, certify_sequence
+from otafl.certify.sets import FeasibleSets, GridSets, feasible_sets, grid_sets
+
+__all__ = [
+    "NO_CERTIFICATE",
+    "Arms",
+    "Certificate",
+    "Constants",
+    "ConvBound",
+    "ConvBudget",
+    "FeasibleSets",
+    "GridSets",
+    "NearestArm",
+    "Problem",
+    "Relaxation",
+    "SequenceCertificate",
+    "Verdict",
+    "auto_grid",
+    "bound_constants",
+    "certify",
+    "certify_sequence",
+    "conv_budget",
+    "default_loss_gap",
+    "eta_LT",
+    "eta_P",
+    "eta_Q",
+    "eta_U",
+    "eta_budget",
+    "evaluate_arms",
+    "feasible_sets",
+    "grid_sets",
+    "is_upper_interval",
+    "judge",
+    "nearest_arm",
+    "relaxations",
+]
