@@ -1,0 +1,259 @@
+"""Models: what is trained, as pure functions. JAX, float32; imports numpy and jax only.
+
+A model of layers comes with a `ghost` (per-sample clipping without per-sample gradients); any other loss on any
+pytree becomes a model by `from_loss`, and `per_sample(model)` gives both kinds one interface.
+
+An l2 term is kept apart: `loss` is the data's part alone, `penalty` the rest, so that reports can show both and
+clipping acts on what depends on the data.
+
+>>> import jax
+>>> model = build("cnn-mnist", (28, 28), classes=10)
+>>> model.num_params
+26010
+>>> model.logits(model.init(jax.random.key(0)), jax.numpy.zeros((5, 28, 28))).shape
+(5, 10)
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from otafl import validate
+from otafl.errors import InputError
+from otafl.tasks import ghost as ghosts
+from otafl.tasks.ghost import Ghost, Loss
+from otafl.tasks.layers import (
+    ACTIVATIONS,
+    Activation,
+    Builder,
+    Init,
+    Shape,
+    as_image,
+    average_pool,
+    conv,
+    dense,
+    flatten,
+    group_norm,
+    max_pool,
+    relu,
+    residual,
+    sequence,
+    tanh,
+    zero_logit,
+)
+
+Array = jax.Array
+
+
+class Model(NamedTuple):
+    """B samples, C classes; `params` is a pytree of float32 arrays."""
+
+    name: str
+    init: Callable[[Array], Any]  # key -> params
+    logits: Callable[[Any, Array], Array]  # params, x (B, ...) -> (B, C)
+    loss: Loss  # params, x, y (B,) -> (), mean over the batch, without the l2 term
+    num_params: int
+    ghost: Ghost | None  # None: no way known but forming the gradients
+    l2: float = 0.0  # penalty l2/2 * norm(params)^2, over all parameters
+
+
+def cross_entropy(logits: Array, y: Array) -> Array:
+    """(B, C), (B,) -> (B,), in nats."""
+    hot = y[:, None] == jnp.arange(logits.shape[1], dtype=y.dtype)  # a comparison: gathers are slow to differentiate
+    return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
+
+
+def count_params(init: Callable[[Array], Any]) -> int:
+    shapes = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+    wrong = {str(leaf.dtype) for leaf in shapes} - {"float32"}
+    if wrong:
+        raise InputError(f"parameters must be float32 but init makes {', '.join(sorted(wrong))}")
+    return sum(math.prod(leaf.shape) for leaf in shapes)
+
+
+def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -> Model:
+    """A classifier: layers that end in logits, under cross-entropy."""
+    validate.not_negative("l2", l2)
+    network = builder(tuple(in_shape))
+
+    def logits(params: Any, x: Array) -> Array:
+        return network.forward(params, x, network.tap(x.shape[0]))[0]
+
+    def loss(params: Any, x: Array, y: Array) -> Array:
+        return cross_entropy(logits(params, x), y).mean()
+
+    ghost = ghosts.of_network(network, cross_entropy)
+    return Model(name, network.init, logits, loss, count_params(network.init), ghost, l2)
+
+
+def from_loss(
+    init: Callable[[Array], Any],
+    loss: Loss,
+    logits: Callable[[Any, Array], Array],
+    name: str = "custom",
+    l2: float = 0.0,
+) -> Model:
+    """Any differentiable loss on any pytree. `loss(params, x, y)` must be a mean over the batch."""
+    validate.not_negative("l2", l2)
+    return Model(name, init, logits, loss, count_params(init), None, l2)
+
+
+def per_sample(model: Model) -> Ghost:
+    """Sums and norms of per-sample gradients of the data's loss: the model's ghost, or by forming them."""
+    return model.ghost or ghosts.materialised(model.loss)
+
+
+def penalty(model: Model, params: Any) -> Array:
+    """l2/2 * norm(params)^2, the other part of the objective."""
+    squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+    return 0.5 * model.l2 * jnp.asarray(squares, jnp.float32)
+
+
+def client_gradients(model: Model, params: Any, x: Array, y: Array, w: Array) -> Any:
+    """Each client's weighted gradient, sum_i w_ki grad(loss_ki + penalty), for one common model.
+
+    x (K, B, ...), y (K, B), w (K, B), zero for padding; weights that sum to 1 per client give its mean gradient.
+    Returns a pytree like `params` with leading axis K.
+    """
+    if model.ghost is not None:
+        flat = model.ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
+        sums = model.ghost.group_sums(flat, w)
+    else:
+        sums = jax.vmap(lambda xk, yk, wk: _weighted_gradient(model.loss, params, xk, yk, wk))(x, y, w)
+    if model.l2 == 0:
+        return sums
+    mass = w.sum(axis=1)
+    return jax.tree.map(lambda s, p: s + model.l2 * mass.reshape(-1, *[1] * p.ndim) * p, sums, params)
+
+
+def _weighted_gradient(loss: Loss, params: Any, x: Array, y: Array, w: Array) -> Any:
+    def weighted(p: Any) -> Array:
+        return jnp.dot(w, jax.vmap(lambda a, b: loss(p, a[None], b[None]))(x, y))
+
+    return jax.grad(weighted)(params)
+
+
+@dataclass(frozen=True)
+class LogisticOptions:
+    init: Init = "zero"
+    l2: float = 0.0
+
+
+@dataclass(frozen=True)
+class MlpOptions:
+    hidden: tuple[int, ...] = (128,)
+    activation: Activation = "relu"
+    init: Init = "he"
+    zero_output_init: bool = False  # starts at loss ln C exactly
+    l2: float = 0.0
+
+
+@dataclass(frozen=True)
+class CnnOptions:
+    init: Init = "uniform"
+    l2: float = 0.0
+
+
+@dataclass(frozen=True)
+class ResnetOptions:
+    depth: int = 20  # 6 n + 2
+    width: int = 16  # channels of the first stage; then twice and four times as many
+    groups: int = 8
+    l2: float = 0.0
+
+
+def logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
+    """Multinomial logistic regression."""
+    net = sequence(flatten, dense(classes, options.init))
+    return from_layers("logistic", net, in_shape, options.l2)
+
+
+def binary_logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
+    """One logit for two classes: d = inputs + 1 (785 for 28x28 images, as EEZOFL)."""
+    if classes != 2:
+        raise InputError(f"classes={classes} must be 2 for binary-logistic; choose two labels or use logistic")
+    net = sequence(flatten, dense(1, options.init), zero_logit)
+    return from_layers("binary-logistic", net, in_shape, options.l2)
+
+
+def mlp(options: MlpOptions, in_shape: Shape, classes: int) -> Model:
+    """Dense layers with one activation between them."""
+    validate.one_of("activation", options.activation, ACTIVATIONS)
+    parts: list[Builder] = [flatten]
+    for units in options.hidden:
+        parts += [dense(units, options.init), ACTIVATIONS[options.activation]]
+    parts.append(dense(classes, "zero" if options.zero_output_init else options.init))
+    return from_layers("mlp", sequence(*parts), in_shape, options.l2)
+
+
+def cnn_mnist(options: CnnOptions, in_shape: Shape, classes: int) -> Model:
+    """The small CNN of the DP-SGD literature: 26,010 parameters on 28x28 images with 10 classes."""
+    net = sequence(
+        as_image,
+        conv(16, 8, stride=2, pad=3, init=options.init), tanh, max_pool(2, 1),
+        conv(32, 4, stride=2, init=options.init), tanh, max_pool(2, 1),
+        flatten, dense(32, options.init), tanh, dense(classes, options.init),
+    )  # fmt: skip
+    return from_layers("cnn-mnist", net, in_shape, options.l2)
+
+
+def cnn_cifar(options: CnnOptions, in_shape: Shape, classes: int) -> Model:
+    """The larger CNN of the DP-SGD literature: 550,570 parameters on 32x32x3 images with 10 classes."""
+    parts: list[Builder] = [as_image]
+    for channels in (32, 64, 128):
+        for _ in range(2):
+            parts += [conv(channels, 3, pad=1, init=options.init), tanh]
+        parts.append(max_pool(2, 2))
+    parts += [flatten, dense(128, options.init), tanh, dense(classes, options.init)]
+    return from_layers("cnn-cifar", sequence(*parts), in_shape, options.l2)
+
+
+def resnet(options: ResnetOptions, in_shape: Shape, classes: int) -> Model:
+    """Residual network for small images, GroupNorm for BatchNorm (which has no per-sample gradient)."""
+    blocks, rest = divmod(options.depth - 2, 6)
+    if rest or blocks < 1:
+        raise InputError(f"depth={options.depth} must be 6 n + 2 with n >= 1")
+
+    def unit(channels: int, stride: int = 1) -> Builder:
+        return sequence(conv(channels, 3, stride, pad=1, bias=False), group_norm(options.groups))
+
+    parts: list[Builder] = [as_image, unit(options.width), relu]
+    for stage in range(3):
+        channels = options.width * 2**stage
+        for block in range(blocks):
+            stride = 2 if stage and block == 0 else 1
+            parts += [residual(sequence(unit(channels, stride), relu, unit(channels))), relu]
+    parts += [average_pool, dense(classes)]
+    return from_layers(f"resnet-{options.depth}", sequence(*parts), in_shape, options.l2)
+
+
+class ModelKind(NamedTuple):
+    summary: str  # one line for `otafl list`
+    options: type  # frozen dataclass
+    make: Callable[[Any, Shape, int], Model]  # options, shape of one sample, classes
+
+
+MODELS: dict[str, ModelKind] = {
+    "logistic": ModelKind("multinomial logistic regression", LogisticOptions, logistic),
+    "binary-logistic": ModelKind("logistic regression with one logit, two classes", LogisticOptions, binary_logistic),
+    "mlp": ModelKind("dense layers, ReLU or tanh", MlpOptions, mlp),
+    "cnn-mnist": ModelKind("tanh CNN, 26,010 parameters on MNIST", CnnOptions, cnn_mnist),
+    "cnn-cifar": ModelKind("tanh CNN, 550,570 parameters on CIFAR-10", CnnOptions, cnn_cifar),
+    "resnet": ModelKind("ResNet-20 and deeper with GroupNorm, option-A shortcuts", ResnetOptions, resnet),
+}
+
+
+def build(name: str, in_shape: Shape, classes: int, **options: Any) -> Model:
+    """A model by name; keyword options are those of its options class.
+
+    >>> build("mlp", (64,), classes=10, hidden=(128,)).num_params
+    9610
+    """
+    validate.one_of("model", name, MODELS)
+    validate.whole("classes", classes, low=2)
+    kind = MODELS[name]
+    return kind.make(kind.options(**options), tuple(in_shape), classes)

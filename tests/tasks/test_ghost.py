@@ -1,0 +1,144 @@
+"""Every sum and norm of the ghost against gradients formed one by one with `vmap(grad)`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from otafl.tasks import ghost as ghosts
+from otafl.tasks import models
+from otafl.tasks.layers import _product_sq_norm, conv, dense, flatten, group_norm, relu, residual, sequence
+
+SMALL_RESIDUAL = sequence(
+    conv(4, 3, pad=1, bias=False), group_norm(2), relu,
+    residual(sequence(conv(8, 3, 2, pad=1, bias=False), group_norm(4), relu, conv(8, 3, pad=1), group_norm(2))),
+    relu, flatten, dense(3),
+)  # fmt: skip
+
+CASES = {
+    "logistic": models.build("logistic", (6,), 3, init="he"),
+    "binary-logistic": models.build("binary-logistic", (4, 4), 2, init="he"),
+    "mlp-relu": models.build("mlp", (6,), 5, hidden=(9, 7)),
+    "mlp-tanh": models.build("mlp", (5, 2), 3, hidden=(40,), activation="tanh", init="uniform"),
+    "mlp-zero-output": models.build("mlp", (6,), 4, zero_output_init=True),
+    "cnn-mnist": models.build("cnn-mnist", (28, 28), 10),
+    "cnn-cifar": models.build("cnn-cifar", (8, 8, 3), 10),
+    "residual": models.from_layers("residual", SMALL_RESIDUAL, (7, 7, 2)),
+}
+GROUPS, BATCH = 2, 3
+
+
+def batch(model, seed=0):
+    """Parameters, K * B samples, labels and signed weights with a zero among them."""
+    rng = np.random.default_rng(seed)
+    params = model.init(jax.random.key(seed))
+    # away from symmetric starting points, where wrong gradients can look right
+    params = jax.tree.map(lambda p: p + 0.1 * rng.standard_normal(p.shape).astype(np.float32), params)
+    in_shape = {"logistic": (6,), "binary-logistic": (4, 4), "mlp-tanh": (5, 2), "cnn-mnist": (28, 28),
+                "cnn-cifar": (8, 8, 3), "residual": (7, 7, 2)}.get(NAMES[id(model)], (6,))  # fmt: skip
+    samples = GROUPS * BATCH
+    x = jnp.asarray(rng.standard_normal((samples, *in_shape)), jnp.float32)
+    classes = model.logits(params, x).shape[1]
+    y = jnp.asarray(rng.integers(0, classes, samples), jnp.int32)
+    w = rng.standard_normal((GROUPS, BATCH)).astype(np.float32)
+    w[0, 1] = 0
+    return params, x, y, jnp.asarray(w)
+
+
+NAMES = {id(model): name for name, model in CASES.items()}
+
+
+def assert_trees_close(got, expected, rtol=1e-4):
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected)):
+        assert a.dtype == jnp.float32
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-5 * scale)
+
+
+@pytest.fixture(params=CASES, scope="module")
+def case(request):
+    """(results of the ghost, results of the formed gradients) on the same batch, each as one jitted program."""
+    model = CASES[request.param]
+    params, x, y, w = batch(model)
+
+    def results(ghost):
+        def everything(params, x, y, w):
+            saved = ghost.trace(params, x, y)
+            return {
+                "losses": saved.loss,
+                "sq_norms": ghost.sq_norms(saved),
+                "weighted": ghost.weighted(saved, w.reshape(-1)),
+                "group_sums": ghost.group_sums(saved, w),
+                "group_sq_norms": ghost.group_sq_norms(saved, w),
+            }
+
+        return jax.jit(everything)(params, x, y, w)
+
+    return results(model.ghost), results(ghosts.materialised(model.loss))
+
+
+@pytest.mark.parametrize("quantity", ["losses", "sq_norms", "weighted", "group_sums", "group_sq_norms"])
+def test_ghost_equals_formed_gradients(case, quantity):
+    got, expected = case
+    assert_trees_close(got[quantity], expected[quantity])
+
+
+def test_formed_gradients_equal_a_loop_of_single_gradients():
+    model = CASES["mlp-relu"]
+    params, x, y, w = batch(model)
+    ghost = ghosts.materialised(model.loss)
+    loop = [jax.grad(model.loss)(params, x[i : i + 1], y[i : i + 1]) for i in range(len(x))]
+    expected = jax.tree.map(lambda *g: sum(wi * gi for wi, gi in zip(w.reshape(-1), g)), *loop)
+    assert_trees_close(ghost.weighted(ghost.trace(params, x, y), w.reshape(-1)), expected)
+
+
+def test_mean_weights_give_the_gradient_of_the_mean_loss():
+    model = CASES["cnn-mnist"]
+    params, x, y, _ = batch(model)
+    saved = model.ghost.trace(params, x, y)
+    mean = model.ghost.weighted(saved, jnp.full(len(x), 1 / len(x)))
+    assert_trees_close(mean, jax.grad(model.loss)(params, x, y))
+
+
+@pytest.mark.parametrize(("rows", "fan_in", "out"), [(1, 5, 4), (3, 50, 40), (30, 5, 4)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_both_ways_to_the_norm_of_a_product(rows, fan_in, out, bias):
+    """The three shapes take the outer-product, the Gram and the direct way."""
+    rng = np.random.default_rng(1)
+    a, e = rng.standard_normal((rows, fan_in)), rng.standard_normal((rows, out))
+    expected = np.sum((a.T @ e) ** 2) + bias * np.sum(e.sum(0) ** 2)
+    got = _product_sq_norm(jnp.asarray(a, jnp.float32), jnp.asarray(e, jnp.float32), bias)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_vmapped_over_seeds_equals_seed_by_seed():
+    model = CASES["mlp-relu"]
+    batches = [batch(model, seed) for seed in range(3)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+
+    def norms(params, x, y, w):
+        saved = model.ghost.trace(params, x, y)
+        return model.ghost.sq_norms(saved), model.ghost.group_sums(saved, w)
+
+    together = jax.vmap(norms)(*stacked)
+    alone = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[norms(*b) for b in batches])
+    assert_trees_close(together, alone, rtol=1e-5)
+
+
+def test_float32_and_same_bits_inside_an_x64_scope():
+    model = CASES["cnn-mnist"]
+    params, x, y, w = batch(model)
+
+    def everything():
+        fresh = model.init(jax.random.key(3))
+        saved = model.ghost.trace(params, x, y)
+        return (fresh, saved.loss, model.ghost.sq_norms(saved), model.ghost.group_sums(saved, w),
+                model.ghost.group_sq_norms(saved, w), model.loss(params, x, y), model.logits(params, x))  # fmt: skip
+
+    outside = everything()
+    with jax.enable_x64(True):
+        inside = everything()
+    for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(outside)):
+        assert a.dtype == jnp.float32
+        np.testing.assert_array_equal(a, b)
