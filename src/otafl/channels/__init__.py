@@ -3,6 +3,7 @@
 `draw(channel, num_clients, rounds, seed)` turns a `Channel` into a `Trace` before the run. Host, NumPy, float64.
 """
 
+from otafl.channels.cells import UnitWarning
 from otafl.channels.channel import (
     CHANNELS,
     PUBLISHED,
@@ -16,11 +17,14 @@ from otafl.channels.channel import (
     with_gains,
 )
 from otafl.channels.csi import CsiError
+from otafl.channels.deployment import Devices, Site, load_devices, load_site, save_devices, to_deployment
 from otafl.channels.drift import Drift
 from otafl.channels.fading import FADING_LAWS, Fading, constant, rayleigh, real_gaussian, rician
 from otafl.channels.geometry import Geometry
 from otafl.channels.pathloss import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, to_db
 from otafl.channels.pilots import Pilots, limits
+from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
+from otafl.channels.radio import Radio, TrustWarning
 
 __all__ = [
     "CHANNELS",
@@ -29,24 +33,37 @@ __all__ = [
     "PUBLISHED",
     "Channel",
     "CsiError",
+    "Devices",
     "Drift",
     "Fading",
     "Geometry",
     "PathLoss",
     "Pilots",
     "Placement",
+    "Radio",
+    "Site",
     "Stream",
+    "TrustWarning",
+    "UnitWarning",
     "constant",
+    "dbm_to_w",
     "draw",
     "draw_seeds",
+    "energy_from_power",
     "from_db",
     "limits",
+    "load_devices",
+    "load_site",
     "loss_db",
+    "noise_var_from_power",
     "place",
     "rayleigh",
     "real_gaussian",
     "rescale_log",
     "rician",
+    "save_devices",
     "to_db",
+    "to_deployment",
+    "w_to_dbm",
     "with_gains",
 ]

@@ -1,0 +1,203 @@
+"""The deployment file: a list of radios with distance or gain, power and data size, and the receiver they talk to.
+
+CSV holds devices only, one row each. TOML holds `[radio]` and either `[[device]]` tables or `devices_file`, a CSV
+file beside it. dB and dBm end here: what is loaded is linear and SI. Host, NumPy, float64.
+"""
+
+import csv
+import io
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otafl.channels.cells import MAX_DB, Record, UnitWarning, unknown
+from otafl.channels.pathloss import PathLoss, from_db, loss_db
+from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
+from otafl.channels.radio import Radio, read_radio
+from otafl.errors import InputError
+from otafl.plan import Deployment
+
+GAIN = ("distance_m", "gain_db", "mean_gain")
+POWER = ("power_dbm", "power_w")
+COLUMNS = ("name", *GAIN, *POWER, "samples")
+
+
+class Devices(NamedTuple):
+    """The radios that take part, in the order of the file."""
+
+    names: tuple[str, ...]
+    distance_m: NDArray[np.float64] | None  # (K,) None where any device came with a gain instead
+    mean_power_gain: NDArray[np.float64]  # (K,) E|h|^2
+    power_w: NDArray[np.float64]  # (K,) per complex sample
+    samples: NDArray[np.int64]  # (K,)
+
+
+class Site(NamedTuple):
+    """A whole deployment file."""
+
+    devices: Devices
+    radio: Radio
+
+
+def load_devices(path: str | Path, path_loss: PathLoss | None = None) -> Devices:
+    """Read the devices of a CSV or TOML file; `path_loss` turns distances into gains where the file names no law."""
+    if Path(path).suffix.lower() == ".toml":
+        return _read_toml(Path(path), path_loss)[0]
+    return _devices(_csv_records(Path(path)), path_loss, str(path))
+
+
+def load_site(path: str | Path) -> Site:
+    """Read a TOML deployment file with its `[radio]`."""
+    if Path(path).suffix.lower() != ".toml":
+        raise InputError(f"{path}: has no [radio] block; a whole deployment is a .toml file")
+    devices, radio = _read_toml(Path(path), None)
+    if radio is None:
+        raise InputError(f"{path}: [radio] is missing, it is required here")
+    return Site(devices, radio)
+
+
+def save_devices(path: str | Path, devices: Devices) -> None:
+    """Write devices as CSV in exact linear units. Distances are not written: the gains they led to are."""
+    from otafl.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("name", "mean_gain", "power_w", "samples"))
+    rows = zip(devices.names, devices.mean_power_gain, devices.power_w, devices.samples, strict=True)
+    writer.writerows((name, repr(float(gain)), repr(float(power)), int(n)) for name, gain, power, n in rows)
+    write_atomic(Path(path), buffer.getvalue())
+
+
+def to_deployment(site: Site, dim: int, gain_error: float = 0.0) -> Deployment:
+    """What the radios may do in one round of `dim` real numbers, one per complex sample; weights by data size."""
+    symbol_time_s = site.radio.symbol_time_s
+    return Deployment(
+        energy=energy_from_power(site.devices.power_w, dim, symbol_time_s),
+        noise_var=noise_var_from_power(site.radio.noise_w, symbol_time_s),
+        trusted_noise_var=noise_var_from_power(site.radio.trusted_noise_w, symbol_time_s),
+        weights=site.devices.samples / site.devices.samples.sum(),
+        dim=dim,
+        gain_error=gain_error,
+    )
+
+
+def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio | None]:
+    from otafl.files import read_toml
+
+    data, source = read_toml(path), str(path)
+    Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file"))
+    if ("device" in data) == ("devices_file" in data):
+        raise InputError(f"{path}: give either [[device]] tables or devices_file")
+    radio = None
+    if "radio" in data:
+        if not isinstance(data["radio"], dict):
+            raise InputError(f"{path}: radio must be a table")
+        radio = read_radio(Record(source, "[radio]", data["radio"]))
+    if radio is not None and radio.path_loss is not None:
+        path_loss = radio.path_loss
+    if "devices_file" in data:
+        beside = path.parent / Record(source, "file", data).text("devices_file")
+        return _devices(_csv_records(beside), path_loss, str(beside)), radio
+    tables = data["device"]
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError(f"{path}: device must be a list of [[device]] tables")
+    records = (Record(source, f"device {number}", table) for number, table in enumerate(tables, 1))
+    return _devices(records, path_loss, source), radio
+
+
+def _csv_records(path: Path) -> Iterable[Record]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        for column in header:
+            if column not in COLUMNS:
+                raise InputError(f"{path}: row 1, {unknown(column, COLUMNS, 'column')}")
+            if header.count(column) > 1:
+                raise InputError(f"{path}: row 1, column {column!r} appears twice")
+        for cells in reader:
+            place = f"row {reader.line_num}"
+            if len(cells) > len(header):
+                raise InputError(f"{path}: {place} has {len(cells)} cells but the header has {len(header)}")
+            values = {key: cell.strip() for key, cell in zip(header, cells, strict=False) if cell.strip()}
+            if values:
+                yield Record(str(path), place, values, cells=True)
+    except csv.Error as error:
+        raise InputError(f"{path}: row {reader.line_num}: not valid CSV: {error}") from None
+
+
+def _devices(records: Iterable[Record], path_loss: PathLoss | None, source: str) -> Devices:
+    records = list(records)
+    if not records:
+        raise InputError(f"{source}: no devices; at least one is required")
+    names = _names(records)
+    distance, gain = np.array([_gain(record, path_loss) for record in records]).T
+    power = np.array([_power(record) for record in records])
+    samples = np.array([record.count("samples") for record in records])
+    _warn_units(records, gain, power)
+    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples)
+
+
+def _names(records: list[Record]) -> tuple[str, ...]:
+    """Given names, or device-1, device-2, ...; never one twice."""
+    places: dict[str, str] = {}
+    for number, record in enumerate(records, 1):
+        record.refuse_unknown(COLUMNS)
+        name = record.text("name") if "name" in record.values else f"device-{number}"
+        if name in places:
+            raise InputError(f"{record.source}: {record.place}, name={name!r}: already used in {places[name]}")
+        places[name] = record.place
+    return tuple(places)
+
+
+def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
+    """Distance (NaN where a gain was given) and mean power gain."""
+    key = record.choose(GAIN)
+    if key == "gain_db":
+        return np.nan, float(from_db(record.decibels(key)))
+    if key == "mean_gain":
+        return np.nan, record.positive(key, "; a value in dB belongs in gain_db")
+    distance = record.positive("distance_m")
+    if path_loss is None:
+        raise record.mistake("distance_m", "needs a path-loss law ([radio] path_loss in a TOML file), or give gain_db")
+    try:
+        loss = float(loss_db(path_loss, distance))
+    except InputError as error:
+        raise record.mistake("distance_m", str(error)) from None
+    if not abs(loss) <= MAX_DB:
+        raise record.mistake("distance_m", f"gives a path loss of {loss:.3g} dB, outside [-{MAX_DB:.0f}, {MAX_DB:.0f}]")
+    return distance, float(from_db(-loss))
+
+
+def _power(record: Record) -> float:
+    if record.choose(POWER) == "power_dbm":
+        return float(dbm_to_w(record.decibels("power_dbm")))
+    return record.positive("power_w", "; a value in dBm belongs in power_dbm")
+
+
+def _warn_units(records: list[Record], gain: NDArray[np.float64], power: NDArray[np.float64]) -> None:
+    """One warning per kind of doubt, naming the first device it concerns."""
+    nearly_zero_db = np.array(["gain_db" in record.values and 0 < 1 - g < 2e-3 for record, g in zip(records, gain)])
+    doubts = (
+        (gain > 1, GAIN, "means amplification; a loss of x dB is gain_db = -x"),
+        (nearly_zero_db, GAIN, "is almost no loss; a linear value belongs in mean_gain"),
+        (power > 1e3, POWER, "is above 1 kW; dBm or W?"),
+    )
+    for doubtful, keys, text in doubts:
+        if np.any(doubtful):
+            record = records[int(np.argmax(doubtful))]
+            also = f" (and {doubtful.sum() - 1} more)" if doubtful.sum() > 1 else ""
+            key = next(key for key in keys if key in record.values)
+            warnings.warn(record.about(key, text) + also, UnitWarning, stacklevel=2)
+    if not 1e-20 <= np.median(gain) <= 1:
+        text = f"median mean power gain {np.median(gain):.3g} is outside 1e-20 ... 1; is it dB or an amplitude?"
+        warnings.warn(f"{records[0].source}: {text}", UnitWarning, stacklevel=2)
