@@ -53,7 +53,7 @@ class Problem:
     loss_gap: float  # upper bound on F(w0) - F*
     eps_target: float
     delta: float
-    max_power: float = 1.0  # limit on the energy of the whole vector per round
+    max_power: float | Floats = 1.0  # () or (K,) limit on the energy of the whole vector per round
     clip_norm: float = 1.0
     step_size: float = 0.1
     smoothness: float | None = None  # None: 1/(12 step_size), the largest that `main` allows
@@ -74,7 +74,7 @@ class Problem:
     warnings: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        for name in ("weights", "channel_scale", "batch_sizes", "mu_low", "mu_high"):
+        for name in ("weights", "channel_scale", "max_power", "batch_sizes", "mu_low", "mu_high"):
             value = getattr(self, name)
             if value is not None:
                 self._set(name, np.asarray(value, float))
@@ -128,8 +128,8 @@ class Problem:
         """b: rate of the easiest client that takes part at all, from below."""
         scale = self.mu_high if self.certify_with == "limits" else self.channel_scale
         assert scale is not None
-        present = self.weights > 0
-        return float(drop_rate(self.weights[present], scale[present], self.clip_norm, self.max_power).min())
+        rate = drop_rate(self.weights, scale, self.clip_norm, self.max_power)
+        return float(rate[self.weights > 0].min())
 
     @cached_property
     def eta_peak(self) -> float | None:
@@ -251,6 +251,8 @@ def _check_clients(p: Problem) -> None:
     validate.sums_to_one("weights", p.weights, WEIGHT_TOLERANCE)
     validate.shape("channel_scale", p.channel_scale, p.weights.shape)
     validate.positive("channel_scale", p.channel_scale)
+    if np.ndim(p.max_power):
+        validate.shape("max_power", p.max_power, p.weights.shape)
     if p.granularity == "record" and p.silence == "norm":
         raise InputError(
             "granularity='record' with silence='norm' is refused: one record can move a client's norm across the "
