@@ -190,7 +190,7 @@ def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[
 
 
 def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals) -> Channel:
-    """The same channel on given devices: their mean gains replace geometry and path loss."""
+    """The same channel on given devices: their mean gains replace geometry, path loss, shadowing and `scale_range`."""
     given = tuple(float(gain) for gain in mean_power_gain)
     return replace(channel, geometry=None, path_loss=None, scale_range=None, shadowing_db=0.0, mean_power_gain=given)
 

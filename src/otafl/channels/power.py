@@ -33,8 +33,8 @@ def energy_from_power(power_w: ArrayLike, dim: int, symbol_time_s: float) -> NDA
 
     The symbol time is 1 / bandwidth; AdaScale counts in watts throughout, which is symbol_time_s = 1.
 
-    >>> float(energy_from_power(1e-3, dim=814_090, symbol_time_s=1e-6))  # bias-variance: d * 1e-9 J
-    0.00081409
+    >>> float(energy_from_power(0.2, dim=26_010, symbol_time_s=1.0))  # AdaScale: P_max d
+    5202.0
     """
     validate.positive("power_w", power_w)
     validate.whole("dim", dim)
