@@ -1,0 +1,209 @@
+"""The noise of a decoded scalar, term by term, and the room left before the ring wraps. NumPy, float64.
+
+Seven terms make up the error of one encrypted sum (EEZOFL 3.7). They are equalities: all cross terms vanish.
+
+    A  V E~          B1 sum h e0      B2 w_0      C1 S~ sum h e1      C2 S~ w_1      D  w_D      E  sum h e*
+
+Given the channel the variance is exact too and needs only Q = sum h^2; averaged over fading it needs
+X = E[(sum h^2)^2]. Tests compare the conditional form: the average is heavy-tailed.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl import validate
+from otafl.crypto.parameters import EPHEMERAL_VAR, GUARD_BITS, Parameters
+from otafl.errors import InputError
+
+Array = Any
+WRAP_SIGMAS = 8.0  # z of the headroom
+FAIL_SIGMAS = 32.0  # z of the failure check, against the budget averaged over fading
+TINY = 1e-300  # stands for "no share noise" where a width must be positive
+
+
+class Fading(NamedTuple):
+    """Moments of the channel coefficients, one entry per device."""
+
+    mu: np.ndarray  # E h
+    Omega: np.ndarray  # E h^2
+    fourth: np.ndarray  # E h^4
+
+    @property
+    def N(self) -> int:
+        return self.mu.size
+
+    @property
+    def S_O(self) -> float:
+        return float(self.Omega.sum())
+
+    @property
+    def X(self) -> float:
+        """E[(sum h^2)^2] for independent devices."""
+        return float(self.S_O**2 + (self.fourth - self.Omega**2).sum())
+
+
+def fading(mu: Array, Omega: Array, fourth: Array | None = None) -> Fading:
+    """Check and complete the moments; without `fourth` the law is Gaussian: E h^4 = 3 Omega^2 - 2 mu^4.
+
+    >>> fading(np.ones(10), 2 * np.ones(10)).X
+    460.0
+    """
+    mu, Omega = np.atleast_1d(np.asarray(mu, float)), np.atleast_1d(np.asarray(Omega, float))
+    validate.shape("Omega", Omega, mu.shape)
+    validate.finite("mu", mu)
+    validate.positive("Omega", Omega)
+    if np.any(mu == 0):
+        raise InputError(f"mu[{int(np.argmax(mu == 0))}]=0.0 must not be 0: the mean gain is what a device divides by")
+    if np.any(Omega < mu**2 * (1 - 1e-12)):
+        bad = int(np.argmax(Omega < mu**2))
+        raise InputError(f"Omega[{bad}]={Omega[bad]} must be >= mu^2={mu[bad] ** 2}")
+    if fourth is None:
+        fourth = 3 * Omega**2 - 2 * mu**4
+    fourth = np.atleast_1d(np.asarray(fourth, float))
+    validate.shape("fourth", fourth, mu.shape)
+    if np.any(fourth < Omega**2 * (1 - 1e-12)):
+        raise InputError("E h^4 must be >= (E h^2)^2 for every device")
+    return Fading(mu, Omega, fourth)
+
+
+class NoiseBudget(NamedTuple):
+    """Second moments of the error polynomial in the paper's unit (real h), EEZOFL 3.7, summed over n coefficients."""
+
+    A: float
+    B1: float
+    B2: float
+    C1: float
+    C2: float
+    D: float
+    E: float
+
+    @property
+    def B_eps_squared(self) -> float:
+        return float(sum(self))
+
+
+def noise_budget(
+    n: int,
+    channel: Fading,
+    sigma_e: float = 3.2,
+    sigma_w: float = 1.0,
+    sigma_phi: float = 3.2,
+    secret_var: float = 1.0,
+) -> NoiseBudget:
+    """The seven terms averaged over keys, noise and fading, for a real channel (no grid)."""
+    S_O, X, error, air = channel.S_O, channel.X, sigma_e**2, sigma_w**2
+    return NoiseBudget(
+        A=EPHEMERAL_VAR * n**2 * (error * X + air * S_O),
+        B1=n * error * S_O,
+        B2=n * air,
+        C1=secret_var * n**2 * error * X,
+        C2=secret_var * n**2 * air * S_O,
+        D=n * air,
+        E=n * sigma_phi**2 * S_O,
+    )
+
+
+def on_grid(budget: NoiseBudget, f: int) -> NoiseBudget:
+    """The same terms in fixed-point mode, where the linear ones shrink by 2^-2f."""
+    small = 2.0 ** (-2 * f)
+    return budget._replace(B1=budget.B1 * small, B2=budget.B2 * small, D=budget.D * small, E=budget.E * small)
+
+
+def decoded_variance(budget: NoiseBudget, n: int, Lambda: float) -> float:
+    """B_eps^2 / (n Lambda^2)."""
+    return budget.B_eps_squared / (n * Lambda**2)
+
+
+def variance_given(p: Parameters, Q: Array, N: int, mode: str = "fixed-point", Q_keys: Array | None = None) -> Array:
+    """Decoded variance of one scalar given Q = sum h^2 of the ciphertexts' channel. Plain arithmetic: jit-able.
+
+    `Q_keys` is the same sum for the block that carries keys and shares, where that is another one (fixed-point).
+    Averaging over fading is exact where this is linear in Q; for fixed-point see `average_variance`.
+    """
+    n, error, air = p.ring.n, p.error_var, p.sigma_w**2
+    keys, small = (Q if Q_keys is None else Q_keys), 2.0 ** (-2 * p.f)
+    if mode == "fixed-point":  # EEZOFL 3.5, 3.7
+        product = EPHEMERAL_VAR * Q * (error * keys + air) + p.secret_var * keys * (error * Q + air)
+        return (n * product + small * (Q * error + keys * p.sigma_phi**2 + 2 * air)) / p.Lambda**2
+    if mode == "digital":
+        N_keys, Q, air, flood, small = N, N, 0.0, p.sigma_phi, 1.0
+    elif mode == "hybrid":  # EEZOFL 8
+        N_keys, flood = N, p.sigma_phi
+    elif mode == "single-key":
+        N_keys, flood = 1, 0.0
+    else:
+        raise InputError(f"mode={mode!r} has no noise budget; use fixed-point, digital, hybrid or single-key")
+    product = N_keys * (EPHEMERAL_VAR * error * Q + p.secret_var * (error * Q + air))
+    return (n * product + error * Q + air + small * N_keys * flood**2) / p.Lambda**2
+
+
+def average_variance(p: Parameters, channel: Fading, mode: str = "fixed-point") -> float:
+    """Decoded variance of one scalar averaged over fading; what a server that does not know h can predict."""
+    if mode != "fixed-point":
+        return float(variance_given(p, channel.S_O, channel.N, mode))
+    budget = noise_budget(p.ring.n, channel, math.sqrt(p.error_var), p.sigma_w, p.sigma_phi, p.secret_var)
+    return decoded_variance(on_grid(budget, p.f), p.ring.n, p.Lambda)
+
+
+def analytic_noise_std(h: Array, p: Parameters, mode: str = "fixed-point") -> Array:
+    """Standard deviation of the decoded error given the gains h (..., N): what `analytic` mode adds. jit-able."""
+    return variance_given(p, (h**2).sum(-1), h.shape[-1], mode) ** 0.5
+
+
+def smudging_sigma(
+    p: Parameters, channel: Fading, smudging_bits: float, mode: str = "fixed-point", h_floor: float | None = None
+) -> float:
+    """sigma_phi that drowns the key-dependent residue by `smudging_bits` bits per coefficient (EEZOFL 6).
+
+    By default all devices smudge together. With `h_floor` (fixed-point) one honest device whose |h| is at least that
+    suffices; a device in a deeper fade is not covered.
+    """
+    validate.positive("smudging_bits", smudging_bits)
+    residue = math.sqrt(average_variance(dataclasses.replace(p, sigma_phi=TINY), channel, mode)) * p.Lambda
+    if mode == "fixed-point":
+        reach = math.sqrt(channel.S_O) if h_floor is None else h_floor
+    else:
+        reach = math.sqrt(channel.N) if h_floor is None else 1.0
+    validate.positive("h_floor", reach)
+    return 2.0 ** (smudging_bits + (0 if mode == "digital" else p.f)) * residue / reach
+
+
+def decode_bits(p: Parameters, mode: str = "fixed-point") -> int:
+    """log2 of the factor between a decoded scalar and the ring: 2f + log2 Lambda, once f, or not at all (EEZOFL 4)."""
+    times = {"hybrid": 1, "single-key": 1, "digital": 0, "lifted": 0, "literal": 0}.get(mode, 2)
+    return times * p.f + p.scale_bits
+
+
+def message_bits(p: Parameters, mode: str = "fixed-point") -> int:
+    """log2 of the factor at encode: the channel supplies the rest of `decode_bits`."""
+    return max(0, decode_bits(p, mode) - p.scale_bits - p.f) + p.scale_bits
+
+
+class Headroom(NamedTuple):
+    """Bits to spare in each condition on the ring; the round is sound iff all are >= 0."""
+
+    message: float  # 2^decode (Mmax + 8 std) < q/2
+    failure_check: float  # 32 std 2^decode <= q/8, or a failed round could not be told
+    guard: float  # the copy, 2^GUARD_BITS times as noisy, still tells a wrap
+
+    @property
+    def least(self) -> float:
+        return min(self)
+
+    @property
+    def binding(self) -> str:
+        return self._fields[int(np.argmin(self))]
+
+
+def headroom(p: Parameters, channel: Fading, mode: str = "fixed-point") -> Headroom:
+    """How much of q is left, condition by condition."""
+    std = math.sqrt(average_variance(p, channel, mode))
+    unit = p.log2_q - decode_bits(p, mode)
+    return Headroom(
+        unit - 1 - math.log2(p.Mmax + WRAP_SIGMAS * std),
+        unit - 3 - math.log2(FAIL_SIGMAS * std),
+        unit - 2 - GUARD_BITS - math.log2(FAIL_SIGMAS * std) if p.guard else math.inf,
+    )

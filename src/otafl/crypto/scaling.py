@@ -1,0 +1,106 @@
+"""Between real numbers and the ring: exact scaling by powers of two, the channel grid, packing and decoding.
+
+A float64 is an integer times a power of two, so round(x 2^bits) has exact residues however large it is; no value is
+ever squeezed through int64 or multiplied in floating point.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from otafl import validate
+from otafl.crypto import ring as rings
+from otafl.crypto.parameters import GUARD_BITS, Parameters
+from otafl.crypto.ring import Ring
+from otafl.errors import InputError
+
+Array = Any
+MANTISSA_BITS = 53
+LARGEST_BITS = 64  # of |x| before scaling
+
+
+def scaled_residues(ring: Ring, x: Array, bits: int) -> Array:
+    """Residues (..., L, n) of round(x 2^bits), half to even, for float64 x (..., n) with |x| < 2^64. NumPy or jax."""
+    xp = np if isinstance(x, np.ndarray) else jnp
+    fraction, exponent = xp.frexp(x.astype(xp.float64))
+    shift = exponent.astype(xp.int64) - MANTISSA_BITS + bits
+    whole = xp.where(shift >= 0, fraction * 2.0**MANTISSA_BITS, xp.rint(xp.ldexp(x.astype(xp.float64), bits)))
+    whole = xp.where(shift >= 0, whole, xp.where(xp.abs(whole) < 2.0**62, whole, 0.0)).astype(xp.int64)
+    left = xp.clip(shift, 0, bits + LARGEST_BITS)
+    powers = np.array([[pow(2, k, p) for k in range(bits + LARGEST_BITS + 1)] for p in ring.primes], dtype=np.int64)
+    moduli = np.array(ring.primes, dtype=np.int64)[:, None]
+    factor = xp.stack([xp.asarray(row)[left] for row in powers], axis=-2)
+    return (whole[..., None, :] % moduli * factor % moduli).astype(xp.uint32)
+
+
+class Quantised(NamedTuple):
+    h: np.ndarray
+    rms_change: float
+
+
+def quantise_channel(h: np.ndarray, f: int) -> Quantised:
+    """The nearest channel on the grid 2^-f Z and how far it is (rms): never done silently."""
+    near = np.ldexp(np.rint(np.ldexp(np.asarray(h, dtype=np.float64), f)), -f)
+    return Quantised(near, float(np.sqrt(np.mean((near - h) ** 2))))
+
+
+def grid_weights(ring: Ring, h: np.ndarray, f: int) -> np.ndarray:
+    """H = 2^f h as residues (N, L, 1); refuses a channel off the grid or one that erases every device.
+
+    >>> ring = rings.toy_ring(8, limbs=1)
+    >>> grid_weights(ring, np.array([0.5, 1 / 3]), 4)
+    Traceback (most recent call last):
+    otafl.errors.InputError: h[1]=0.3333333333333333 must be a multiple of 2^-4; see quantise_channel
+    """
+    h = np.asarray(h, dtype=np.float64)
+    validate.finite("h", h)
+    scaled = np.ldexp(h, f)
+    off = scaled != np.rint(scaled)
+    if off.any():
+        index = int(np.argmax(off))
+        raise InputError(f"h[{index}]={h[index].item()!r} must be a multiple of 2^-{f}; see quantise_channel")
+    weights = scaled_residues(ring, h[:, None], f)
+    if not weights.any(axis=0).all():
+        raise InputError("every channel weight is zero modulo a prime of q: nothing would be received")
+    return weights
+
+
+def encode(parameters: Parameters, values: np.ndarray, bits: int) -> np.ndarray:
+    """Scalars (N, P) -> message residues (N, L, n): round(x 2^bits), and the guard copies GUARD_BITS lower."""
+    values = np.asarray(values, dtype=np.float64)
+    validate.finite("values", values)
+    validate.in_closed("values", values, -parameters.Mmax, parameters.Mmax)
+    return pack(parameters, values, bits)
+
+
+def pack(parameters: Parameters, values: Array, bits: int) -> Array:
+    """`encode` without its checks; jax inside jit or NumPy on the host."""
+    xp = np if isinstance(values, np.ndarray) else jnp
+    ring, layout = parameters.ring, parameters.layout
+    body = scaled_residues(ring, values, bits)
+    lead = body.shape[:-1]
+    width = ring.n // 2 if parameters.guard else ring.n
+    parts = [body, xp.zeros((*lead, width - parameters.P), dtype=xp.uint32)]
+    if layout.guards.size:
+        guard = scaled_residues(ring, values, bits - GUARD_BITS)
+        parts += [guard, xp.zeros((*lead, width - parameters.P), dtype=xp.uint32)]
+    return xp.concatenate(parts, axis=-1)
+
+
+class Decoded(NamedTuple):
+    """What leaves the ring: the sums, their guard copies, and one number about the empty coefficients."""
+
+    values: Array  # (P,)
+    guards: Array  # (P,) or (0,), same unit as values
+    empty_rms: Array  # (), same unit
+
+
+def decode(parameters: Parameters, received: Array, bits: int) -> Decoded:
+    """Residues (L, kept) of M^ -> values in the unit of the messages. Only an rms of the rest is returned."""
+    layout = parameters.layout
+    at = np.searchsorted(layout.kept, np.concatenate([layout.messages, layout.guards, layout.empty]))
+    x = rings.centred_float(parameters.ring, received, bits)[at]
+    xp = np if isinstance(x, np.ndarray) else jnp
+    P, G = parameters.P, layout.guards.size
+    return Decoded(x[:P], x[P : P + G] * 2.0**GUARD_BITS, xp.sqrt(xp.mean(x[P + G :] ** 2)))

@@ -1,0 +1,177 @@
+"""xMK-CKKS: every device owns a key, messages are encrypted under the sum of the keys, all shares are needed.
+
+    b_i = -s_i a + e_i                       partial public key
+    c0_i = v_i b + m_i + e0_i,  c1_i = v_i a + e1_i
+    D_i = s_i C1 + e*_i                      share, C1 = sum c1_i
+    C0 + sum D_i = sum m_i + small           (mod q)
+
+This file is the algebra, batched over devices and compiled, and the objects that hold secrets. Who sends what to whom
+is in `clients.py` and `overair.py`. All arrays are residues (..., L, n) uint32; small polynomials are int8 (..., n).
+"""
+
+import hashlib
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from otafl.crypto import randomness
+from otafl.crypto import ring as rings
+from otafl.crypto.parameters import Parameters
+from otafl.crypto.randomness import Source
+from otafl.crypto.ring import Ring
+
+Array = Any
+
+
+class Setup(NamedTuple):
+    """What every device of a job shares: parameters and the common uniform polynomial. New for every job."""
+
+    parameters: Parameters
+    a: np.ndarray  # (L, n)
+    a_hat: np.ndarray  # (L, n), transformed
+    insecure_test_rng: bool
+
+    @property
+    def digest(self) -> bytes:
+        """Names the agreement: a device with another ring, grid, scale or `a` is found out by it."""
+        p = self.parameters
+        named = repr((p.ring.n, p.ring.primes, p.f, p.scale_bits, p.P, p.guard, p.short_shares)).encode()
+        return hashlib.sha256(named + self.a.tobytes()).digest()
+
+
+def setup(parameters: Parameters, source: Source | None = None) -> Setup:
+    """Draw the public polynomial `a` from the operating system (or from an explicitly insecure source)."""
+    source = source or randomness.OperatingSystem()
+    a = randomness.uniform(source, parameters.ring)
+    return Setup(parameters, a, to_ntt(parameters.ring, a), source.insecure_test_rng)
+
+
+class SecretKey:
+    """One device's secret polynomial and the key of its share noise. Cannot be printed, pickled or copied."""
+
+    __slots__ = ("_prf", "_s", "insecure_test_rng")
+
+    def __init__(self, s: np.ndarray, prf: bytes, insecure_test_rng: bool):
+        self._s, self._prf, self.insecure_test_rng = s, prf, insecure_test_rng
+
+    def __repr__(self) -> str:
+        return "SecretKey(insecure_test_rng)" if self.insecure_test_rng else "SecretKey(hidden)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret key is never pickled or copied")
+
+    def share_noise(self, c1: np.ndarray) -> Source:
+        """A stream keyed by (this key, c1) and nothing else: the same c1 meets the same noise, in whatever round."""
+        return randomness.Stream(hashlib.sha256(self._prf + c1.tobytes()).digest(), self.insecure_test_rng)
+
+
+def secret_polynomial(p: Parameters, source: Source, shape: tuple[int, ...] = ()) -> np.ndarray:
+    draw = randomness.signs if p.secret == "sign" else randomness.ternary
+    return draw(source, (*shape, p.ring.n))
+
+
+def keygen(agreed: Setup, source: Source) -> tuple[SecretKey, np.ndarray]:
+    """A secret key and its partial public key b = -s a + e (L, n)."""
+    p = agreed.parameters
+    s = secret_polynomial(p, source)
+    e = randomness.gaussian(source, p.sigma_e, (p.ring.n,))
+    prf = source.bytes(32).tobytes()
+    with jax.enable_x64(True):
+        b = np.asarray(_public_keys(p.ring, agreed.a_hat, s[None], e[None]))[0]
+    return SecretKey(s, prf, source.insecure_test_rng), b
+
+
+class Ephemeral(NamedTuple):
+    """The randomness of one encryption, int8 (..., n); drawn fresh, used once."""
+
+    v: np.ndarray
+    e0: np.ndarray
+    e1: np.ndarray
+
+    def __repr__(self) -> str:
+        return "Ephemeral(hidden)"
+
+
+def ephemeral(p: Parameters, source: Source, devices: int) -> Ephemeral:
+    shape = (devices, p.ring.n)
+    e0, e1 = randomness.gaussian(source, p.sigma_e, (2, *shape))
+    return Ephemeral(randomness.ternary(source, shape), e0, e1)
+
+
+def public_keys(ring: Ring, a_hat: Array, s: Array, e: Array) -> Array:
+    """b_i = -s_i a + e_i; s, e (N, n) -> (N, L, n). EEZOFL 3.2"""
+
+    def one(s: Array, e: Array) -> Array:
+        product = rings.pointwise(ring, rings.transform(ring, rings.small_residues(ring, s)), a_hat)
+        return rings.subtract(ring, rings.small_residues(ring, e), rings.untransform(ring, product))
+
+    return rings.over_devices(one, s, e)
+
+
+def encrypt(ring: Ring, a_hat: Array, b_hat: Array, v: Array, e0: Array, e1: Array, m: Array) -> tuple[Array, Array]:
+    """c0_i = v_i b + m_i + e0_i, c1_i = v_i a + e1_i: one forward and two inverse transforms. EEZOFL 3.3
+
+    v, e0, e1 (N, n) small, m (N, L, n); `a_hat`, `b_hat` transformed (L, n). Returns c0, c1 (N, L, n).
+    """
+
+    def one(v: Array, e0: Array, e1: Array, m: Array) -> tuple[Array, Array]:
+        v_hat = rings.transform(ring, rings.small_residues(ring, v))
+        c0 = rings.untransform(ring, rings.pointwise(ring, v_hat, b_hat))
+        c1 = rings.untransform(ring, rings.pointwise(ring, v_hat, a_hat))
+        noisy = rings.add(ring, m, rings.small_residues(ring, e0))
+        return rings.add(ring, c0, noisy), rings.add(ring, c1, rings.small_residues(ring, e1))
+
+    return rings.over_devices(one, v, e0, e1, m)
+
+
+def shares(ring: Ring, c1: Array, s: Array, e_star: Array) -> Array:
+    """D_i = s_i C1 + e*_i; C1 (L, n), s (N, n), e* (N, L, n) -> (N, L, n). EEZOFL 3.3"""
+    c1_hat = rings.transform(ring, c1)
+
+    def one(s: Array, e_star: Array) -> Array:
+        product = rings.pointwise(ring, rings.transform(ring, rings.small_residues(ring, s)), c1_hat)
+        return rings.add(ring, rings.untransform(ring, product), e_star)
+
+    return rings.over_devices(one, s, e_star)
+
+
+_public_keys = partial(jax.jit, static_argnums=0)(public_keys)
+_encrypt = partial(jax.jit, static_argnums=0)(encrypt)
+_shares = partial(jax.jit, static_argnums=0)(shares)
+_transform = partial(jax.jit, static_argnums=0)(rings.transform)
+_total = partial(jax.jit, static_argnums=0)(rings.total)
+
+
+def to_ntt(ring: Ring, x: Array) -> np.ndarray:
+    """Transform on the host's behalf."""
+    with jax.enable_x64(True):
+        return np.asarray(_transform(ring, x))
+
+
+def add_up(ring: Ring, x: Array) -> np.ndarray:
+    """Sum of (N, L, n) over devices: the aggregated key, C0, C1, or the sum of all shares."""
+    with jax.enable_x64(True):
+        return np.asarray(_total(ring, x))
+
+
+def encrypt_batch(agreed: Setup, key: Array, draw: Ephemeral, messages: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Encrypt message residues (N, L, n) under the aggregated key (L, n): c0, c1 (N, L, n)."""
+    ring = agreed.parameters.ring
+    with jax.enable_x64(True):
+        c0, c1 = _encrypt(ring, agreed.a_hat, _transform(ring, key), draw.v, draw.e0, draw.e1, messages)
+        return np.asarray(c0), np.asarray(c1)
+
+
+def share_batch(agreed: Setup, keys: list[SecretKey], c1: np.ndarray) -> np.ndarray:
+    """Partial decryptions (N, L, n) of one C1 (L, n), smudged by noise derived from (key, C1)."""
+    p = agreed.parameters
+    e_star = randomness.flooding([key.share_noise(c1) for key in keys], p.ring, p.sigma_phi)
+    with jax.enable_x64(True):
+        return np.asarray(_shares(p.ring, c1, np.stack([key._s for key in keys]), e_star))
+
+
+def reconstruct(ring: Ring, c0: Array, share_sum: Array) -> np.ndarray:
+    """M^ = C0 + sum D (mod q), residues. EEZOFL 3.3"""
+    return np.asarray((c0.astype(np.uint64) + share_sum) % ring.moduli).astype(np.uint32)
