@@ -132,8 +132,10 @@ def small_root(a: ArrayLike) -> Floats:
     a = np.asarray(a, float)
     if np.any((a < 0) | (a > PEAK * (1 + 1e-9)) | np.isnan(a)):
         raise InputError(f"a={np.max(a)!r} must lie in [0, exp(-1/2)]: no pre-scaler reaches this mean amplitude")
-    w = lambertw(-np.minimum(a * a, np.exp(-1.0))).real
-    return np.sqrt(np.clip(-w, 0.0, 1.0))
+    r = np.sqrt(2 * np.maximum(0.0, 1 - np.e * a * a))  # distance from the branch point, where W has a square root
+    series = 1 - r + r**2 / 3 - 11 / 72 * r**3
+    square = np.where(r < 1e-4, series, np.maximum(0.0, -lambertw(-a * a).real))
+    return np.where(a < 1e-8, a, np.sqrt(square))  # a^2 underflows before a does
 
 
 def bound_parts(
