@@ -1,1 +1,45 @@
+"""The privacy ledger: events, accountants, budgets, cards. NumPy/SciPy, float64; dp_accounting only where asked for."""
 
+from otafl.privacy.accountants import ACCOUNTANTS, Release, Spend, account
+from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
+from otafl.privacy.events import check_realised, events, inverse_square, noise_multiplier, total_noise_var
+from otafl.privacy.ledger import Budget, Ledger
+from otafl.privacy.moments import LogMoment, sampled_gaussian_log_moment
+from otafl.privacy.participation import ACCOUNTINGS, hidden_replace_rdp, run_rdp, visible_rdp
+from otafl.privacy.pld import pld_eps
+from otafl.privacy.rdp import ORDERS, rdp_budget, rdp_to_eps, sampled_gaussian_rdp, total_rdp
+from otafl.privacy.zcdp import classic_budget, classic_eps, horizon, optimal_budget, optimal_eps
+
+__all__ = [
+    "ACCOUNTANTS",
+    "ACCOUNTINGS",
+    "ORDERS",
+    "OUTSIDE",
+    "Budget",
+    "Ledger",
+    "LogMoment",
+    "PrivacyCard",
+    "Release",
+    "Spend",
+    "account",
+    "check_realised",
+    "classic_budget",
+    "classic_eps",
+    "events",
+    "hidden_replace_rdp",
+    "horizon",
+    "inverse_square",
+    "make_card",
+    "noise_multiplier",
+    "optimal_budget",
+    "optimal_eps",
+    "pld_eps",
+    "rdp_budget",
+    "rdp_to_eps",
+    "run_rdp",
+    "sampled_gaussian_log_moment",
+    "sampled_gaussian_rdp",
+    "total_noise_var",
+    "total_rdp",
+    "visible_rdp",
+]

@@ -1,0 +1,102 @@
+"""A ledger as bytes with a checksum, and as dp_accounting events. Host."""
+
+import hashlib
+import io
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otafl.errors import InputError
+from otafl.plan import Events
+from otafl.privacy import participation
+from otafl.privacy.accountants import Release
+
+if TYPE_CHECKING:
+    from otafl.privacy.ledger import Ledger
+
+FORMAT = "otafl-ledger-1"
+
+
+def pack(ledger: "Ledger") -> bytes:
+    """One JSON line (budget, releases, checksum) and then the events as npz."""
+    arrays = {
+        f"{n}_{name}": np.asarray(value)
+        for n, part in enumerate(ledger.parts)
+        for name, value in part._asdict().items()
+    }
+    payload = io.BytesIO()
+    np.savez_compressed(payload, allow_pickle=False, **arrays)
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "clients": ledger.clients,
+        "parts": len(ledger.parts),
+        "budget": asdict(ledger.budget),
+        "releases": [r._replace(sensitivity=np.asarray(r.sensitivity).tolist())._asdict() for r in ledger.releases],
+    }
+    head["sha256"] = _checksum(head, payload.getvalue())
+    return json.dumps(head, sort_keys=True).encode() + b"\n" + payload.getvalue()
+
+
+def unpack(content: bytes) -> "Ledger":
+    """The ledger that `pack` wrote; InputError if a single byte changed."""
+    from otafl.privacy.ledger import Budget, Ledger
+
+    line, _, payload = content.partition(b"\n")
+    try:
+        head = json.loads(line)
+        stated = head.pop("sha256")
+    except (ValueError, KeyError, AttributeError):
+        raise InputError("not a ledger: no readable header") from None
+    if head.get("format") != FORMAT:
+        raise InputError(f"ledger format {head.get('format')!r} is not {FORMAT!r}")
+    if stated != _checksum(head, payload):
+        raise InputError("ledger is damaged: its checksum does not match")
+    with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
+        parts = [Events(**{name: arrays[f"{n}_{name}"] for name in Events._fields}) for n in range(head["parts"])]
+    budget = Budget(**{**head["budget"], "colluders": tuple(head["budget"]["colluders"])})
+    ledger = Ledger(budget, head["clients"])
+    ledger.releases.extend(Release(**release) for release in head["releases"])
+    for part in parts:
+        if budget.accountant == "rdp":
+            ledger._rdp = ledger._rdp_total(part, ())
+        ledger.parts.append(part)
+    return ledger
+
+
+def _checksum(head: dict[str, Any], payload: bytes) -> str:
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode() + b"\n" + payload).hexdigest()
+
+
+def dp_events(ledger: "Ledger") -> list[Any]:
+    """One composed DpEvent per client.
+
+    Noise multipliers are relative to the declared sensitivity, so rounds without sampling are to be recounted under
+    ADD_OR_REMOVE_ONE whatever the adjacency. With sampling and adjacency 'replace' they are relative to one
+    contribution (twice as large), as dp_accounting's PLD accountant under REPLACE_ONE wants them.
+    """
+    try:
+        import dp_accounting
+    except ImportError:
+        raise InputError("the export needs the package dp-accounting") from None
+    budget = ledger.budget
+    if budget.accounting not in participation.CERTIFIED:
+        raise InputError(f"accounting={budget.accounting!r} has no counterpart among dp_accounting's events")
+    out = []
+    for k in range(ledger.clients):
+        events: list[Any] = []
+        for part in ledger.parts:
+            rate = float(part.rate[k])
+            sampled_replace = budget.adjacency == "replace" and rate < 1
+            square = participation.charged(part, budget.accounting, ledger.colluders)[:, k]
+            for value, count in zip(*np.unique(square[square > 0], return_counts=True)):
+                gaussian = dp_accounting.GaussianDpEvent(float(1 / np.sqrt(value)) * (2 if sampled_replace else 1))
+                one = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+                events.append(dp_accounting.SelfComposedDpEvent(one, int(count)))
+        for release in ledger.releases:
+            if (square_one := float(release.square(ledger.clients)[k])) > 0:
+                one = dp_accounting.GaussianDpEvent(square_one**-0.5)
+                events.append(dp_accounting.SelfComposedDpEvent(one, release.times))
+        out.append(dp_accounting.ComposedDpEvent(events) if events else dp_accounting.NoOpDpEvent())
+    return out

@@ -1,0 +1,291 @@
+"""The ledger of one run: what was released, what it cost, and the refusal of the round that would pass the cap.
+
+It stores events, not results, so any accountant can recount them later. Costs that add (`zcdp`, `zcdp-optimal`,
+`gaussian`) are summed with `math.fsum` and compared with the cap without tolerance: how a run was cut into chunks
+changes nothing. A budget is a cap (CARES E20): where a policy looks at the training, the cap is the guarantee, and
+what was realised is only "spent".
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otafl import validate
+from otafl.errors import BudgetExceeded, InputError
+from otafl.plan import Array, Events
+from otafl.privacy import gaussian, participation, rdp, zcdp
+from otafl.privacy.accountants import (
+    ACCOUNTANTS,
+    ADJACENCIES,
+    Release,
+    Spend,
+    account,
+    refuse_sampled_replace,
+    release_costs,
+    release_rdp,
+    round_costs,
+)
+from otafl.privacy.events import join
+
+CAPS = {"zcdp": zcdp.classic_budget, "zcdp-optimal": zcdp.optimal_budget, "gaussian": gaussian.budget_rho}
+# rdp and pld add floats in an order that depends on the chunks: plans stay this much (relative) below the cap.
+PLANNING_MARGIN = 1e-12
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A cap (eps, delta), how it is counted, and for which neighbours.
+
+    `adaptive`: the policy may look at the training. Then only accountants with a filter theorem are accepted: those
+    with additive costs, and `rdp` at one `order` fixed in advance.
+    """
+
+    eps: float
+    delta: float
+    accountant: str = "zcdp"
+    accounting: str = "none"
+    adjacency: str = "add-remove"
+    adaptive: bool = False
+    order: float | None = None
+    colluders: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        validate.positive("eps", self.eps)
+        validate.in_open("delta", self.delta, 0, 1)
+        validate.one_of("accountant", self.accountant, ACCOUNTANTS)
+        validate.one_of("accounting", self.accounting, participation.ACCOUNTINGS)
+        validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+        if self.accounting not in participation.CERTIFIED and self.accountant != "rdp":
+            raise InputError(
+                f"accountant {self.accountant!r} does not support accounting={self.accounting!r}; use 'rdp'"
+            )
+        if self.order is not None:
+            validate.in_left_open("order - 1", self.order - 1, 0, 1e6)
+        if self.adaptive and self.accountant == "pld":
+            raise InputError(
+                "accountant 'pld' has no filter for adaptive runs; use 'zcdp', 'gaussian' or 'rdp' with an order"
+            )
+        if self.adaptive and self.accountant == "rdp" and self.order is None:
+            raise InputError("an adaptive run with accountant 'rdp' needs one order fixed in advance: set order=")
+
+    @property
+    def zcdp(self) -> float:
+        """The zCDP cap of accountants with additive costs."""
+        if self.accountant not in CAPS:
+            raise InputError(f"accountant {self.accountant!r} has no single additive cap")
+        return float(CAPS[self.accountant](self.eps, self.delta))
+
+    @property
+    def orders(self) -> Array:
+        return np.asarray(rdp.ORDERS if self.order is None else (self.order,), np.float64)
+
+
+@dataclass
+class Ledger:
+    """Events and releases of one run under a budget.
+
+    >>> import numpy as np
+    >>> from otafl.plan import Events
+    >>> ones = np.ones((400, 1))
+    >>> run = Events(0.8 * ones, 0 * ones, ones > 0, ones, np.full(400, 0.05**2), ones[:, 0] > 0, np.ones(1),
+    ...              np.array([0.09]))
+    >>> ledger = Ledger(Budget(eps=500.0, delta=1e-5), clients=1)
+    >>> int(ledger.affordable(run).sum())
+    356
+    """
+
+    budget: Budget
+    clients: int
+    parts: list[Events] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    _rdp: Any = None  # running total (K, orders) of all parts, accountant 'rdp' only
+
+    def __post_init__(self) -> None:
+        validate.whole("clients", self.clients)
+        if any(not 0 <= k < self.clients for k in self.budget.colluders):
+            raise InputError(f"colluders={self.budget.colluders} must be client numbers below {self.clients}")
+
+    @property
+    def events(self) -> Events:
+        """Everything spent so far as one run."""
+        return join(self.parts)
+
+    @property
+    def colluders(self) -> Array:
+        return None if not self.budget.colluders else np.isin(np.arange(self.clients), self.budget.colluders)
+
+    def rounds(self) -> int:
+        """Live rounds charged so far."""
+        return int(sum(np.sum(part.live) for part in self.parts))
+
+    def affordable(self, events: Events, each_round: Sequence[Release] = ()) -> Array:
+        """`live` of the events, cleared from the first round on that would pass the cap: (T,) or (S, T).
+
+        Open-loop planning: every leading index is a run of its own that starts from what this ledger has spent.
+        `each_round` are releases that accompany every live round.
+        """
+        self._check(events)
+        live = np.array(events.live, bool)
+        for index in np.ndindex(live.shape[:-1]):
+            run = _pick(events, index)
+            rounds = self._fitting(run, each_round)
+            live[(*index, slice(rounds, None))] = False
+        return live
+
+    def spend(self, events: Events, each_round: Sequence[Release] = ()) -> None:
+        """Record a chunk of rounds (T, K); BudgetExceeded, and nothing recorded, if any client would pass the cap."""
+        self._check(events)
+        if np.ndim(events.live) != 1:
+            raise InputError("spend takes one run, events of shape (rounds, clients)")
+        extra = _per_round(each_round, events)
+        if self.parts:
+            join([self.parts[-1], events])  # refuses a change of rate or sensitivity
+        if not self._fits(events, extra, margin=0.0):
+            fit = self._fitting(events, each_round)
+            raise BudgetExceeded(
+                f"round {self.rounds() + fit + 1} would pass the privacy budget eps={self.budget.eps:g}, "
+                f"delta={self.budget.delta:g} ({self.budget.accountant}); {fit} of these "
+                f"{int(np.sum(events.live))} rounds are affordable"
+            )
+        if self.budget.accountant == "rdp":
+            self._rdp = self._rdp_total(events, ())
+        self.parts.append(events)
+        self.releases.extend(extra)
+
+    def release(self, release: Release) -> None:
+        """Charge a Gaussian release beside the air."""
+        release.square(self.clients)
+        if not self._fits(None, [release], margin=0.0):
+            raise BudgetExceeded(
+                f"release {release.name!r} would pass the privacy budget eps={self.budget.eps:g}, "
+                f"delta={self.budget.delta:g} ({self.budget.accountant})"
+            )
+        self.releases.append(release)
+
+    def zcdp(self) -> Array:
+        """Total zCDP cost without amplification, (K,), summed exactly."""
+        return np.array([zcdp.strict_sum(c) for c in self._costs([], [])])
+
+    def zcdp_left(self) -> Array:
+        """What each client has left, (K,), for accountants with additive costs."""
+        return np.array([math.fsum([self.budget.zcdp, *(-c for c in costs)]) for costs in self._costs([], [])])
+
+    def spent(self, accountant: str | None = None) -> Spend:
+        """eps per client of everything recorded, by the budget's accountant or another."""
+        run = self.events if self.parts else _nothing(self.clients)
+        options: dict[str, Any] = (
+            {"orders": self.budget.orders} if (accountant or self.budget.accountant) == "rdp" else {}
+        )
+        return account(
+            accountant or self.budget.accountant,
+            run,
+            self.budget.delta,
+            adjacency=self.budget.adjacency,
+            accounting=self.budget.accounting,
+            colluders=self.colluders,
+            releases=tuple(self.releases),
+            **options,
+        )
+
+    def guarantee(self) -> float:
+        """The eps that holds: the cap where the policy adapts (CARES E20), else the worst client's spend."""
+        return self.budget.eps if self.budget.adaptive else float(self.spent().worst)
+
+    def export_dp_events(self) -> list[Any]:
+        """One dp_accounting.DpEvent per client, for a recount by a third party."""
+        from otafl.privacy.export import dp_events
+
+        return dp_events(self)
+
+    def to_bytes(self) -> bytes:
+        from otafl.privacy.export import pack
+
+        return pack(self)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> "Ledger":
+        from otafl.privacy.export import unpack
+
+        return unpack(content)
+
+    def save(self, path: Path) -> None:
+        from otafl.files import write_atomic
+
+        write_atomic(Path(path), self.to_bytes())
+
+    @staticmethod
+    def load(path: Path) -> "Ledger":
+        return Ledger.from_bytes(Path(path).read_bytes())
+
+    def _fitting(self, run: Events, each_round: Sequence[Release]) -> int:
+        """Largest number of leading rounds that fits; costs are never negative, so bisection finds it."""
+        margin = 0.0 if self.budget.accountant in CAPS else PLANNING_MARGIN
+        low, high = 0, int(np.size(run.live))
+        while low < high:
+            middle = (low + high + 1) // 2
+            part = _first(run, middle)
+            if self._fits(part, _per_round(each_round, part), margin):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _fits(self, events: Events | None, releases: Sequence[Release], margin: float) -> bool:
+        """Whether everything so far, with these added, stays within the cap for every client."""
+        budget = self.budget
+        if budget.accountant in CAPS:
+            cap = budget.zcdp
+            return all(zcdp.strict_sum(c) <= cap for c in self._costs([] if events is None else [events], releases))
+        cap_eps = budget.eps * (1 - margin)
+        if budget.accountant == "rdp":
+            total = self._rdp_total(events, [*self.releases, *releases])
+            return bool(np.all(rdp.rdp_to_eps(total, budget.delta, budget.orders, warn=False).eps <= cap_eps))
+        trial = Ledger(
+            budget, self.clients, [*self.parts, *([] if events is None else [events])], [*self.releases, *releases]
+        )
+        return bool(trial.spent().worst <= cap_eps)
+
+    def _costs(self, events: Sequence[Events], releases: Sequence[Release]) -> list[list[float]]:
+        """All zCDP costs of each client, one list per client."""
+        blocks = [round_costs(part, self.budget.accounting, self.colluders) for part in [*self.parts, *events]]
+        rounds = np.concatenate([np.zeros((0, self.clients)), *blocks]).T.tolist()
+        extra = release_costs([*self.releases, *releases], self.clients)
+        return [[*column, *more] for column, more in zip(rounds, extra)]
+
+    def _rdp_total(self, events: Events | None, releases: Sequence[Release]) -> Array:
+        total = np.zeros((self.clients, self.budget.orders.size)) if self._rdp is None else self._rdp
+        if events is not None:
+            refuse_sampled_replace(events, self.budget.adjacency)
+            total = total + participation.run_rdp(
+                events, self.budget.accounting, self.budget.orders, self.colluders, self.budget.adjacency
+            )
+        return total + release_rdp(releases, self.clients, self.budget.orders)
+
+    def _check(self, events: Events) -> None:
+        if np.ndim(events.amp) < 2 or np.shape(events.amp)[-1] != self.clients:
+            raise InputError(f"events have shape {np.shape(events.amp)} but this ledger has {self.clients} clients")
+
+
+def _pick(events: Events, index: tuple[int, ...]) -> Events:
+    """One run out of a batch."""
+    inner = {n: getattr(events, n)[index] for n in Events._fields if n not in ("rate", "sensitivity")}
+    return events._replace(**inner)
+
+
+def _first(run: Events, rounds: int) -> Events:
+    inner = {n: getattr(run, n)[:rounds] for n in Events._fields if n not in ("rate", "sensitivity")}
+    return run._replace(**inner)
+
+
+def _per_round(each_round: Sequence[Release], events: Events) -> list[Release]:
+    live = int(np.sum(events.live))
+    return [r._replace(times=r.times * live) for r in each_round] if live else []
+
+
+def _nothing(clients: int) -> Events:
+    none = np.zeros((0, clients))
+    return Events(none, none, none > 0, none, none[:, 0], none[:, 0] > 0, np.ones(clients), np.zeros(clients))

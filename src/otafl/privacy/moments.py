@@ -1,0 +1,190 @@
+"""Log moments of the Poisson-sampled Gaussian mechanism. Host, float64.
+
+With rate q, u = 1/z^2 and Y = exp(x sqrt(u) - u/2), x standard normal,
+
+    A_alpha(q, u) = log E[(1 - q + q Y)^alpha],        rdp_alpha = A_alpha / (alpha - 1)
+
+covers add and remove alike. At integer alpha it is a sum, A = log sum_k w_k e^{j_k u}, with w the Binomial(alpha, q)
+weights and j_k = k(k-1)/2 (AdaScale (9)); at any other alpha it is an integral.
+
+Two facts make valid upper bounds out of a few values (`upper` below):
+- A is convex in alpha (Hoelder), so a chord between two orders lies above it;
+- e^A is convex and rising in u: with f(Y) = (1-q+qY)^alpha, d/du E f = E[Y^2 f'']/2, and g = Y^2 f'' is itself convex
+  for every alpha >= 1 (with b = alpha-2 and t = qY/(1-q+qY), g'' has the sign of 2 + 4bt + b(b-1)t^2 >= 0), so the
+  second derivative E[Y^2 g'']/4 is not negative. A chord of e^A between two noise levels lies above it.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from otafl import validate
+from otafl.plan import Array
+
+HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
+SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision
+CELL = 0.15  # width in u of one recentred block: exponents stay within e^(+-j/2 * CELL), far from overflow
+
+
+class LogMoment(NamedTuple):
+    """A and its first two derivatives in u, shapes as the broadcast inputs."""
+
+    value: Array
+    slope: Array
+    curvature: Array
+
+
+@lru_cache(maxsize=256)
+def _log_choose(order: int) -> Array:
+    k = np.arange(order + 1)
+    out = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    out.setflags(write=False)
+    return out
+
+
+def _log_weights(rate: Array, order: int) -> Array:
+    """log w_k, shape rate.shape + (order + 1,); 0 < rate < 1."""
+    k = np.arange(order + 1)
+    rate = np.asarray(rate, np.float64)[..., None]
+    return _log_choose(order) + k * np.log(rate) + (order - k) * np.log1p(-rate)
+
+
+def sampled_gaussian_log_moment(rate: Array, u: Array, order: int) -> LogMoment:
+    """A, A' = E_p[j] and A'' = Var_p[j] at one integer order, p = softmax(log w_k + j_k u). AdaScale 3.1
+
+    `rate` (q, in [0, 1]) and `u` (1/z^2, >= 0) broadcast.
+
+    >>> float(sampled_gaussian_log_moment(1.0, 0.5, 3).value / 2)  # alpha u / 2
+    0.75
+    """
+    validate.whole("order", order, low=2)
+    rate, u = np.broadcast_arrays(np.asarray(rate, np.float64), np.asarray(u, np.float64))
+    validate.in_closed("rate", rate, 0, 1)
+    validate.not_negative("u", u)
+    order = int(order)
+    k = np.arange(order + 1)
+    j = k * (k - 1) / 2.0
+    sampled = (rate > 0) & (rate < 1)
+    log_term = _log_weights(np.where(sampled, rate, 0.5), order) + j * u[..., None]
+    top = log_term.max(-1)
+    share = np.exp(log_term - top[..., None])
+    total = share.sum(-1)
+    slope = (share @ j) / total
+    curvature = np.sum(share * (j - slope[..., None]) ** 2, -1) / total
+    large = top + np.log(total)
+    weight = np.exp(log_term[..., 2:] - j[2:] * u[..., None])
+    small = np.log1p(np.sum(weight * np.expm1(np.minimum(j[2:] * u[..., None], 700.0)), -1))
+    value = np.where((top < SWITCH) & (j[-1] * u < 700.0), small, large)
+    value = np.where(sampled, value, np.where(rate == 1, j[-1] * u, 0.0))
+    slope = np.where(sampled, slope, np.where(rate == 1, j[-1], 0.0))
+    return LogMoment(value[()], slope[()], np.where(sampled, curvature, 0.0)[()])
+
+
+def integer_orders(rate: float, u: Array, orders: Array) -> Array:
+    """A at integer orders for one rate and many noise levels, (N, orders). 0 < rate < 1.
+
+    The exponentials e^{j_k u} are shared by all orders, so the sum over k is one matrix product. Values are recentred
+    in cells of u, so nothing overflows; only terms k >= 2 are summed, so nothing cancels when A is tiny.
+    """
+    u = np.asarray(u, np.float64)
+    orders = np.asarray(orders, int)
+    k = np.arange(2, orders.max() + 1)
+    j = k * (k - 1) / 2.0
+    log_weight = np.full((k.size, orders.size), -np.inf)
+    for column, order in enumerate(orders):
+        log_weight[: order - 1, column] = _log_weights(rate, int(order))[2:]
+    tail = np.exp(log_weight).sum(0)  # sum of w_k, k >= 2
+    out = np.empty((u.size, orders.size))
+    cell = np.floor(u / CELL)
+    for index in np.unique(cell):
+        rows = np.flatnonzero(cell == index)
+        if index == 0:
+            out[rows] = np.log1p(np.expm1(j * u[rows, None]) @ np.exp(log_weight))
+        else:
+            centre = (index + 0.5) * CELL
+            scaled = log_weight + j[:, None] * centre
+            top = scaled.max(0)
+            total = np.exp(j * (u[rows, None] - centre)) @ np.exp(scaled - top)
+            out[rows] = _log_one_plus(top + np.log(total), tail)
+    return out
+
+
+def _log_one_plus(log_sum: Array, tail: Array) -> Array:
+    """log(1 - tail + e^log_sum), without loss on either side."""
+    large = log_sum > SWITCH
+    out = np.log1p(np.exp(np.where(large, 0.0, log_sum)) - tail)
+    out[large] = log_sum[large]  # 1 - tail <= 1 is below the last digit
+    return out
+
+
+def any_order(rate: Array, u: Array, orders: Array) -> Array:
+    """A at real orders > 1 by the trapezoid rule, (N, orders). `rate` () or (N,) in (0, 1), `u` (N,).
+
+    Since E[Y] = 1, e^A - 1 is the integral of phi(x) h(q (Y - 1)) with h(d) = (1+d)^alpha - 1 - alpha d >= 0: a sum of
+    positive terms, so small moments keep their digits. The integrand is analytic for abs(Im x) < pi/sqrt(u), which
+    makes the rule converge like exp(-2 pi^2 / (step sqrt(u))); the step below leaves about 1e-15.
+    """
+    u = np.atleast_1d(np.asarray(u, np.float64))
+    rate = np.broadcast_to(np.asarray(rate, np.float64), u.shape)
+    orders = np.asarray(orders, np.float64)
+    out = np.zeros((u.size, orders.size))
+    for row in range(u.size):
+        if u[row] > 0:
+            out[row] = _integrate(float(rate[row]), float(np.sqrt(u[row])), orders)
+    return out
+
+
+def _integrate(rate: float, shift: float, orders: Array) -> Array:
+    """A of one (q, sqrt(u)), all orders at once."""
+    step = min(0.7, 0.5 / shift)
+    nodes = np.arange(-9.5, orders.max() * shift + 9.5 + step, step)
+    log_likelihood = shift * nodes - shift**2 / 2  # log Y
+    near = np.log1p(rate * np.expm1(np.minimum(log_likelihood, 1.0)))
+    far = np.logaddexp(np.log1p(-rate), np.log(rate) + log_likelihood)
+    log_ratio = np.where(log_likelihood < 1.0, near, far)
+    return _log_moment(log_ratio, -(nodes**2) / 2 - HALF_LOG_2PI + np.log(step), orders)
+
+
+def antipodal(rate: float, shift: float, orders: Array) -> Array:
+    """log E_Q (P/Q)^alpha of P = (1-q) N(0,1) + q N(c,1) against Q with -c for c, (orders,).
+
+    The pair that a replaced unit makes under hidden sampling when its two contributions, each of norm c times the
+    noise std, oppose each other (taken as the worst case, not proved).
+    """
+    orders = np.asarray(orders, np.float64)
+    step = min(0.5, 0.4 / shift)
+    reach = (2 * orders.max() - 1) * shift + 9.5
+    nodes = np.arange(-reach, reach + step, step)
+    plus = np.logaddexp(np.log1p(-rate), np.log(rate) + shift * nodes - shift**2 / 2)
+    minus = np.logaddexp(np.log1p(-rate), np.log(rate) - shift * nodes - shift**2 / 2)
+    return _log_moment(plus - minus, minus - nodes**2 / 2 - HALF_LOG_2PI + np.log(step), orders)
+
+
+def _log_moment(log_ratio: Array, log_mass: Array, orders: Array) -> Array:
+    """log sum_i mass_i r_i^alpha where mass and mass * r both sum to 1: log1p of a sum of positive terms h(r - 1)."""
+    change = np.expm1(np.minimum(log_ratio, 300.0))
+    power = orders[:, None] * log_ratio
+    line = orders[:, None] * change
+    near = np.abs(change) < 1e-3
+    far = ~near & (orders.max() * log_ratio > 600.0)  # r^alpha would overflow
+    middle = ~near & ~far
+    log_gap = np.empty(power.shape)
+    log_gap[:, near] = _log_gap_series(change[near], orders)
+    log_gap[:, middle] = np.log(np.expm1(power[:, middle]) - line[:, middle])
+    log_line = np.where(log_ratio[far] < 300.0, np.log1p(line[:, far]), np.log(orders[:, None]) + log_ratio[far])
+    log_gap[:, far] = power[:, far] + np.log1p(-np.exp(log_line - power[:, far]))
+    log_term = log_gap + log_mass
+    top = log_term.max(1)
+    return np.logaddexp(0.0, top + np.log(np.exp(log_term - top[:, None]).sum(1)))
+
+
+def _log_gap_series(change: Array, orders: Array) -> Array:
+    """log h(d) for small d: d^2 a(a-1)/2 (1 + (a-2)d/3 (1 + (a-3)d/4 (1 + ...)))."""
+    a, d = orders[:, None], change[None, :]
+    series = np.ones(np.broadcast_shapes(a.shape, d.shape))
+    for n in range(8, 2, -1):
+        series = 1 + (a - n + 1) * d / n * series
+    with np.errstate(divide="ignore"):
+        return np.log(a * (a - 1) / 2) + 2 * np.log(np.abs(d)) + np.log(series)

@@ -1,0 +1,118 @@
+"""What random participation may save, by what the adversary sees. Host, float64. CDPB section 3
+
+- `none`: every live round is charged as if the client had sent. Always valid; the default.
+- `realised`: only rounds in which the plan let the client send. Channels and coins carry no data, so conditioning on
+  them is valid; silence that looks at the message counts as sending (`possible` does not see it).
+- `visible`: the adversary sees who sends, and we average over it: log(1 - p + p e^{(alpha-1) r}) / (alpha-1).
+- `hidden`: the adversary does not see it: a Poisson-sampled Gaussian with rate p.
+
+`visible` and `hidden` plug realised noise into an average over channels: they are design values, not certificates
+(CDPB E13b), and `hidden` fails where energy or pilots give participation away (CDPB E3).
+"""
+
+import numpy as np
+
+from otafl import validate
+from otafl.errors import InputError
+from otafl.plan import Array, Events
+from otafl.privacy import moments
+from otafl.privacy.events import inverse_square
+from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp
+
+ACCOUNTINGS = ("none", "realised", "visible", "hidden")
+CERTIFIED = frozenset({"none", "realised"})
+
+
+def charged(events: Events, accounting: str = "none", colluders: Array = None) -> Array:
+    """1/z^2 that is charged, (..., T, K), for the accountings that leave every round a plain Gaussian."""
+    validate.one_of("accounting", accounting, sorted(CERTIFIED))
+    square = inverse_square(events, colluders)
+    return np.where(events.possible, square, 0.0) if accounting == "realised" else square
+
+
+def run_rdp(
+    events: Events,
+    accounting: str = "none",
+    orders: Array = ORDERS,
+    colluders: Array = None,
+    adjacency: str = "add-remove",
+) -> Array:
+    """Total RDP of each client over the run, (..., K, orders)."""
+    validate.one_of("accounting", accounting, ACCOUNTINGS)
+    if accounting in CERTIFIED:
+        return total_rdp(events.rate, _multiplier(charged(events, accounting, colluders)), orders)
+    z = _multiplier(inverse_square(events, colluders))
+    if accounting == "visible":
+        return _sum_rounds(events, z, orders, lambda k, p, z: visible_rdp(p, _one_client(events, k, z, orders), orders))
+    if np.any(events.rate < 1):
+        raise InputError(
+            "accounting='hidden' with record sampling (rate < 1) has no known bound: a client's other records give its "
+            "participation away; use accounting='visible' or 'realised'"
+        )
+    if adjacency == "replace":
+        return _sum_rounds(events, z, orders, lambda k, p, z: hidden_replace_rdp(p, z, orders))
+    return _sum_rounds(events, z, orders, lambda k, p, z: sampled_gaussian_rdp(p, z, orders))
+
+
+def visible_rdp(send_prob: Array, rdp: Array, orders: Array = ORDERS) -> Array:
+    """RDP of a round that happens with probability p, seen by the adversary; `rdp` (..., orders) if it happens.
+
+    >>> from otafl.privacy.rdp import sampled_gaussian_rdp
+    >>> float(visible_rdp(0.5, sampled_gaussian_rdp(1.0, 3.0, [3]), [3])[0].round(7))
+    0.0902459
+    """
+    validate.in_closed("send_prob", send_prob, 0, 1)
+    orders = np.asarray(orders, np.float64)
+    prob = np.asarray(send_prob, np.float64)[..., None]
+    moment = (orders - 1) * np.asarray(rdp, np.float64)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        small = np.log1p(prob * np.expm1(np.minimum(moment, 30.0)))
+        large = np.logaddexp(np.log1p(-prob), np.log(prob) + moment)
+    out = np.where(prob == 0, 0.0, np.where(moment < 30.0, small, large))
+    return out / (orders - 1)
+
+
+def hidden_replace_rdp(send_prob: Array, noise_multiplier: Array, orders: Array = ORDERS) -> Array:
+    """RDP of a hidden round under replacement, (..., orders): the antipodal pair, taken as the worst case.
+
+    `noise_multiplier` is relative to the full replacement sensitivity, twice the norm of one contribution.
+
+    >>> float(hidden_replace_rdp(0.5, 1.5, [3])[0].round(6))
+    0.162203
+    """
+    prob, z = np.broadcast_arrays(np.asarray(send_prob, np.float64), np.asarray(noise_multiplier, np.float64))
+    validate.in_closed("send_prob", prob, 0, 1)
+    orders = np.asarray(orders, np.float64)
+    out = np.zeros((*prob.shape, orders.size))
+    for index in np.ndindex(prob.shape):
+        p, multiplier = float(prob[index]), float(z[index])
+        if p == 0 or np.isinf(multiplier):
+            continue
+        if multiplier == 0:
+            out[index] = np.inf
+        elif p == 1:
+            out[index] = orders / (2 * multiplier**2)
+        else:
+            out[index] = moments.antipodal(p, 0.5 / multiplier, orders) / (orders - 1)
+    return out
+
+
+def _sum_rounds(events: Events, z: Array, orders: Array, rdp_of: Array) -> Array:
+    """Add `rdp_of(client, send_prob, z)` over rounds; equal rounds are computed once."""
+    *lead, _, clients = z.shape
+    total = np.zeros((*lead, clients, len(orders)))
+    for index in np.ndindex(*lead, clients):
+        column = (*index[:-1], slice(None), index[-1])
+        pairs, count = np.unique(np.stack([events.send_prob[column], z[column]]), axis=1, return_counts=True)
+        rdp = rdp_of(index[-1], pairs[0], pairs[1])
+        total[index] = np.sum(count[:, None] * rdp, 0)
+    return total
+
+
+def _one_client(events: Events, client: int, z: Array, orders: Array) -> Array:
+    return sampled_gaussian_rdp(events.rate[client], z, orders)
+
+
+def _multiplier(square: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return 1 / np.sqrt(square)

@@ -1,0 +1,104 @@
+"""Zero-concentrated privacy: costs that add, two conversions, budgets and exact horizons. Host, float64.
+
+A Gaussian round with noise multiplier z costs rho = 1 / (2 z^2). Sums are taken with `math.fsum` (correctly rounded)
+and compared with the cap without any tolerance.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from otafl import validate
+from otafl.plan import Array
+
+
+def cost(inverse_square: Array) -> Array:
+    """rho of one Gaussian release from 1/z^2. CARES (13)"""
+    return np.asarray(inverse_square, np.float64) / 2
+
+
+def strict_sum(costs: Iterable[float]) -> float:
+    """Sum of costs, correctly rounded; inf if one is inf."""
+    costs = list(costs)
+    return math.inf if any(math.isinf(c) for c in costs) else math.fsum(costs)
+
+
+def classic_eps(rho: Array, delta: Array) -> Array:
+    """eps = rho + 2 sqrt(rho ln(1/delta)). CARES (11)"""
+    rho = np.asarray(rho, np.float64)
+    _check(rho, delta)
+    return (rho + 2 * np.sqrt(rho * -np.log(delta)))[()]
+
+
+def classic_budget(eps: Array, delta: Array) -> Array:
+    """The rho at which `classic_eps` reaches eps, in the form that does not cancel. CARES 3.4
+
+    >>> round(float(classic_budget(500.0, 1e-5)), 8)
+    369.54607786
+    """
+    validate.positive("eps", eps)
+    validate.in_open("delta", delta, 0, 1)
+    spread = -np.log(np.asarray(delta, np.float64))
+    return ((np.asarray(eps, np.float64) / (np.sqrt(spread + eps) + np.sqrt(spread))) ** 2)[()]
+
+
+def optimal_eps(rho: Array, delta: Array) -> Array:
+    """min over alpha > 1 of rho alpha + log(1 - 1/alpha) - log(delta alpha)/(alpha - 1), at least 0.
+
+    The minimiser solves rho (alpha-1)^2 = -log(delta alpha), one root since the left rises and the right falls.
+    Every alpha gives a valid eps, so the accuracy of the root is no matter of safety.
+
+    >>> round(float(optimal_eps(369.54607786, 1e-5)), 2)
+    497.18
+    """
+    rho, spread = np.broadcast_arrays(np.asarray(rho, np.float64), -np.log(np.asarray(delta, np.float64)))
+    _check(rho, delta)
+    inside = np.where((rho > 0) & np.isfinite(rho), rho, 1.0)
+    low, high = np.full(inside.shape, -60.0), np.log(np.sqrt(spread / inside) + 1e-300)  # in log(alpha - 1)
+    low = np.minimum(low, high)
+    for _ in range(80):
+        middle = (low + high) / 2
+        excess = np.exp(middle)
+        left = inside * excess**2 < spread - np.log1p(excess)
+        low, high = np.where(left, middle, low), np.where(left, high, middle)
+    excess = np.exp(high)
+    value = inside * (1 + excess) - np.log1p(1 / excess) + (spread - np.log1p(excess)) / excess
+    value = np.minimum(np.maximum(value, 0.0), classic_eps(inside, delta))
+    return np.where(rho == 0, 0.0, np.where(np.isinf(rho), np.inf, value))[()]
+
+
+def optimal_budget(eps: Array, delta: Array) -> Array:
+    """Largest rho with `optimal_eps` <= eps."""
+    low = np.asarray(classic_budget(eps, delta), np.float64)
+    high = 2 * low + 1e-300
+    while np.any(fits := optimal_eps(high, delta) <= eps):
+        high = np.where(fits, 2 * high, high)
+    for _ in range(100):
+        middle = low + (high - low) / 2
+        fits = optimal_eps(middle, delta) <= eps
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low[()]
+
+
+def horizon(budget: float, cost: float) -> int:
+    """How many rounds of equal cost fit: the largest n with fsum of n costs <= budget, exactly.
+
+    fsum of n equal doubles is the correctly rounded product n * cost, so no list is needed.
+
+    >>> horizon(369.54607786, 1.0368), horizon(1.0, 0.1), horizon(1.0, 2.0)
+    (356, 10, 0)
+    """
+    validate.not_negative("budget", budget)
+    validate.positive("cost", cost)
+    rounds = int(budget / cost)
+    while rounds * cost > budget:
+        rounds -= 1
+    while (rounds + 1) * cost <= budget:
+        rounds += 1
+    return rounds
+
+
+def _check(rho: Array, delta: Array) -> None:
+    validate.not_negative("rho", np.where(np.isinf(rho) & (rho > 0), 0.0, rho))
+    validate.in_open("delta", delta, 0, 1)
