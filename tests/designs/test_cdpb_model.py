@@ -23,7 +23,9 @@ def test_gain_moments_equal_quadrature(threshold):
     density = laws.expon(scale=1.4).pdf
     tail, excess = (integrate.quad(f, threshold, 60)[0] for f in (density, lambda h: (h - threshold) * density(h)))
     below = integrate.quad(lambda h: h * density(h), 0, threshold)[0]
-    assert np.allclose([gain.tail(threshold), gain.excess(threshold), gain.below(threshold)], [tail, excess, below], rtol=1e-7)
+    assert np.allclose(
+        [gain.tail(threshold), gain.excess(threshold), gain.below(threshold)], [tail, excess, below], rtol=1e-7
+    )
 
 
 def test_typeset_density_is_no_law():
@@ -112,7 +114,7 @@ def test_like_clients_as_groups(u, portion):
 
 
 def test_energy_spent():
-    """Idle P e^-u, noisy P, mixed between, noise-free less than idle; against 200,000 draws for noise-free (4.5 s.e.)."""
+    """Idle P e^-u, noisy P, mixed between; noise-free against 200,000 draws (4.5 s.e.)."""
     at = [float(stats(Params(), 0.5, s).energy) for s in (IDLE, NOISY, Scheme(0.25), Scheme(keep=0.5), NOISE_FREE)]
     p = np.exp(-0.5)
     assert at[:4] == pytest.approx([p, 1, p + 0.25 * (1 - p), 0.5 * p])
@@ -191,8 +193,8 @@ def test_remarks_and_warnings():
 @pytest.mark.parametrize(
     "bad",
     [
-        {"K": 0}, {"K": 2.5}, {"P": 0}, {"W": -1}, {"sigma2": 0}, {"mu": 0}, {"a": -8}, {"sz2": -0.1}, {"d": 0}, {"alpha": 1},
-        {"alpha": float("nan")}, {"lam1": -1}, {"lam1": 0, "lam2": 0}, {"gbar": 0}, {"ebar": -1}, {"P": float("inf")},
+        {"K": 0}, {"K": 2.5}, {"P": 0}, {"W": -1}, {"sigma2": 0}, {"mu": 0}, {"a": -8}, {"sz2": -0.1}, {"d": 0},
+        {"alpha": 1},         {"alpha": float("nan")}, {"lam1": -1}, {"lam1": 0, "lam2": 0}, {"gbar": 0}, {"ebar": -1}, {"P": float("inf")},
         {"W": float("nan")}, {"sigma2": (0.5, 0.5)}, {"L": 0}, {"A": 0}, {"D0": -1},
     ],
 )  # fmt: skip

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl import validate
-from otafl.designs.cdpb import _rdp
 from otafl.designs.cdpb.model import IDLE, Params, Scheme, Stats, stats
 from otafl.designs.cdpb.moments import Draw
 from otafl.errors import InputError
-from otafl.privacy import gaussian
-from otafl.privacy.rdp import ORDERS, rdp_to_eps
+from otafl.privacy.moments import sampled_gaussian_log_moment
+from otafl.privacy.participation import hidden_replace_rdp, visible_rdp
+from otafl.privacy.pld import pld_eps
+from otafl.privacy.rdp import ORDERS, rdp_to_eps, sampled_gaussian_rdp
 
 Array = Any
 ACCOUNTINGS = ("visible", "hidden", "none", "paper")
@@ -70,6 +71,17 @@ def inv_z2(params: Params, at: Stats, charge: Charge) -> Array:
         return np.where(s2 > 0, factor * at.rho * params.W**2 / np.where(s2 > 0, s2, 1.0), np.inf)  # CDPB E1, E2
 
 
+def hidden_rdp(alpha: float, p: Array, x: Array) -> Array:
+    """Zero-out with hidden participation: the Poisson-sampled Gaussian, broadcast over p and x = 1 / z^2."""
+    p, x = np.broadcast_arrays(np.asarray(p, float), np.asarray(x, float))
+    if alpha != round(alpha):
+        with np.errstate(divide="ignore"):
+            return sampled_gaussian_rdp(p, 1 / np.sqrt(x), [alpha])[..., 0]
+    finite = np.isfinite(x)
+    value = sampled_gaussian_log_moment(p, np.where(finite, x, 1.0), int(alpha)).value / (alpha - 1)
+    return np.where(finite | (p == 0), value, np.inf)
+
+
 def eps_round(params: Params, at: Stats, charge: Charge = VISIBLE, alpha: float | None = None) -> Array:
     """RDP of order alpha of one round for the client that takes part most often; shape of `at.u`."""
     alpha = params.alpha if alpha is None else alpha
@@ -79,13 +91,13 @@ def eps_round(params: Params, at: Stats, charge: Charge = VISIBLE, alpha: float 
         with np.errstate(divide="ignore"):
             return theorem1(alpha, at.p_top, params.W**2 / (at.v + params.sz2))  # CDPB (13), Theorem 1
     x = inv_z2(params, at, charge)
-    if charge.accounting == "none":
-        return np.where(at.p_top > 0, alpha * x / 2, 0.0)
-    if charge.accounting == "visible":
-        return _rdp.visible(alpha, at.p_top, x)
-    if charge.adjacency == "replace":
-        return np.vectorize(_rdp.hidden_replace, otypes=[float])(alpha, at.p_top, x / 4)
-    return _rdp.hidden(alpha, at.p_top, x)
+    if charge.accounting == "hidden" and charge.adjacency == "replace":
+        with np.errstate(divide="ignore"):
+            return hidden_replace_rdp(at.p_top, 1 / np.sqrt(x), [alpha])[..., 0]
+    if charge.accounting == "hidden":
+        return hidden_rdp(alpha, at.p_top, x)
+    p = at.p_top if charge.accounting == "visible" else np.where(at.p_top > 0, 1.0, 0.0)
+    return visible_rdp(p, alpha * x[..., None] / 2, [alpha])[..., 0]
 
 
 def eps(
@@ -136,7 +148,7 @@ class EpsDelta(NamedTuple):
     eps: float  # from RDP, best order
     order: float
     delta: float
-    eps_exact: float  # exact curve of the Gaussian rounds; NaN where the accountant has none (all but `none`)
+    eps_tight: float  # exact Gaussian (`none`) or privacy loss distribution (`hidden`); NaN for the other accountants
 
 
 def eps_delta(
@@ -160,6 +172,13 @@ def eps_delta(
         orders = np.unique(np.ceil(np.asarray(orders)))  # Theorem 1 is stated for whole orders
     rdp = np.array([tau * float(eps_round(params, at, charge, float(order))) for order in orders])
     best = rdp_to_eps(rdp, delta, orders, warn=False)
+    return EpsDelta(float(best.eps), float(best.order), delta, _tight(params, at, tau, delta, charge))
+
+
+def _tight(params: Params, at: Stats, tau: int, delta: float, charge: Charge) -> float:
+    """eps without the detour over RDP, where the mechanism has one."""
     x = float(inv_z2(params, at, charge))
-    exact = float(gaussian.eps(np.sqrt(tau * x), delta)) if charge.accounting == "none" else float("nan")
-    return EpsDelta(float(best.eps), float(best.order), delta, exact)
+    if charge.accounting not in ("none", "hidden") or not 0 < x < np.inf:
+        return float("nan")
+    rate = 1.0 if charge.accounting == "none" else float(at.p_top)
+    return float(pld_eps(np.full(tau, x**-0.5), rate, delta, charge.adjacency))

@@ -13,9 +13,10 @@ from scipy import stats as laws
 from scipy.special import logsumexp
 
 from otafl import validate
-from otafl.designs.cdpb import _rdp
+from otafl.designs.cdpb.accounting import hidden_rdp
 from otafl.designs.cdpb.model import IDLE, ExpGain, Params, Scheme, stats
 from otafl.errors import InputError
+from otafl.privacy.participation import visible_rdp
 
 Array = Any
 
@@ -71,8 +72,8 @@ def energy_detection(
     p: float, shift: float, variance_ratio: float, dims: list[int], alpha: float = 2.0
 ) -> list[Detection]:
     """How hidden participation turns visible as d grows at a fixed shift."""
-    hidden = float(_rdp.hidden(alpha, p, shift**2))
-    visible = float(_rdp.visible(alpha, p, shift**2 / variance_ratio))
+    hidden = float(hidden_rdp(alpha, p, shift**2))
+    visible = float(visible_rdp(p, [alpha * shift**2 / variance_ratio / 2], [alpha])[0])
     return [
         Detection(
             d, renyi_with_energy(p, shift, variance_ratio, d, alpha), hidden, visible, energy_auc(d, variance_ratio)
