@@ -43,3 +43,7 @@ class Interrupted(OtaflError):
     """The run was stopped from outside after a checkpoint."""
 
     exit_code = 130
+
+
+class RunError(OtaflError):
+    """A run stopped itself: a message was not finite, a batch did not fit, an energy limit would have been broken."""

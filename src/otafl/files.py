@@ -4,6 +4,7 @@ import difflib
 import json
 import math
 import os
+import re
 import tempfile
 import tomllib
 from pathlib import Path
@@ -22,6 +23,9 @@ class FileModel(BaseModel):
 
 
 M = TypeVar("M", bound=BaseModel)
+
+# What pydantic puts into a location besides keys, to say which member of a union it tried.
+UNION_MEMBER = re.compile(r"str|int|float|bool|dict|[A-Z]\w*|(list|dict|tuple|literal|constrained|function|nullable)[-\[].*")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -56,7 +60,7 @@ def read(model: type[M], path: Path) -> M:
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     problem = error.errors()[0]
     inner = problem.get("ctx", {}).get("error")
-    location = [str(part) for part in problem["loc"]]
+    location = [str(part) for part in problem["loc"] if not UNION_MEMBER.fullmatch(str(part))]
     key = ".".join(location) or "file"
     value = problem["input"]
     shown = value if not isinstance(value, dict | list) else type(value).__name__

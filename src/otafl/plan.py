@@ -107,6 +107,16 @@ class Events(NamedTuple):
     sensitivity: Array  # (K,)
 
 
+class Context(NamedTuple):
+    """What an experiment tells a policy besides the site: its horizon, its privacy target, and its seed."""
+
+    rounds: int = 1
+    eps: float = float("inf")
+    delta: float = 1e-5
+    seed: int = 0
+    trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing
+
+
 class Policy(NamedTuple):
     """`init(key) -> state`, `step(state, obs) -> (state, plan, info)`, and what the policy declares about itself.
 

@@ -1,1 +1,56 @@
+"""One file per published scheme, baselines included. Each has the same grammar:
 
+    Config      frozen dataclass of what a user may set
+    Info        NamedTuple of what people plot, where there is something to plot
+    factory(config, deployment, message, context) -> Policy
+
+`SCHEMES` is the list of all of them; `make` builds one by name.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from otafl import validate
+from otafl.plan import Context, Deployment, Message, Policy, check_gate
+
+
+class Entry(NamedTuple):
+    """Where a scheme lives."""
+
+    summary: str
+    module: str
+    factory: str
+    config: str = "Config"
+
+
+class Scheme(NamedTuple):
+    """A scheme, loaded."""
+
+    name: str
+    summary: str
+    config: type
+    factory: Callable[..., Policy]
+
+
+SCHEMES: dict[str, Entry] = {
+    "fedavg": Entry("ideal FedAvg: error-free, noiseless, nobody silent", "fedavg", "fedavg"),
+    "fedavg-dp": Entry("FedAvg with Gaussian noise calibrated to the privacy target", "fedavg_dp", "fedavg_dp"),
+    "constant": Entry("one receive scaling for all rounds, truncated channel inversion", "constant", "constant"),
+    "weakest": Entry("full channel inversion: the weakest device sets the receive scaling", "weakest", "weakest"),
+}
+
+
+def scheme(name: str) -> Scheme:
+    """Load a scheme by name."""
+    validate.one_of("scheme", name, SCHEMES)
+    entry = SCHEMES[name]
+    module = import_module(f"otafl.policies.{entry.module}")
+    return Scheme(name, entry.summary, getattr(module, entry.config), getattr(module, entry.factory))
+
+
+def make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """Build a policy and refuse combinations that would void a guarantee."""
+    policy = scheme(name).factory(config, deployment, message, context)
+    check_gate(policy.gate, message)
+    return policy

@@ -1,0 +1,218 @@
+"""The command line: `otafl run | list | plan | reproduce | report | doctor`. Thin; every word of work is elsewhere."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from otafl.errors import Infeasible, InputError, OtaflError
+
+app = typer.Typer(
+    name="otafl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Over-the-air federated learning with privacy: plan, run, account, certify, compare.\n\n"
+    "Exit codes: 0 done, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, 130 interrupted.",
+)
+out = Console()
+err = Console(stderr=True)
+
+Override = Annotated[list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(help="Experiment file (TOML), or the name of a preset.")] = None,
+    overrides: Override = [],  # noqa: B006
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/<name>.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Continue an interrupted run.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the resolved config and stop.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of experiment files and stop.")] = False,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+) -> None:
+    """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
+    from otafl.experiments import runner
+    from otafl.experiments.presets import find
+    from otafl.experiments.progress import reporter
+    from otafl.experiments.schema import Experiment, load, resolved
+
+    if schema:
+        print(json.dumps(Experiment.model_json_schema(), indent=2))
+        return
+    if resume is not None:
+        if file is not None or overrides:
+            raise InputError("--resume takes the config from the run folder; give no FILE and no --set with it")
+        folder = runner.resume(resume, reporter(err, json_log))
+    else:
+        if file is None:
+            raise InputError("give an experiment FILE, a preset's name, or --resume DIR (see otafl run --help)")
+        experiment = load(find(file), overrides)
+        if show:
+            print(resolved(experiment), end="")
+            return
+        folder = runner.start(experiment, out_dir or runner.default_folder(Path(file).stem), reporter(err, json_log))
+    if not json_log:
+        _show_run(folder)
+
+
+def _show_run(folder: Path) -> None:
+    from otafl.report.tables import comparison
+
+    table, footer = comparison(folder)
+    out.print(table)
+    out.print(footer)
+    out.print(f"Report: {folder / 'report.html'}")
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
+    from otafl import planners, policies
+    from otafl.channels import CHANNELS
+    from otafl.clients import KINDS
+    from otafl.experiments.presets import presets
+    from otafl.privacy import ACCOUNTANTS
+    from otafl.tasks.datasets import DATASETS
+    from otafl.tasks.models import MODELS
+    from otafl.tasks.partitions import PARTITIONS
+
+    everything: dict[str, dict[str, str]] = {
+        "schemes": {name: entry.summary for name, entry in policies.SCHEMES.items()},
+        "presets": {name: preset.summary for name, preset in presets().items()},
+        "plan": {name: planners.load(name).summary for name in planners.available()},
+        "data": _summaries(DATASETS),
+        "models": _summaries(MODELS),
+        "channels": dict(CHANNELS),
+        "partitions": _summaries(PARTITIONS),
+        "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
+        "accountants": _summaries(ACCOUNTANTS),
+    }
+    if as_json:
+        print(json.dumps(everything, indent=2))
+        return
+    for kind, entries in everything.items():
+        table = Table(title=kind, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+        for name, summary in entries.items():
+            table.add_row(f"[cyan]{name}[/]", summary)
+        out.print(table)
+        out.print()
+
+
+def _summaries(registry: dict[str, Any]) -> dict[str, str]:
+    return {name: entry if isinstance(entry, str) else getattr(entry, "summary", "") for name, entry in registry.items()}
+
+
+@app.command()
+def plan(
+    scheme: Annotated[str, typer.Argument(help="What to design: see `otafl list`.")],
+    file: Annotated[Path | None, typer.Argument(help="Planning file (TOML).")] = None,
+    as_json: AsJson = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of FILE and stop.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print a complete FILE that works and stop.")] = False,
+    overrides: Override = [],  # noqa: B006
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Write plots and exports into this folder.")] = None,
+) -> None:
+    """Design a deployment without training: what to transmit, what it costs, whether it is feasible at all."""
+    from otafl import files, planners
+    from otafl.experiments.schema import assign
+
+    planner = planners.load(scheme)
+    if schema:
+        print(json.dumps(planner.inputs.model_json_schema(), indent=2))
+        return
+    if example:
+        print(planner.example, end="")
+        return
+    if file is None:
+        raise InputError(f"give a planning FILE; `otafl plan {scheme} --example` prints one to start from")
+    data = files.read_toml(file)
+    for override in overrides:
+        assign(data, override)
+    inputs = files.parse(planner.inputs, data, file)
+    try:
+        design = planner.plan(inputs, file.parent)
+    except Infeasible as refusal:
+        if as_json:
+            print(files.to_json({"feasible": False, "reason": str(refusal), "report": refusal.report}))
+        raise
+    if as_json:
+        print(files.to_json(design))
+    else:
+        planner.show(design, out)
+    if out_dir is not None:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        for path in planner.pictures(design, out_dir):
+            err.print(f"wrote {path}")
+
+
+@app.command()
+def reproduce(
+    preset: Annotated[str, typer.Argument(help="A preset's name: see `otafl list`.")],
+    overrides: Override = [],  # noqa: B006
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/<preset>.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke version: few rounds, few seeds.")] = False,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+) -> None:
+    """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
+    from otafl.experiments.presets import reproduce as reproduce_preset
+    from otafl.experiments.progress import reporter
+
+    reproduce_preset(preset, out_dir or Path("runs") / preset, overrides, quick, reporter(err, json_log), out)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are overlaid with paired differences.")],
+    out_file: Annotated[Path | None, typer.Option("--out", help="Where to write; default RUN/report.html.")] = None,
+) -> None:
+    """Write the report page and print-quality plots of one run, or of several side by side."""
+    from otafl.report import write_report
+
+    for path in write_report(runs, out_file):
+        out.print(f"wrote {path}")
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Versions, devices and data sets found: what to look at first when something is odd."""
+    from otafl.experiments.doctor import examine
+
+    found = examine()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for title, entries in found.items():
+        table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+        for name, value in entries.items():
+            table.add_row(name, str(value))
+        out.print(table)
+        out.print()
+
+
+def main() -> None:
+    """Entry point: every refusal is one line on stderr and its exit code; nothing a user does ends in a traceback."""
+    try:
+        app(standalone_mode=False)
+    except OtaflError as refusal:
+        err.print(f"otafl: {refusal}", style=None, markup=False, highlight=False, soft_wrap=True)
+        sys.exit(refusal.exit_code)
+    except KeyboardInterrupt:
+        err.print("otafl: stopped at once; --resume continues from the last checkpoint, if one was written")
+        sys.exit(130)
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as problem:  # click's usage errors carry their own text and code
+        if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
+            err.print(f"otafl: {problem.format_message()}", markup=False, highlight=False, soft_wrap=True)
+            sys.exit(problem.exit_code)
+        raise
+
+
+if __name__ == "__main__":
+    main()

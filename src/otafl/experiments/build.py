@@ -1,0 +1,192 @@
+"""From an experiment to the arrays and functions that a run needs. Everything here is decided before the first round."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from otafl import air, policies
+from otafl import clients as client_kinds
+from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
+from otafl.clients.base import Clients, Data, Seed
+from otafl.errors import InputError
+from otafl.experiments.schema import Experiment, options_of
+from otafl.plan import Context, Deployment, Message, Policy, Trace
+from otafl.tasks import datasets, features, partitions
+from otafl.tasks.models import MODELS, Model, penalty
+
+PARTITION_STREAM = 1  # second word of the host generator that deals out the data
+
+
+class Task(NamedTuple):
+    """What all schemes share: the model and the data, dealt out once per seed."""
+
+    model: Model
+    data: Data
+    held_out: "HeldOut"  # results are reported on it
+    public: "HeldOut"  # rewards come from it; never the same samples as held_out
+    partitions: list[partitions.Partition]  # per seed
+    label_mix: np.ndarray  # (S, K, C)
+    classes: int
+    notes: list[str]  # what lies outside the privacy guarantee, for the card
+    sources: dict[str, str]  # data set, hash, note
+
+
+class HeldOut(NamedTuple):
+    """Samples for evaluation, cut into equal blocks so that memory stays bounded."""
+
+    x: Any  # (blocks, size, ...)
+    y: Any  # (blocks, size) int32, -1 for padding
+
+
+def blocks(x: np.ndarray, y: np.ndarray, size: int = 1000) -> HeldOut:
+    count = max(1, -(-len(x) // size))
+    size = -(-len(x) // count)
+    pad = count * size - len(x)
+    x = np.concatenate([x, np.zeros((pad, *x.shape[1:]), x.dtype)]).reshape(count, size, *x.shape[1:])
+    y = np.concatenate([y.astype(np.int32), np.full(pad, -1, np.int32)]).reshape(count, size)
+    return HeldOut(jnp.asarray(x), jnp.asarray(y))
+
+
+def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+    """Per-class counts and the two parts of the loss on held-out data; client mixes are formed on the host."""
+
+    def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
+        def block(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            x, y = pair
+            logits = model.logits(params, x)
+            label = jnp.arange(classes, dtype=jnp.int32)
+            hot = y[:, None] == label
+            right = (jnp.argmax(logits, axis=1) == y)[:, None]
+            loss = jnp.where(hot, jax.nn.logsumexp(logits, axis=1, keepdims=True) - logits, 0)
+            return jnp.sum(hot & right, 0, dtype=jnp.int32), jnp.sum(hot, 0, dtype=jnp.int32), jnp.sum(loss, dtype=jnp.float32)
+
+        right, total, loss = jax.lax.map(block, tuple(held_out))
+        count = jnp.sum(total).astype(jnp.float32)
+        return {"right": right.sum(0), "total": total.sum(0), "loss": loss.sum() / count, "penalty": penalty(model, params)}
+
+    return evaluate
+
+
+def accuracy_reward(evaluate: Callable[[Any, HeldOut], dict[str, jax.Array]]) -> Callable[[Any, HeldOut], jax.Array]:
+    """Accuracy on public data, the metric that closed-loop policies may see."""
+
+    def reward(params: Any, public: HeldOut) -> jax.Array:
+        seen = evaluate(params, public)
+        return jnp.sum(seen["right"]).astype(jnp.float64) / jnp.sum(seen["total"])
+
+    return reward
+
+
+def build_task(experiment: Experiment) -> Task:
+    """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
+    task = experiment.task
+    data = datasets.load(task.data, task.data_path)
+    if task.labels is not None:
+        data = datasets.only_labels(data, task.labels)
+    split = features.split(data, task.public_share, task.validation_share)
+    notes: list[str] = list(split.notes)
+    if task.pca is not None:
+        split, note = features.pca(split, task.pca.components, task.pca.fit_on, task.pca.whiten)
+        notes += [note] if note else []
+    kind = partitions.PARTITIONS[task.partition.kind]
+    dealt = [
+        kind.make(options_of(task.partition, kind.options), split.y_train, task.clients, np.random.default_rng([seed, PARTITION_STREAM]))
+        for seed in experiment.seed_list
+    ]
+    choice = MODELS[task.model.name]
+    model = choice.make(options_of(task.model, choice.options), split.x_train.shape[1:], data.classes)
+    mix = np.stack([partitions.label_mix(part, split.y_train, data.classes) for part in dealt])
+    return Task(
+        model,
+        Data(jnp.asarray(split.x_train), jnp.asarray(split.y_train.astype(np.int32))),
+        blocks(split.x_report, split.y_report),
+        blocks(split.x_public, split.y_public),
+        dealt,
+        mix,
+        data.classes,
+        notes,
+        {"name": data.name, "sha256": data.sha256, "source": data.source, "note": data.note},
+    )
+
+
+def seeds_of(experiment: Experiment, task: Task) -> Seed:
+    """Keys and partitions of all seeds, stacked; padded to the largest client of any seed."""
+    width = max(part.rows.shape[1] for part in task.partitions)
+    rows = np.stack([np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), mode="edge") for part in task.partitions])
+    sizes = np.stack([part.sizes for part in task.partitions])
+    keys = jax.vmap(jax.random.key)(jnp.asarray(experiment.seed_list, jnp.uint32))
+    return Seed(keys, jnp.asarray(rows, jnp.int32), jnp.asarray(sizes, jnp.int32))
+
+
+class Site(NamedTuple):
+    """The radio side of one seed."""
+
+    trace: Trace  # (T, K)
+    deployment: Deployment
+    message: Message
+    policy: Policy
+
+
+class SchemeSetup(NamedTuple):
+    """One scheme, ready to run."""
+
+    label: str
+    clients: Clients
+    optimizer: optax.GradientTransformation
+    sites: list[Site]  # per seed
+
+
+def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup:
+    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+    choice = scheme.clients or experiment.clients
+    options, factory = client_kinds.KINDS[choice.kind]
+    clients = factory(options_of(choice, options), task.model)
+    rounds = experiment.rounds
+    sites = []
+    for seed, part in zip(experiment.seed_list, task.partitions):
+        if np.any(part.sizes < 1):
+            raise InputError(f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}; change the partition or the number of clients")
+        message = clients.promise(np.asarray(part.sizes))
+        channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
+        trace = draw(channel, experiment.task.clients, rounds, seed)
+        sites.append(_site(experiment, scheme, seed, trace, deployment, message))
+    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+
+
+def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tuple[Channel, Deployment]:
+    """Channel description and limits in the units of the round."""
+    channel, radio, count = experiment.channel, experiment.radio, experiment.task.clients
+    weights = sizes / sizes.sum()
+    if experiment.devices is None:
+        energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
+        trusted = radio.trusted_share * noise_var
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, channel.gain_error)
+    site = load_site(experiment.devices)
+    if len(site.devices.names) != count:
+        raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
+    channel = with_gains(channel, site.devices.mean_power_gain)
+    return channel, to_deployment(site, message.dim, channel.gain_error)._replace(weights=weights)
+
+
+def _site(experiment: Experiment, scheme: Any, seed: int, trace: Trace, deployment: Deployment, message: Message) -> Site:
+    context = Context(experiment.rounds, experiment.privacy.eps or np.inf, experiment.privacy.delta, seed, trace)
+    config = options_of(scheme, policies.scheme(scheme.name).config)
+    policy = policies.make(scheme.name, config, deployment, message, context)
+    if policy.uplink == "perfect":
+        trace, deployment = air.ideal(trace, deployment)
+    return Site(trace, deployment, message, policy)
+
+
+def optimizer_of(experiment: Experiment, scheme: Any) -> optax.GradientTransformation:
+    """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy."""
+    own = {key: value for key, value in scheme.server.model_dump().items() if value is not None}
+    server = experiment.server.model_copy(update=own)
+    rate: Any = server.step_size
+    if server.step_decay:
+        rate = lambda count: np.float32(server.step_size) * (1 + count.astype(jnp.float32)) ** np.float32(-server.step_decay)  # noqa: E731
+    parts = [optax.add_decayed_weights(server.weight_decay)] if server.weight_decay else []
+    return optax.chain(*parts, optax.sgd(rate, momentum=server.momentum or None))

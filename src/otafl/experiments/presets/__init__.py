@@ -1,0 +1,73 @@
+"""Presets: one TOML per published table or figure, each an ordinary experiment file with a `[preset]` table on top.
+
+`otafl run NAME` runs its experiment; `otafl reproduce NAME` also sets ours beside the paper's.
+"""
+
+import difflib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from otafl.errors import InputError
+from otafl.experiments.progress import Reporter
+from otafl.files import FileModel, parse, read_toml
+
+FOLDER = Path(__file__).parent
+
+
+class Preset(FileModel):
+    """What a preset says about itself. Targets are the paper's numbers, as targets and nowhere else."""
+
+    summary: str
+    source: str = ""  # "CARES, Table 1"
+    analysis: str | None = None  # "module:function" that makes the figure or table; default: run and print the table
+    settings: dict[str, Any] = {}  # for the analysis
+    targets: dict[str, Any] = {}
+    quick: dict[str, Any] = {}  # overrides of the smoke version, as in --set
+
+
+def presets() -> dict[str, Preset]:
+    """All presets by name."""
+    return {path.stem: read_preset(path) for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def read_preset(path: Path) -> Preset:
+    data = read_toml(path)
+    if "preset" not in data:
+        raise InputError(f"{path}: is not a preset (no [preset] table)")
+    return parse(Preset, data["preset"], path)
+
+
+def find(name: str | Path) -> Path:
+    """An experiment file by path, or a preset by name."""
+    path = Path(name)
+    if path.exists():
+        return path
+    packaged = FOLDER / f"{name}.toml"
+    if path.suffix == "" and packaged.exists():
+        return packaged
+    known = [file.stem for file in FOLDER.glob("*.toml")]
+    near = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f"; did you mean the preset '{near[0]}'?" if near else "; `otafl list` shows the presets"
+    raise InputError(f"{name}: no such file and no such preset{hint}")
+
+
+def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
+    """Run a preset and print ours beside the paper's."""
+    path = find(name)
+    preset = read_preset(path)
+    overrides = [f"{key}={_toml(value)}" for key, value in (preset.quick.items() if quick else ())] + overrides
+    if preset.analysis is None:
+        from otafl.experiments.reproduce import run_and_compare as function
+    else:
+        module, _, attribute = preset.analysis.partition(":")
+        function = getattr(import_module(module), attribute)
+    function(path, preset, folder, overrides, quick, reporter, console)
+
+
+def _toml(value: Any) -> str:
+    import tomli_w
+
+    return tomli_w.dumps({"x": value}).split("=", 1)[1].strip()

@@ -1,0 +1,89 @@
+"""What a long run says while it works: a live line on a terminal, JSON lines for machines, nothing otherwise."""
+
+import json
+import sys
+import time
+from typing import IO, Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from otafl.files import plain
+
+
+class Tick(NamedTuple):
+    """The state of one scheme after a chunk, means over seeds."""
+
+    label: str
+    round: int
+    rounds: int
+    accuracy: float
+    eps: float  # worst client, by the budget's accountant; NaN where nothing is counted
+    eps_target: float
+    rounds_per_second: float  # of one seed
+
+
+class Reporter:
+    """Quiet base: tests and pipes use it."""
+
+    def start(self, label: str, rounds: int, done: int) -> None: ...
+
+    def tick(self, tick: Tick) -> None: ...
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def close(self) -> None: ...
+
+
+class LiveLine(Reporter):
+    """One line per scheme: rounds/s, accuracy, epsilon spent / target, time left."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.progress = Progress(
+            TextColumn("[bold]{task.description:<22}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[said]}"), TimeRemainingColumn(), console=console,
+        )  # fmt: skip
+        self.progress.start()
+        self.tasks: dict[str, Any] = {}
+
+    def start(self, label: str, rounds: int, done: int) -> None:
+        self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
+
+    def tick(self, tick: Tick) -> None:
+        eps = "" if tick.eps != tick.eps else f"  ε {tick.eps:.3g}" + (f"/{tick.eps_target:g}" if tick.eps_target < float("inf") else "")
+        said = f"{tick.rounds_per_second:.0f} rounds/s  acc {tick.accuracy:.3f}{eps}"
+        self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
+
+    def note(self, text: str) -> None:
+        self.console.print(text)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class JsonLog(Reporter):
+    """One JSON object per chunk and note, for machines."""
+
+    def __init__(self, stream: IO[str]):
+        self.stream = stream
+
+    def _write(self, **fields: Any) -> None:
+        self.stream.write(json.dumps(plain({"time": time.time(), **fields})) + "\n")
+        self.stream.flush()
+
+    def start(self, label: str, rounds: int, done: int) -> None:
+        self._write(event="start", label=label, rounds=rounds, done=done)
+
+    def tick(self, tick: Tick) -> None:
+        self._write(event="chunk", **tick._asdict())
+
+    def note(self, text: str) -> None:
+        self._write(event="note", text=text)
+
+
+def reporter(console: Console, json_log: bool = False) -> Reporter:
+    if json_log:
+        return JsonLog(sys.stdout)
+    return LiveLine(console) if console.is_terminal else Reporter()

@@ -1,0 +1,291 @@
+"""What an experiment file may say. Pydantic; every mistake becomes one line (see `otafl.files`).
+
+The options of schemes, clients, partitions and models are the frozen dataclasses that their own modules declare; the
+tagged models below are made from them, so a new scheme brings its own part of the schema along.
+"""
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_type_hints
+
+import numpy as np
+import tomli_w
+from pydantic import Field, create_model, field_validator, model_validator
+
+from otafl import clients as client_kinds
+from otafl import policies
+from otafl.channels import CHANNELS, PUBLISHED, Channel
+from otafl.errors import InputError
+from otafl.files import FileModel, parse, read_toml
+from otafl.privacy import ACCOUNTANTS
+from otafl.tasks.datasets import DATASETS
+from otafl.tasks.models import MODELS
+from otafl.tasks.partitions import PARTITIONS
+
+Positive = Annotated[float, Field(gt=0)]
+Whole = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+def tagged(name: str, tag: str, options: type, **common: Any) -> type[FileModel]:
+    """A file model with the fields of a dataclass, its tag, and fields common to all of its kind."""
+    hints = get_type_hints(options, include_extras=True)
+    fields: dict[str, Any] = {tag: (Literal[name], name), **common}
+    for f in dataclasses.fields(options):
+        if f.default is not dataclasses.MISSING:
+            default: Any = f.default
+        else:
+            default = ... if f.default_factory is dataclasses.MISSING else Field(default_factory=f.default_factory)
+        fields[f.name] = (hints[f.name], default)
+    title = "".join(part.capitalize() for part in name.replace("_", "-").split("-"))
+    return create_model(title, __base__=FileModel, **fields)
+
+
+def options_of(model: FileModel, options: type) -> Any:
+    """The dataclass that a tagged model was made from, with the file's values."""
+    values = {f.name: getattr(model, f.name) for f in dataclasses.fields(options)}
+    return options(**values)
+
+
+def union(kinds: dict[str, type], tag: str, **common: Any) -> Any:
+    made = tuple(tagged(name, tag, options, **common) for name, options in kinds.items())
+    return Annotated[Union[made], Field(discriminator=tag)] if len(made) > 1 else made[0]  # noqa: UP007
+
+
+Partition: Any = union({name: kind.options for name, kind in PARTITIONS.items()}, "kind")
+ModelChoice: Any = union({name: kind.options for name, kind in MODELS.items()}, "name")
+ClientChoice: Any = union({name: options for name, (options, _) in client_kinds.KINDS.items()}, "kind")
+
+
+class Pca(FileModel):
+    """Principal components as features, centred and divided by one global std."""
+
+    components: Whole = 64
+    fit_on: Literal["public", "train"] = "public"
+    whiten: bool = False
+
+
+class Task(FileModel):
+    """What is learned, from whose data."""
+
+    data: str = Field("digits", description=f"one of {', '.join(DATASETS)}")
+    data_path: Path | None = None
+    labels: list[int] | None = Field(None, description="keep only these classes, renumbered from 0")
+    clients: Whole = 20
+    partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
+    model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
+    pca: Pca | None = None
+    public_share: Share = Field(0.2, description="share of the test set set apart as public data: rewards, PCA")
+    validation_share: Share = Field(0.0, description="share of the training set held out; results are then on it")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Task":
+        if self.data not in DATASETS:
+            raise InputError(f"data={self.data!r} must be one of {', '.join(DATASETS)}")
+        return self
+
+
+class Radio(FileModel):
+    """Limits and noise. Whole-vector energy with `noise_std`, or power per symbol with `noise_dbm`; SI inside."""
+
+    max_energy: Positive | None = Field(None, description="J, energy of the whole vector of one round, each client")
+    power_dbm: float | None = Field(None, description="mean power per complex symbol, each client")
+    noise_std: Annotated[float, Field(ge=0)] | None = Field(None, description="receiver noise per real dimension")
+    noise_dbm: float | None = Field(None, description="complex receiver noise power; half of it per real dimension")
+    trusted_share: Annotated[float, Field(ge=0, le=1)] = Field(1.0, description="part of the noise power that the ledger counts")
+
+    @model_validator(mode="after")
+    def _one_convention(self) -> "Radio":
+        per_symbol = self.power_dbm is not None or self.noise_dbm is not None
+        whole = self.max_energy is not None or self.noise_std is not None
+        if per_symbol and whole:
+            raise InputError("give max_energy with noise_std (whole vector), or power_dbm with noise_dbm (per symbol), not a mixture")
+        if per_symbol and (self.power_dbm is None or self.noise_dbm is None):
+            raise InputError("power_dbm and noise_dbm belong together: give both")
+        return self
+
+    def energy(self, dim: int) -> float:
+        """J per round and client."""
+        if self.power_dbm is not None:
+            return 10 ** (self.power_dbm / 10 - 3) * dim
+        return 1.0 if self.max_energy is None else self.max_energy
+
+    def noise_var(self) -> float:
+        """Per real dimension, in the unit of `energy` per symbol."""
+        if self.noise_dbm is not None:
+            return 10 ** (self.noise_dbm / 10 - 3) / 2
+        return 0.05**2 if self.noise_std is None else self.noise_std**2
+
+
+class Server(FileModel):
+    """The update: gradient descent, post-processing of what was received."""
+
+    step_size: Positive = 0.1
+    step_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="step_size (1 + round)^-step_decay")
+    momentum: Share = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Privacy(FileModel):
+    """The target. A budget is a cap: the round that would pass it is not run."""
+
+    eps: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    accountant: str = Field("zcdp", description=f"what the cap is counted in: {', '.join(ACCOUNTANTS)}")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Privacy":
+        if self.accountant not in ACCOUNTANTS:
+            raise InputError(f"accountant={self.accountant!r} must be one of {', '.join(ACCOUNTANTS)}")
+        return self
+
+
+class EngineOptions(FileModel):
+    """How the work is mapped; part of the config because it may change the last bits."""
+
+    client_map: Literal["auto", "vmap", "map"] | Whole = "auto"
+    seed_map: Literal["auto", "vmap", "map"] = "auto"
+    record_devices: bool = True
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
+
+
+class ServerOverride(FileModel):
+    step_size: Positive | None = None
+    step_decay: Annotated[float, Field(ge=0)] | None = None
+    momentum: Share | None = None
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+
+
+@cache
+def scheme_models() -> dict[str, type]:
+    """Options of every scheme, by name."""
+    return {name: policies.scheme(name).config for name in policies.SCHEMES}
+
+
+COMMON: dict[str, Any] = {
+    "label": (str | None, Field(None, description="name in tables and plots; default: the scheme's name")),
+    "server": (ServerOverride, Field(default_factory=ServerOverride)),
+    "clients": (ClientChoice | None, Field(None, description="other clients for this scheme")),
+    "stop_at_budget": (bool, Field(True, description="False runs past the privacy target: a diagnostic, labelled so")),
+}
+SchemeChoice: Any = union(scheme_models(), "name", **COMMON)
+
+
+class Experiment(FileModel):
+    """One experiment: a task, a channel, and the schemes to compare on them."""
+
+    preset: dict[str, Any] | None = Field(None, exclude=True, description="what a preset says about itself")
+    title: str = ""
+    rounds: Whole = Field(100, description="horizon; a budget may end a run before")
+    seeds: Whole | list[Annotated[int, Field(ge=0)]] = Field(5, description="how many (0, 1, ...), or which")
+    evaluate_every: Whole = 10
+    task: Task = Field(default_factory=Task)
+    channel: Channel = Field(default_factory=Channel, description=f"a table, or one of {', '.join(CHANNELS)}")
+    devices: Path | None = Field(None, description="deployment file with one row per device; replaces geometry and power")
+    radio: Radio = Field(default_factory=Radio)
+    clients: ClientChoice = Field({"kind": "gradient"}, validate_default=True)
+    server: Server = Field(default_factory=Server)
+    privacy: Privacy = Field(default_factory=Privacy)
+    engine: EngineOptions = Field(default_factory=EngineOptions)
+    scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
+
+    @field_validator("channel", mode="before")
+    @classmethod
+    def _published(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in PUBLISHED:
+            raise InputError(f"{value!r} must be a table or one of {', '.join(CHANNELS)}")
+        return PUBLISHED[value]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Experiment":
+        if len(set(self.seed_list)) < len(self.seed_list):
+            raise InputError(f"seeds={self.seeds} must not repeat")
+        labels = self.labels
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(f"scheme label {label!r} is used twice; give each its own label")
+        return self
+
+    @property
+    def seed_list(self) -> list[int]:
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def labels(self) -> list[str]:
+        return [scheme.label or scheme.name for scheme in self.scheme]
+
+
+def load(path: Path, overrides: list[str] | None = None) -> Experiment:
+    """Read an experiment file, apply `key=value` overrides, resolve paths beside it, and check it all."""
+    path = Path(path)
+    data = read_toml(path)
+    for override in overrides or []:
+        assign(data, override)
+    for table, key in ((data, "devices"), (data.get("task", {}), "data_path")):
+        if isinstance(table, dict) and isinstance(table.get(key), str):
+            table[key] = str((path.parent / table[key]).resolve())
+    return parse(Experiment, data, path)
+
+
+def assign(data: dict[str, Any], override: str) -> None:
+    """Apply one override such as `rounds=50`, `task.model.hidden=[64]` or `scheme.0.rx_scale=0.4`.
+
+    >>> config = {"scheme": [{"name": "constant"}]}
+    >>> assign(config, "scheme.0.rx_scale=0.4"); assign(config, "task.data=mnist"); config
+    {'scheme': [{'name': 'constant', 'rx_scale': 0.4}], 'task': {'data': 'mnist'}}
+    """
+    import tomllib
+
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"--set {override!r} must have the form key=value")
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    node: Any = data
+    parts = key.strip().split(".")
+    for part in parts[:-1]:
+        node = _step(node, part, override)
+    if isinstance(node, list):
+        node[_index(node, parts[-1], override)] = value
+    elif isinstance(node, dict):
+        node[parts[-1]] = value
+    else:
+        raise InputError(f"--set {override!r}: {'.'.join(parts[:-1])} is a value, not a table")
+
+
+def _step(node: Any, part: str, override: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, part, override)]
+    if not isinstance(node, dict):
+        raise InputError(f"--set {override!r}: {part!r} stands inside a value, not a table")
+    return node.setdefault(part, {})
+
+
+def _index(node: list[Any], part: str, override: str) -> int:
+    if not part.isdigit() or int(part) >= len(node):
+        raise InputError(f"--set {override!r}: {part!r} must be a position from 0 to {len(node) - 1}")
+    return int(part)
+
+
+def resolved(experiment: Experiment) -> str:
+    """The whole config as TOML, defaults included; reads back to the same experiment."""
+    return tomli_w.dumps(_tomlable(experiment.model_dump(exclude_none=True)))
+
+
+def _tomlable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tomlable(item) for key, item in value.items() if item is not None}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _tomlable(dataclasses.asdict(value))
+    if isinstance(value, list | tuple):
+        return [_tomlable(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value

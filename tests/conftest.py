@@ -1,0 +1,23 @@
+"""Shared by all tests: one CPU thread pool, a compilation cache, and where the real data are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OTAFL_OFFLINE", "1")
+
+import jax  # noqa: E402
+
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The folder with real image data; tests that need it are skipped, with a reason, where there is none."""
+    place = os.environ.get("OTAFL_DATA")
+    if not place or not Path(place).is_dir():
+        pytest.skip("OTAFL_DATA is not set to a folder with mnist.npz etc.")
+    return Path(place)

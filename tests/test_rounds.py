@@ -1,0 +1,223 @@
+"""Properties of the round that hold for every scheme."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parent))
+import small
+
+from otafl import air, policies
+from otafl.clients import Gradient, PerSample, gradient, per_sample
+from otafl.plan import Plan
+from otafl.policies.constant import Config as Constant
+from otafl.policies.fedavg import Config as FedAvg
+from otafl.rounds import Row, add_noise, make_engine, make_round, plan_ahead
+
+
+def clipped(clip_norm: float = 1.0, batch: int = 16):
+    return gradient(Gradient(clip_norm=clip_norm, batch=batch), small.model())
+
+
+def promise(clients):
+    return clients.promise(np.array([20, 50, 60, 70]))
+
+
+def constant(clients, site, **options):
+    return policies.make("constant", Constant(**options), site, promise(clients), small.CONTEXT)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.01, 3.0), st.floats(0.01, 20.0), st.sampled_from(["norm", "bound"]), st.integers(0, 10**6))
+def test_norm_bound_and_energy_limit_are_never_passed(rx_scale, energy, silence, seed):
+    clients, site = clipped(clip_norm=0.25), small.deployment(energy=energy)
+    policy = constant(clients, site, rx_scale=rx_scale, silence=silence)
+    traces = [small.trace(5, seed)]
+    _, records, plans = small.train(clients, [policy], traces, site, [seed % 97])
+    norms, sent = np.asarray(records.stats.norm[0], float), np.asarray(records.stats.sent[0])
+    assert np.all(norms <= 0.25)
+    assert np.all(air.transmit_energy(plans[0], norms, sent, site.dim) <= energy)
+
+
+def test_zero_noise_and_nobody_silent_equals_fedavg():
+    clients = clipped()
+    quiet = small.deployment(noise_std=0.0, energy=1e9)
+    traces = [small.trace(5)]
+    over_air, _, _ = small.train(clients, [constant(clients, quiet, rx_scale=0.3)], traces, quiet, [3])
+    policy = policies.make("fedavg", FedAvg(), quiet, promise(clients), small.CONTEXT)
+    perfect, site = air.ideal(traces[0], quiet)
+    ideal, _, _ = small.train(clients, [policy], [perfect], site, [3])
+    for a, b in zip(jax.tree.leaves(over_air.params), jax.tree.leaves(ideal.params)):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6)
+
+
+def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
+    """CARES (5)-(6): without noise, the received sum is the weighted mean minus what the silent clients held back."""
+    clients = clipped(clip_norm=0.25)
+    site = small.deployment(noise_std=0.0, energy=0.002)
+    policy = constant(clients, site, rx_scale=0.5, silence="norm")
+    traces = [small.trace(1)]
+    net, batch = small.model(), small.seeds([5])
+    carry, records, plans = small.train(clients, [policy], traces, site, [5], step_size=1.0)
+    sent = np.asarray(records.stats.sent[0, 0])
+    assert 0 < sent.sum() < small.CLIENTS
+    params = net.init(jax.random.fold_in(jax.random.key(5), 2**31 - 1))
+    key, _ = jax.random.split(jax.random.fold_in(jax.random.key(5), 0))
+    one = jax.tree.map(lambda leaf: leaf[0], batch)
+    keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(4))
+    messages, _ = clients.messages(params, small.data(), one, keys, jnp.arange(4), jnp.int32(0))
+    flat = np.stack([np.concatenate([np.ravel(leaf[k]) for leaf in jax.tree.leaves(messages)]) for k in range(4)])
+    flat *= np.minimum(1, 0.25 / np.linalg.norm(flat, axis=1))[:, None]
+    moved = np.concatenate([np.ravel(a - np.asarray(b)[0]) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(carry.params))])
+    np.testing.assert_allclose(moved, (site.weights * sent) @ flat, atol=2e-6)
+
+
+def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
+    clients, site = clipped(), small.deployment()
+    policy = constant(clients, site, rx_scale=0.3)
+    net, optimizer, batch = small.model(), optax.sgd(0.5, momentum=0.9), small.seeds([1, 2])
+    traces = [small.trace(6, 1), small.trace(6, 2)]
+    plans = [plan_ahead(policy, (), one)[1] for one in traces]
+    rows = small.rows_of(plans, traces, site)
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+
+    def run(cuts: list[int]) -> list[bytes]:
+        carry, start = engine.init(batch.key, jnp.zeros((2, 0)), ()), 0
+        for stop in cuts:
+            part = jax.tree.map(lambda leaf, a=start, b=stop: leaf[:, a:b], rows)
+            carry, _, _ = engine.chunk(small.data(), (), (), batch, carry, part)
+            start = stop
+        return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((carry.params, carry.opt))]
+
+    assert run([6]) == run([6]) == run([3, 6]) == run([1, 2, 6])
+
+
+@pytest.mark.parametrize("client_map", ["map", 2, 3])
+def test_client_mapping_changes_only_rounding(client_map):
+    clients, site = clipped(), small.deployment()
+    policy, traces = constant(clients, site, rx_scale=0.3), [small.trace(4)]
+    whole, record, _ = small.train(clients, [policy], traces, site, [0])
+    parts, chunked, _ = small.train(clients, [policy], traces, site, [0], client_map=client_map)
+    np.testing.assert_allclose(record.stats.norm, chunked.stats.norm, rtol=1e-5)
+    np.testing.assert_array_equal(record.stats.sent, chunked.stats.sent)
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_permuting_clients_permutes_results():
+    """With full batches (no per-client draw) a permutation of the clients leaves the model and permutes the records."""
+    clients, order = clipped(batch=0), np.array([2, 0, 3, 1])
+    site, one = small.deployment(noise_std=0.0, energy=0.02), small.trace(3)
+    sizes = (20, 50, 60, 70)
+    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0], sizes)
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+
+    def run(perm):
+        where = site._replace(weights=site.weights[perm], energy=site.energy[perm])
+        what = promise(clients)
+        policy = policies.make("constant", Constant(rx_scale=0.5), where, what, small.CONTEXT)
+        shuffled = one._replace(**{name: getattr(one, name)[:, perm] for name in one._fields})
+        plan = plan_ahead(policy, (), shuffled)[1]
+        dealt = batch._replace(rows=batch.rows[:, perm], sizes=batch.sizes[:, perm])
+        carry = engine.init(dealt.key, jnp.zeros((1, 0)), ())
+        return engine.chunk(small.data(), (), (), dealt, carry, small.rows_of([plan], [shuffled], where))[:2]
+
+    (a, first), (b, second) = run(np.arange(4)), run(order)
+    np.testing.assert_allclose(np.asarray(first.stats.norm)[..., order], second.stats.norm, rtol=1e-5)
+    np.testing.assert_array_equal(np.asarray(first.stats.sent)[..., order], second.stats.sent)
+    assert 0 < np.mean(first.stats.sent) < 1
+    for x, y in zip(jax.tree.leaves(a.params), jax.tree.leaves(b.params)):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_noise_of_the_air_is_the_declared_noise():
+    """Variance over 200,000 draws against the declared one: chi-square test at 1e-6 on each side."""
+    site, one = small.deployment(noise_std=0.2), small.trace(1)
+    plan = Plan(*(np.asarray(v) for v in (np.zeros((1, 4)), np.full((1, 4), 0.1 + 0.05j), np.full((1, 4), np.inf), np.array([0.5]), np.ones((1, 4)), np.array([True]))))
+    link = air.lower(plan, one.gain, site)
+    declared = (0.2**2 + np.sum(np.real(one.gain[0] * (0.1 + 0.05j)) ** 2)) / 0.25
+    draws = np.asarray(add_noise(jax.random.key(0), jnp.zeros(200_000), np.float32(link.noise_std[0])), float)
+    low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], len(draws)) / len(draws)
+    assert low < np.mean(draws**2) / declared < high
+    assert abs(stats.skew(draws)) < 0.03 and abs(stats.kurtosis(draws)) < 0.06
+
+
+def test_a_dead_round_stops_the_run_for_good():
+    clients, site = clipped(), small.deployment()
+    traces = [small.trace(5)]
+    plan = plan_ahead(constant(clients, site), (), traces[0])[1]
+    plan = plan._replace(live=np.array([True, True, False, True, True]))
+    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+    start = lambda: engine.init(batch.key, jnp.zeros((1, 0)), ())  # noqa: E731
+    rows = small.rows_of([plan], traces, site)
+    carry, records, _ = engine.chunk(small.data(), (), (), batch, start(), rows)
+    np.testing.assert_array_equal(records.live[0], [True, True, False, False, False])
+    short, _, _ = engine.chunk(small.data(), (), (), batch, start(), jax.tree.map(lambda leaf: leaf[:, :2], rows))
+    for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(short.params)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_padding_rounds_change_nothing():
+    clients, site = clipped(), small.deployment()
+    traces = [small.trace(5)]
+    plan = plan_ahead(constant(clients, site), (), traces[0])[1]
+    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+    rows = small.rows_of([plan], traces, site)
+    padded = Row(rows.link, (), np.array([[True, True, True, False, False]]))
+    a, records, _ = engine.chunk(small.data(), (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), padded)
+    assert int(a.round[0]) == 3 and bool(a.live[0]) and int(np.sum(records.live)) == 3
+
+
+def test_training_stays_float32_and_planning_float64():
+    clients, site = clipped(), small.deployment()
+    carry, _, plans = small.train(clients, [constant(clients, site)], [small.trace(2)], site, [0])
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(carry.params)} == {"float32"}
+    assert plans[0].rx_scale.dtype == np.float64 and plans[0].tx.dtype == np.complex128
+
+
+def test_a_non_finite_message_stops_before_it_reaches_the_model():
+    clients, site = clipped(batch=0), small.deployment()
+    bad = small.data()
+    bad = bad._replace(x=bad.x.at[30, 0].set(np.nan))
+    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
+    traces = [small.trace(3)]
+    plan = plan_ahead(constant(clients, site), (), traces[0])[1]
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+    carry, records, _ = engine.chunk(bad, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), small.rows_of([plan], traces, site))
+    assert not bool(records.finite[0, 0]) and not bool(carry.live[0])
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(carry.params))
+
+
+@pytest.mark.parametrize("name", [name for name in policies.SCHEMES if name in ("constant", "weakest", "fedavg", "fedavg-dp")])
+def test_csi_level_is_honest(name):
+    """A policy that claims less than global CSI does not react to other clients' channels."""
+    clients, site = clipped(), small.deployment()
+    policy = policies.make(name, policies.scheme(name).config(), site, promise(clients), small.CONTEXT)
+    one = small.trace(4)
+    other = one._replace(estimate=one.estimate * np.array([1, 1, 1, 7.0]))
+    a, b = plan_ahead(policy, policy.init(None), one)[1], plan_ahead(policy, policy.init(None), other)[1]
+    if policy.csi != "global":
+        np.testing.assert_array_equal(a.tx[:, :3], b.tx[:, :3])
+        np.testing.assert_array_equal(a.rx_scale, b.rx_scale)
+
+
+def test_poisson_messages_refuse_policies_that_need_a_bound():
+    clients, site = per_sample(PerSample(batch=10), small.model()), small.deployment()
+    with pytest.raises(ValueError, match="norm bound"):
+        policies.make("constant", Constant(), site, clients.promise(np.array([20, 50, 60, 70])), small.CONTEXT)
+
+
+def test_record_level_refuses_silence_by_message():
+    clients = per_sample(PerSample(batch=10, sampling="without-replacement"), small.model())
+    with pytest.raises(ValueError, match="record-level"):
+        policies.make("constant", Constant(silence="norm"), small.deployment(), clients.promise(np.array([20, 50, 60, 70])), small.CONTEXT)
