@@ -194,7 +194,8 @@ def test_remarks_and_warnings():
     "bad",
     [
         {"K": 0}, {"K": 2.5}, {"P": 0}, {"W": -1}, {"sigma2": 0}, {"mu": 0}, {"a": -8}, {"sz2": -0.1}, {"d": 0},
-        {"alpha": 1},         {"alpha": float("nan")}, {"lam1": -1}, {"lam1": 0, "lam2": 0}, {"gbar": 0}, {"ebar": -1}, {"P": float("inf")},
+        {"alpha": 1},
+        {"alpha": float("nan")}, {"lam1": -1}, {"lam1": 0, "lam2": 0}, {"gbar": 0}, {"ebar": -1}, {"P": float("inf")},
         {"W": float("nan")}, {"sigma2": (0.5, 0.5)}, {"L": 0}, {"A": 0}, {"D0": -1},
     ],
 )  # fmt: skip

@@ -87,7 +87,7 @@ def test_noisy_has_no_feasible_pair_and_idle_has_one():
     assert found.design.eps == pytest.approx(100, rel=1e-6)
     assert found.binding == ("eps",)
     assert not found.certified
-    with pytest.raises(Infeasible, match="1.029") as refusal:
+    with pytest.raises(Infeasible, match=r"1\.029") as refusal:
         solve(Params(), "noisy", accounting="paper")
     assert refusal.value.report.least_product == pytest.approx(1.029, abs=5e-4)
     assert refusal.value.report.target_product == 1.0
