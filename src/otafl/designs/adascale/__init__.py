@@ -1,0 +1,44 @@
+"""AdaScale (Moradi Kalarde, Liang, Dong, Ahmed, Cheng): online receive scaling for the least Renyi leakage.
+
+    leakage       R(N), the leakage of a round as a function of its noise energy, and its slopes
+    online        the per-round problem, the virtual queue, Algorithm 1
+    offline       the optimum in hindsight: water-filling, and the general dual form
+    certificates  what is certain about a finished run
+    baselines     EqualAlloc, EstimFuture, constant scaling, StatLevel, StatWater, reconstructions of [20] and [23]
+    tuning        V (and the parameters of the reconstructions) such that the cap is spent
+    statistics    the stationary water level of Rayleigh channels
+    system        from radios and messages to noise energies and back
+    setting       the published settings, and channels drawn as published
+    comparison    all methods on the same channels: the leakage of Figures 1 and 2
+
+Host, float64 throughout.
+"""
+
+from otafl.designs.adascale.certificates import Certificate, certify
+from otafl.designs.adascale.leakage import Leakage
+from otafl.designs.adascale.offline import dual_excess, optimal_excess, water_level
+from otafl.designs.adascale.online import Rule, Run, View, adascale_rule, algorithm1, best_excess, next_queue, play
+from otafl.designs.adascale.setting import CIFAR10, MNIST, Setting, draw
+from otafl.designs.adascale.tuning import tune_V
+
+__all__ = [
+    "CIFAR10",
+    "MNIST",
+    "Certificate",
+    "Leakage",
+    "Rule",
+    "Run",
+    "Setting",
+    "View",
+    "adascale_rule",
+    "algorithm1",
+    "best_excess",
+    "certify",
+    "draw",
+    "dual_excess",
+    "next_queue",
+    "optimal_excess",
+    "play",
+    "tune_V",
+    "water_level",
+]

@@ -1,0 +1,207 @@
+"""All methods on the same channels: the leakage of the paper's Figures 1 and 2, without training. Host, float64.
+
+Leakage depends on channels alone, so this is complete. Seeds differ by up to 48 times at the smallest cap (their path
+losses do), so a mean over three of them is ruled by one: look at the ratios to Optimal, seed by seed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from otafl import validate
+from otafl.designs.adascale import baselines, system, tuning
+from otafl.designs.adascale.leakage import Leakage
+from otafl.designs.adascale.offline import optimal_excess
+from otafl.designs.adascale.online import Rule, algorithm1, play
+from otafl.designs.adascale.setting import MNIST, Setting, draw, rayleigh
+from otafl.designs.adascale.statistics import stationary_level
+from otafl.plan import Deployment, Message
+from otafl.privacy.rdp import ORDERS, rdp_to_eps, total_rdp
+
+Array = np.ndarray
+NU_MNIST = (0.01, 0.02, 0.04, 0.08, 0.16)
+NU_CIFAR10 = (*NU_MNIST, 0.32)
+CALIBRATION_TRACES = 3
+CALIBRATION_STREAM = 0xADA
+RECONSTRUCTIONS = ("liu-simeone", "liu-simeone-decay", "lyapunov")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """nu on the first axis (n, 1), seeds on the second; floors (S, T)."""
+
+    nu: Array  # (n, 1)
+    floors: Array  # (S, T)
+    typical: Array  # (S,)
+    optimistic: Array  # (S,)
+    tuned_on: Array  # (S, R, T) floors to tune on
+    setting: Setting
+    alpha: int
+    delta: float
+    grid: int  # weights V' tried for [23]
+
+    @cached_property
+    def leakage(self) -> Leakage:
+        return system.leakage_of(self.setting.deployment(), self.setting.message(), self.alpha)
+
+    @cached_property
+    def V(self) -> Array:
+        """Tuned penalty weights (n, S)."""
+        return tuning.tune_V(self.tuned_on, self.nu, self.leakage)
+
+
+def run_epsilon(noise: Any, deployment: Deployment, message: Message, delta: float) -> Array:
+    """eps at delta by RDP of every device: noise energies (..., T) -> (..., K). Integer orders are exact; fractional
+    ones too for one run, and from above (within 2e-5) where many runs are evaluated together.
+
+    Unit: one record of one device, under the message's adjacency; noise: the receiver's trusted part.
+    """
+    noise = np.asarray(noise, float)
+    pairs = np.stack([system.unit_noise(deployment, message), np.asarray(message.rate, float)])
+    distinct, member = np.unique(pairs, axis=1, return_inverse=True)
+    sigma = np.sqrt(noise[..., None] / distinct[0])
+    rdp = total_rdp(distinct[1], sigma, ORDERS)
+    return np.asarray(rdp_to_eps(rdp, delta, ORDERS, warn=False).eps)[..., member.ravel()]
+
+
+def _scene(
+    setting: Setting, nus: Sequence[float], seeds: Sequence[int], mode: str, alpha: int, delta: float, grid: int
+) -> Scene:
+    deployment, message = setting.deployment(), setting.message()
+    channels = [draw(setting, seed) for seed in seeds]
+    floors = np.stack([system.noise_floor(c.gain, deployment, message) for c in channels])
+    rms = np.stack([c.rms for c in channels])
+    if mode == "hindsight":
+        tuned_on = floors[:, None, :]
+    else:
+        simulated = [
+            rayleigh(np.random.default_rng([seed, CALIBRATION_STREAM]), np.tile(r, (CALIBRATION_TRACES, 1)), setting.T)
+            for seed, r in zip(seeds, rms)
+        ]
+        tuned_on = system.noise_floor(np.stack(simulated), deployment, message)
+    typical = system.typical_floor(rms, deployment, message)
+    optimistic = system.optimistic_floor(rms, deployment, message)
+    nu = np.asarray(nus, float)[:, None]
+    return Scene(nu, floors, typical, optimistic, tuned_on, setting, alpha, delta, grid)
+
+
+def _warm(scene: Scene) -> Array:
+    leakage, V = scene.leakage, 10 * scene.V
+    first = V * -leakage.slopes(stationary_level(scene.nu, scene.typical))[0]
+    return algorithm1(scene.floors, V, scene.nu, leakage, first).excess
+
+
+def _play(scene: Scene, rule: Rule) -> Array:
+    excess, _ = play(rule, scene.floors, scene.typical, scene.optimistic)
+    return np.broadcast_to(excess, (len(scene.nu), *scene.floors.shape))
+
+
+def _liu_simeone(scene: Scene, decay: float) -> Array:
+    budget = tuning.tune_budget(scene.tuned_on, scene.nu, scene.typical, decay)
+    return _play(scene, baselines.liu_simeone_rule(budget, scene.setting.T, decay))
+
+
+def _lyapunov(scene: Scene) -> Array:
+    deployment, message = scene.setting.deployment(), scene.setting.message()
+    cost = lambda noise: run_epsilon(noise, deployment, message, scene.delta).mean((-2, -1))  # noqa: E731
+    found = tuning.tune_lyapunov(scene.tuned_on, scene.nu, cost, scene.grid)
+    return _play(scene, baselines.lyapunov_rule(found.budget, found.weight, scene.setting.T))
+
+
+METHODS: dict[str, Callable[[Scene], Array]] = {
+    "optimal": lambda s: optimal_excess(s.floors, s.nu),
+    "adascale": lambda s: algorithm1(s.floors, s.V, s.nu, s.leakage).excess,
+    "adascale-warm": _warm,
+    "estim-future": lambda s: _play(s, baselines.estim_future_rule(s.nu, s.setting.T)),
+    "estim-future-literal": lambda s: _play(s, baselines.estim_future_rule(s.nu, s.setting.T, "min_of_means")),
+    "equal-alloc": lambda s: _play(s, baselines.equal_rule(s.nu)),
+    "stat-level": lambda s: _play(s, baselines.stat_level_rule(s.nu)),
+    "stat-water": lambda s: _play(s, baselines.stat_water_rule(s.nu, s.setting.T)),
+    "liu-simeone": lambda s: _liu_simeone(s, 1.0),
+    "liu-simeone-decay": lambda s: _liu_simeone(s, 0.99),
+    "lyapunov": _lyapunov,
+}
+
+
+def leakage_table(
+    setting: Setting = MNIST,
+    nus: Sequence[float] = NU_MNIST,
+    seeds: Sequence[int] = (0, 1, 2),
+    methods: Sequence[str] = tuple(METHODS),
+    mode: Literal["hindsight", "calibrated"] = "hindsight",
+    alpha: int = 3,
+    delta: float = 1e-5,
+    grid: int = 49,
+) -> list[dict[str, Any]]:
+    """One record per method and nu: RDP(alpha) and eps of each seed (mean and worst device), ratios to Optimal, means
+    with 95 % Student intervals over the seeds.
+
+    mode: free parameters are tuned on the evaluated trace ("hindsight", the paper's protocol) or on simulated ones.
+    """
+    validate.one_of("mode", mode, ("hindsight", "calibrated"))
+    validate.positive("nu", nus)
+    for method in methods:
+        validate.one_of("method", method, METHODS)
+    scene = _scene(setting, nus, seeds, mode, alpha, delta, grid)
+    leakage, deployment, message = scene.leakage, setting.deployment(), setting.message()
+    best = leakage.per_device(scene.floors + optimal_excess(scene.floors, scene.nu)).sum(-2)  # (n, S, K)
+    excess = np.stack([METHODS[method](scene) for method in methods])
+    rdp = leakage.per_device(scene.floors + excess).sum(-2)
+    eps = run_epsilon(scene.floors + excess, deployment, message, delta)
+    return [
+        {
+            "method": method,
+            "reconstruction": method in RECONSTRUCTIONS,
+            "nu": float(nu),
+            "mode": mode,
+            "spend": (excess[m, i].mean(-1) / nu).tolist(),
+            "ratio": (rdp[m, i].mean(-1) / best[i].mean(-1)).tolist(),
+            **_summary("rdp", rdp[m, i]),
+            **_summary("eps", eps[m, i]),
+        }
+        for m, method in enumerate(methods)
+        for i, nu in enumerate(nus)
+    ]
+
+
+def _summary(name: str, values: Array) -> dict[str, Any]:
+    """Per seed and over seeds; values (S, K)."""
+    mean, seeds = values.mean(-1), len(values)
+    half = stdtrit(seeds - 1, 0.975) * mean.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.nan
+    return {
+        name: mean.tolist(),
+        f"{name}_worst_device": values.max(-1).tolist(),
+        f"{name}_mean": float(mean.mean()),
+        f"{name}_half_width_95": float(half),
+    }
+
+
+def plot_leakage(records: list[dict[str, Any]], path: Path, title: str = "") -> Path:
+    """Two panels over nu: RDP (reconstructions left out, as in the paper) and eps, with 95 % intervals."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for panel, name, label in zip(panels, ("rdp", "eps"), ("RDP, mean over devices", "epsilon, mean over devices")):
+        for method in dict.fromkeys(r["method"] for r in records):
+            rows = [r for r in records if r["method"] == method]
+            if name == "rdp" and rows[0]["reconstruction"]:
+                continue
+            mean = np.array([r[f"{name}_mean"] for r in rows])
+            half = np.minimum([r[f"{name}_half_width_95"] for r in rows], 0.9 * mean)  # a log axis ends above zero
+            style = ":" if rows[0]["reconstruction"] else "-"
+            text = method + (" (reconstruction)" if rows[0]["reconstruction"] else "")
+            panel.errorbar(
+                [r["nu"] for r in rows], mean, half, label=text, linestyle=style, marker="o", ms=3, capsize=2
+            )
+        panel.set(xscale="log", yscale="log", xlabel="cap on the mean excess noise, nu", ylabel=label)
+        panel.grid(alpha=0.3, which="both")
+    panels[1].legend(fontsize=7)
+    figure.suptitle(title or f"free parameters tuned: {records[0]['mode']}", fontsize=10)
+    figure.savefig(path)
+    return path

@@ -1,0 +1,165 @@
+"""AdaScale's per-round problem, its virtual queue and Algorithm 1, in noise energies. Host, float64.
+
+Symbols: f the noise-energy floor of a round (full power), y >= 0 the excess chosen above it, N = f + y, nu the cap on
+the mean excess, V the penalty weight, Q the virtual queue. The receive scaling follows as eta = d sigma_n^2 / N.
+
+Every array may carry leading axes (seeds, values of V and nu, ...): only the rounds are looped over.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl import validate
+from otafl.designs.adascale.leakage import Leakage
+
+Array = np.ndarray
+MAX_ITERATIONS = 100
+STEP_TOLERANCE = 1e-7  # relative; the step that passes it is still taken, which squares the error
+
+
+class View(NamedTuple):
+    """What a receive-scaling rule may look at in one round. Arrays (...)."""
+
+    round: int  # t, from 0
+    floor: Any  # f_t: the current channels
+    typical: Any = np.nan  # floor at the mean of the weakest channel: statistics only
+    optimistic: Any = np.nan  # floor at the weakest of the mean channels: statistics only
+
+
+class Rule(NamedTuple):
+    """`init() -> state`, `step(state, view) -> (state, excess)`: how one method picks y_t."""
+
+    name: str
+    init: Callable[[], Any]
+    step: Callable[[Any, View], tuple[Any, Array]]
+
+
+def play(rule: Rule, floors: Any, typical: Any = np.nan, optimistic: Any = np.nan) -> tuple[Array, list[Any]]:
+    """Run a rule over floors (..., T): the excess (..., T) and the states before each round and after the last."""
+    floors = np.asarray(floors, float)
+    validate.positive("floor", floors)
+    state, states, chosen = rule.init(), [], []
+    for t in range(floors.shape[-1]):
+        states.append(state)
+        state, excess = rule.step(state, View(t, floors[..., t], typical, optimistic))
+        chosen.append(excess)
+    return np.stack(np.broadcast_arrays(*chosen), axis=-1), [*states, state]
+
+
+def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = None) -> Array:
+    """argmin over y >= 0 of  V R(f + y) + Q y + y^2 / 2, elementwise.  # AdaScale (30)
+
+    The slope g(y) = V R'(f+y) + Q + y rises, so y = 0 if g(0) >= 0 and else the root lies in (0, -g(0)]. It is found in
+    s = log1p(y / f) by Newton steps on log(V abs(R')) - log(Q + y), which falls in s and is nearly straight; a step
+    that leaves the bracket, or is not half as long as the last one, gives way to a bisection. `start` guesses N.
+    """
+    floor, queue, V = np.broadcast_arrays(np.asarray(floor, float), np.asarray(queue, float), np.asarray(V, float))
+    pull = V * -leakage.slopes(floor)[0] - queue  # -g(0)
+    active = pull > 0
+    low, high = np.zeros(floor.shape), np.asarray(np.log1p(np.where(active, pull, 1.0) / floor))
+    s = _starting_point(floor, high, start)
+    last = np.full(floor.shape, np.inf)
+    for _ in range(MAX_ITERATIONS):
+        excess = floor * np.expm1(s)
+        noise, push = floor + excess, queue + excess
+        slope, curvature = leakage.slopes(noise)
+        gap = np.log(V * -slope / push)
+        step = gap / (noise / push - noise * curvature / slope)
+        np.copyto(low, s, where=gap > 0)
+        np.copyto(high, s, where=gap <= 0)
+        settled = np.abs(step) <= STEP_TOLERANCE * s
+        target = s + step
+        astray = ~settled & ((target <= low) | (target >= high) | (np.abs(step) > last / 2))
+        target = np.where(astray, (low + high) / 2, target)
+        last, s = np.abs(target - s), target
+        if np.all(settled | ~active):
+            return np.where(active, floor * np.expm1(s), 0.0)
+    raise ArithmeticError("the per-round problem did not settle: floor, queue or V is beyond float64's range")
+
+
+def _starting_point(floor: Array, high: Array, noise: Any) -> Array:
+    """s of the guessed N where that lies inside (0, high), else the middle."""
+    if noise is None:
+        return high / 2
+    s = np.log(noise / floor)
+    return np.where((s > 0) & (s < high), s, high / 2)
+
+
+def next_queue(queue: Any, excess: Any, nu: Any) -> Array:
+    """Q_{t+1} = max(Q_t + y_t - nu, 0).  # AdaScale (29)"""
+    return np.maximum(queue + excess - nu, 0.0)
+
+
+def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
+    """A rough N for (f, Q), from a table. N solves N + V R'(N) = f - Q, whose left side rises with N and is the same in
+    every round: tabulated once per V, it is inverted by a straight line between its points."""
+    c = np.asarray(leakage.unit_noise)
+    log_noise = np.linspace(np.log(c.min() / 3e3), np.log(c.max() * 3e4), 256)
+    noise = np.exp(log_noise)
+    slope = np.array([leakage.slopes(n)[0] for n in noise]) if c.ndim == 2 else leakage.slopes(noise)[0]
+    balance = noise + np.asarray(V, float)[..., None] * slope
+
+    def guess(floor: Array, queue: Array) -> Array:
+        wanted = np.asarray(floor - queue)[..., None]
+        table = np.broadcast_to(balance, (*np.broadcast_shapes(wanted.shape[:-1], balance.shape[:-1]), noise.size))
+        above = np.clip((table < wanted).sum(-1, keepdims=True), 1, noise.size - 1)
+        left, right = np.take_along_axis(table, above - 1, -1), np.take_along_axis(table, above, -1)
+        share = (wanted - left) / (right - left)
+        return np.exp(log_noise[above - 1] + share * (log_noise[1] - log_noise[0]))[..., 0]
+
+    return guess
+
+
+class AdaScaleState(NamedTuple):
+    queue: Any  # Q_t
+
+
+def adascale_rule(leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0) -> Rule:
+    """Algorithm 1 as a rule: it looks at the current floor and its own queue, at nothing else.
+
+    nu = 0 leaves full power as the only feasible choice, so the per-round problem (whose first answer would be
+    positive) is passed over.
+    """
+    validate.positive("V", V)
+    validate.not_negative("nu", nu)
+    validate.not_negative("Q_0", first_queue)
+    open_cap, guess = np.asarray(nu) > 0, _guesser(leakage, V)
+
+    def init() -> AdaScaleState:
+        return AdaScaleState(np.asarray(first_queue, float))
+
+    def step(state: AdaScaleState, view: View) -> tuple[AdaScaleState, Array]:
+        start = guess(view.floor, state.queue)
+        excess = np.where(open_cap, best_excess(leakage, view.floor, state.queue, V, start), 0.0)
+        return AdaScaleState(next_queue(state.queue, excess, nu)), excess
+
+    return Rule("AdaScale", init, step)
+
+
+class Run(NamedTuple):
+    """What Algorithm 1 did: rounds on the last axis."""
+
+    floor: Array  # (..., T) f_t
+    excess: Array  # (..., T) y_t
+    queue: Array  # (..., T + 1) Q_0 .. Q_T
+
+    @property
+    def noise(self) -> Array:
+        """N_t = f_t + y_t."""
+        return self.floor + self.excess
+
+
+def algorithm1(floors: Any, V: Any, nu: Any, leakage: Leakage, first_queue: Any = 0.0) -> Run:
+    """AdaScale over a whole trace: floors (..., T); V, nu and Q_0 broadcast against (...).
+
+    >>> devices = Leakage(np.full(10, 0.1445), np.full(10, 0.01))
+    >>> run = algorithm1(np.geomspace(0.01, 1, 50), 1.0, 0.04, devices)
+    >>> bool(np.all(run.excess >= 0) and run.queue[0] == 0)
+    True
+    """
+    floors = np.asarray(floors, float)
+    excess, states = play(adascale_rule(leakage, V, nu, first_queue), floors)
+    queue = np.stack(np.broadcast_arrays(*(state.queue for state in states), excess[..., 0])[:-1], axis=-1)
+    return Run(np.broadcast_to(floors, excess.shape), excess, queue)

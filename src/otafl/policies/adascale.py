@@ -1,0 +1,165 @@
+"""AdaScale: receive scaling from the current channels and a virtual queue. Host, NumPy, float64.
+
+The weakest device limits the receive scaling eta; a smaller eta means more noise, so less is learnt and less leaks.
+AdaScale picks the noise energy N_t = d sigma_n^2 / eta_t >= f_t that minimises the total Renyi leakage while the mean
+excess above the floor f_t stays at nu. All devices invert their channels; nobody is silent, no noise is added.
+
+Privacy unit: one record of one device. Sensitivity of what is received: sqrt(eta) w_k times the message's. Whose noise:
+the receiver's. Nothing here looks at data, so the sequence of noise multipliers is fixed before the learning.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from otafl import validate
+from otafl.designs.adascale import system
+from otafl.designs.adascale.leakage import Leakage
+from otafl.designs.adascale.online import Rule, View, adascale_rule
+from otafl.designs.adascale.setting import rayleigh
+from otafl.designs.adascale.statistics import stationary_level
+from otafl.designs.adascale.tuning import tune_V
+from otafl.errors import InputError
+from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+
+SUMMARY = "least Renyi leakage for a cap on the mean excess noise, online, by a virtual queue"
+WARM_FACTOR = 10.0  # V of a warm start relative to the tuned one
+CALIBRATION_STREAM = 0xADA  # of default_rng([seed, stream])
+
+Tuning = Literal["calibrated", "hindsight", "given"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """nu: cap on the mean excess noise energy. V: the penalty weight where tuning = "given".
+
+    tuning "calibrated" chooses V on `calibration_traces` Rayleigh traces simulated from the statistical CSI of the
+    first round; "hindsight" on the very trace that is then played (the paper's protocol, not causal).
+    warm_start begins with the queue of the stationary optimum, Q_0 = V abs(R'(W_inf)), and ten times the tuned V.
+    """
+
+    nu: float
+    alpha: int = 3
+    tuning: Tuning = "calibrated"
+    V: float | None = None
+    calibration_traces: int = 3
+    warm_start: bool = False
+
+
+class Info(NamedTuple):
+    """What people plot, (...)."""
+
+    floor: Array  # f_t
+    excess: Array  # y_t
+    noise: Array  # N_t
+    scaling: Array  # eta_t
+
+
+class State(NamedTuple):
+    """Parameters chosen in the first round, then whatever the rule remembers."""
+
+    parameters: tuple[Array, ...]
+    rule: Any
+
+
+def scaling_plan(excess: Array, floor: Array, obs: Obs, deployment: Deployment) -> tuple[Plan, Info]:
+    """Channel inversion to the receive scaling of N = f + y.  # AdaScale (12)"""
+    noise = floor + excess
+    scaling = system.receive_scaling(noise, deployment)
+    scale = np.sqrt(scaling)
+    tx = scale[..., None] * np.asarray(deployment.weights, float) / obs.estimate
+    ones = np.ones(tx.shape)
+    plan = Plan(tx, np.zeros_like(tx), always(tx), scale, ones, np.ones(scale.shape, bool))
+    return plan, Info(floor, excess, noise, scaling)
+
+
+def rule_policy(
+    name: str,
+    deployment: Deployment,
+    message: Message,
+    rule_for: Callable[..., Rule],
+    parameters: Callable[[Obs], tuple[Array, ...]] = lambda obs: (),
+    stateless: bool = False,
+) -> Policy:
+    """A policy from a rule in noise energies. `parameters(obs)` is asked once, in the first round."""
+
+    @lru_cache(maxsize=64)
+    def remembered(*packed: tuple[bytes, tuple[int, ...]]) -> Rule:
+        return rule_for(*(np.frombuffer(values).reshape(shape) for values, shape in packed))
+
+    def step(state: Any, obs: Obs) -> tuple[Any, Plan, Info]:
+        floor = system.noise_floor(obs.estimate, deployment, message)
+        typical = system.typical_floor(obs.rms, deployment, message)
+        optimistic = system.optimistic_floor(obs.rms, deployment, message)
+        begun = stateless or state.rule is not None
+        values = () if stateless else state.parameters if begun else parameters(obs)
+        values = tuple(np.asarray(value, float) for value in values)
+        rule = remembered(*((value.tobytes(), value.shape) for value in values))
+        before = (() if stateless else state.rule) if begun else rule.init()
+        after, excess = rule.step(before, View(obs.round, floor, typical, optimistic))
+        plan, info = scaling_plan(excess, floor, obs, deployment)
+        return (state if stateless else State(values, after)), plan, info
+
+    def init(key: Any) -> Any:
+        return () if stateless else State((), None)
+
+    return Policy(name, init, step, loop="open", csi="global", gate="open")
+
+
+def floors_of(
+    tuning: str, context: Context, deployment: Deployment, message: Message, traces: int = 3
+) -> Callable[[Obs], Array]:
+    """Floors (..., R, T) to tune on: the trace itself in hindsight, else simulated from the first statistics seen."""
+    if tuning == "hindsight":
+        trace = context.trace
+        if trace is None:
+            raise InputError("tuning='hindsight' needs the whole trace, which only a labelled comparison may hand out")
+        own = system.noise_floor(trace.estimate, deployment, message)[..., None, :]
+        return lambda obs: own
+    validate.whole("calibration_traces", traces)
+
+    def simulated(obs: Obs) -> Array:
+        rng = np.random.default_rng([context.seed, CALIBRATION_STREAM])
+        rms = np.asarray(obs.rms, float)
+        unit = np.stack([rayleigh(rng, np.ones(rms.shape[-1]), context.rounds) for _ in range(traces)])
+        return system.noise_floor(unit * rms[..., None, None, :], deployment, message)
+
+    return simulated
+
+
+def check_tuning(tuning: str, allowed: tuple[str, ...] = ("calibrated", "hindsight", "given")) -> None:
+    validate.one_of("tuning", tuning, allowed)
+
+
+def adascale(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """Algorithm 1. Its eta depends on the current channels and its queue alone, once V is chosen."""
+    validate.not_negative("nu", config.nu)
+    check_tuning(config.tuning)
+    if (config.tuning == "given") != (config.V is not None):
+        raise InputError(f"V={config.V!r} must be given with tuning='given', and only there")
+    leakage = system.leakage_of(deployment, message, config.alpha)
+    floors = None
+    if config.tuning != "given":
+        floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)
+
+    def parameters(obs: Obs) -> tuple[Array, Array]:
+        if config.nu == 0:  # full power is the only feasible choice: nothing to tune
+            return np.ones(()), np.zeros(())
+        V = np.asarray(config.V, float) if floors is None else tune_V(floors(obs), config.nu, leakage)
+        if not config.warm_start:
+            return V, np.zeros(())
+        V = V if floors is None else WARM_FACTOR * V
+        return V, warm_queue(leakage, V, config.nu, system.typical_floor(obs.rms, deployment, message))
+
+    def rule_for(V: Array, first_queue: Array) -> Rule:
+        return adascale_rule(leakage, V, config.nu, first_queue)
+
+    return rule_policy("adascale", deployment, message, rule_for, parameters)
+
+
+def warm_queue(leakage: Leakage, V: Any, nu: Any, typical: Any) -> Array:
+    """Q_0 = V abs(R'(W_inf)): where the queue of the best stationary policy rests."""
+    return V * -leakage.slopes(stationary_level(nu, typical))[0]
