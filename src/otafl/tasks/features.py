@@ -142,7 +142,7 @@ def prepare(options: DataOptions, dataset: Dataset | None = None) -> Task:
     ]
     if options.pca is not None:
         parts = _project(options.pca, parts, notes)
-    return Task(*parts, data.classes, data.name, data.sha256, tuple(notes))
+    return Task(parts[0], parts[1], parts[2], parts[3], data.classes, data.name, data.sha256, tuple(notes))
 
 
 def _project(options: PcaOptions, parts: list[Part], notes: list[str]) -> list[Part]:

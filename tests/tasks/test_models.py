@@ -1,0 +1,192 @@
+"""Parameter counts, losses and gradients of the models."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from otafl.errors import InputError
+from otafl.tasks import models
+from otafl.tasks.layers import conv, max_pool
+
+
+def resnet_count(depth, width, classes, channels=3):
+    """Weights of 3x3 convolutions without bias, two numbers per normalised channel, one dense layer."""
+    blocks = (depth - 2) // 6
+    layers = [(channels, width)]
+    for stage in range(3):
+        out = width * 2**stage
+        layers += [(layers[-1][1], out)] + [(out, out)] * (2 * blocks - 1)
+    return sum(9 * i * o + 2 * o for i, o in layers) + 4 * width * classes + classes
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "options", "expected"),
+    [
+        ("cnn-mnist", (28, 28), 10, {}, 26010),
+        ("cnn-cifar", (32, 32, 3), 10, {}, 550570),
+        ("binary-logistic", (28, 28), 2, {}, 785),
+        ("logistic", (28, 28), 10, {}, 7850),
+        ("mlp", (64,), 10, {}, 9610),
+        ("mlp", (128,), 62, {}, 24510),
+        ("mlp", (28, 28), 10, {"hidden": (1024,)}, 814090),
+        ("resnet", (32, 32, 3), 10, {}, 269722),
+        ("resnet", (32, 32, 3), 10, {"depth": 32}, 464154),
+        ("resnet", (32, 32, 3), 10, {}, resnet_count(20, 16, 10)),
+        ("resnet", (28, 28), 7, {"depth": 14, "width": 8}, resnet_count(14, 8, 7, channels=1)),
+    ],
+)
+def test_published_parameter_counts(name, shape, classes, options, expected):
+    assert models.build(name, shape, classes, **options).num_params == expected
+
+
+def test_num_params_is_what_init_makes():
+    model = models.build("cnn-mnist", (28, 28), 10)
+    assert sum(leaf.size for leaf in jax.tree.leaves(model.init(jax.random.key(0)))) == model.num_params
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "pad", "shape"), [(8, 2, 3, (28, 28, 1)), (3, 1, 1, (5, 7, 3)), (4, 2, 0, (13, 13, 2))]
+)
+def test_convolution_equals_lax(size, stride, pad, shape):
+    layer = conv(6, size, stride, pad)(shape)
+    params = layer.init(jax.random.key(0)) | {"b": jnp.arange(6.0)}
+    x = jax.random.normal(jax.random.key(1), (2, *shape))
+    expected = jax.lax.conv_general_dilated(
+        x, params["w"], (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    got, _ = layer.forward(params, x, layer.tap(2))
+    np.testing.assert_allclose(got, expected + params["b"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "stride", "shape"), [(2, 1, (14, 14, 3)), (2, 2, (8, 6, 2)), (3, 2, (7, 7, 1))])
+def test_max_pool_equals_lax(size, stride, shape):
+    layer = max_pool(size, stride)(shape)
+    x = jax.random.normal(jax.random.key(1), (2, *shape))
+    window, step = (1, size, size, 1), (1, stride, stride, 1)
+    expected = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, step, "VALID")
+    got, _ = layer.forward((), x, ())
+    assert got.shape[1:] == layer.shape
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_cross_entropy_against_the_definition():
+    rng = np.random.default_rng(0)
+    logits, y = 5 * rng.standard_normal((7, 4)), rng.integers(0, 4, 7)
+    expected = -np.log(np.exp(logits)[np.arange(7), y] / np.exp(logits).sum(1))
+    np.testing.assert_allclose(
+        models.cross_entropy(jnp.asarray(logits, jnp.float32), jnp.asarray(y)), expected, rtol=1e-5
+    )
+
+
+def test_binary_logistic_is_the_logistic_loss_from_zero():
+    model = models.build("binary-logistic", (3,), 2)
+    x = np.random.default_rng(0).standard_normal((9, 3)).astype(np.float32)
+    y = np.arange(9) % 2
+    assert all(not leaf.any() for leaf in jax.tree.leaves(model.init(jax.random.key(0))))
+    params = jax.tree.map(
+        lambda leaf: leaf + jnp.arange(1.0, 1 + leaf.size).reshape(leaf.shape), model.init(jax.random.key(0))
+    )
+    score = x @ np.array([1, 2, 3]) + 1
+    expected = np.mean(np.log1p(np.exp(-(2 * y - 1) * score)))
+    np.testing.assert_allclose(model.loss(params, x, jnp.asarray(y)), expected, rtol=1e-5)
+
+
+def test_zero_output_init_starts_at_log_classes():
+    model = models.build("mlp", (6,), 7, zero_output_init=True)
+    params = model.init(jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (5, 6))
+    np.testing.assert_allclose(model.loss(params, x, jnp.arange(5)), np.log(7), rtol=1e-6)
+    assert params[1]["w"].any()  # only the output layer starts at zero
+
+
+@pytest.mark.parametrize(("init", "expected_std"), [("he", np.sqrt(2 / 400)), ("uniform", np.sqrt(1 / 3 / 400))])
+def test_spread_of_initial_weights(init, expected_std):
+    weights = models.build("mlp", (400,), 10, hidden=(500,), init=init).init(jax.random.key(0))[1]["w"]
+    # 200,000 draws: relative standard error of the sample deviation below 0.2 %
+    np.testing.assert_allclose(np.std(weights), expected_std, rtol=0.01)
+    if init == "uniform":
+        assert np.abs(weights).max() <= 1 / 20
+
+
+def clients(model, shape, seed=0):
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.standard_normal((3, 5, *shape)), jnp.float32)
+    y = jnp.asarray(rng.integers(0, 4, (3, 5)), jnp.int32)
+    w = jnp.asarray(rng.random((3, 5)), jnp.float32).at[1, 3:].set(0)
+    return model.init(jax.random.key(seed)), x, y, w
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize("known_layers", [True, False])
+def test_client_gradients_differentiate_the_whole_objective(l2, known_layers):
+    model = models.build("mlp", (6,), 4, hidden=(5,), l2=l2)
+    if not known_layers:
+        model = models.from_loss(model.init, model.loss, model.logits, l2=l2)
+        assert model.ghost is None
+    params, x, y, w = clients(model, (6,))
+    got = models.client_gradients(model, params, x, y, w)
+    for k in range(3):
+
+        def objective(p, k=k):
+            losses = models.cross_entropy(model.logits(p, x[k]), y[k])
+            return jnp.sum(w[k] * (losses + models.penalty(model, p)))
+
+        expected = jax.grad(objective)(params)
+        jax.tree.map(lambda a, b, k=k: np.testing.assert_allclose(a[k], b, rtol=1e-4, atol=1e-6), got, expected)
+
+
+def test_penalty_is_half_l2_times_the_squared_norm():
+    model = models.build("logistic", (2,), 3, init="he", l2=0.01)
+    params = model.init(jax.random.key(0))
+    expected = 0.005 * sum(np.sum(np.asarray(leaf, np.float64) ** 2) for leaf in jax.tree.leaves(params))
+    np.testing.assert_allclose(models.penalty(model, params), expected, rtol=1e-6)
+    np.testing.assert_allclose(model.loss(params, jnp.zeros((1, 2)), jnp.zeros(1, int)), np.log(3), rtol=1e-6)
+
+
+def test_any_function_of_any_pytree_becomes_a_model():
+    def init(key):
+        return {"slope": jax.random.normal(key, (3,), jnp.float32), "nested": [jnp.zeros((), jnp.float32)]}
+
+    def loss(params, x, y):
+        return jnp.mean((x @ params["slope"] + params["nested"][0] - y) ** 2)
+
+    model = models.from_loss(init, loss, lambda p, x: (x @ p["slope"])[:, None], name="regression")
+    assert model.num_params == 4
+    params, x, y = init(jax.random.key(0)), jnp.ones((2, 3)), jnp.array([0.0, 1.0])
+    ghost = models.per_sample(model)
+    saved = ghost.trace(params, x, y)
+    residual = 2 * (params["slope"].sum() - y)
+    np.testing.assert_allclose(ghost.sq_norms(saved), 4 * residual**2, rtol=1e-5)
+    np.testing.assert_allclose(saved.loss, residual**2 / 4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: models.build("cnn", (28, 28), 10), "model='cnn' must be one of"),
+        (lambda: models.build("binary-logistic", (3,), 10), "classes=10 must be 2"),
+        (lambda: models.build("cnn-mnist", (64,), 10), "needs images"),
+        (lambda: models.build("cnn-mnist", (4, 4), 10), "does not fit"),
+        (lambda: models.build("resnet", (32, 32, 3), 10, depth=21), "depth=21 must be 6 n + 2"),
+        (lambda: models.build("resnet", (32, 32, 3), 10, groups=5), "groups=5 must divide"),
+        (lambda: models.build("mlp", (3,), 1), "classes=1 must be a whole number >= 2"),
+        (lambda: models.build("mlp", (3,), 2, l2=-1.0), "l2=-1.0 must be finite and >= 0"),
+        (
+            lambda: models.from_loss(lambda key: jnp.zeros(3, jnp.int32), None, None),
+            "must be float32 but init makes int32",
+        ),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(InputError, match=message.replace("+", r"\+")):
+        call()
+
+
+def test_every_kind_has_frozen_options():
+    for kind in models.MODELS.values():
+        assert dataclasses.is_dataclass(kind.options)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            kind.options().l2 = 1.0
