@@ -47,7 +47,7 @@ def portion_fixed(params: Params, u: float, tau: int, charge: Charge) -> BestPor
     return _choice(portions, values, np.full(3, u), np.full(3, float(tau)))
 
 
-def _free_utility(problem: Problem) -> tuple[float, float, float]:
+def free_utility(problem: Problem) -> tuple[float, float, float]:
     """Without limits and with real tau: (G, u, tau) with G = 2 sqrt(6 lam1 lam2 B eps1 / mu) at the best load."""
     p = problem.params
 
@@ -96,7 +96,7 @@ def best_portion(
         for portion in portions:
             there = problem._replace(scheme=Scheme(float(portion)))
             if real_tau:
-                rows.append(_free_utility(there))
+                rows.append(free_utility(there))
             else:
                 found = _optimum(there)
                 rows.append((np.inf, np.nan, np.nan) if found is None else (found.G, found.u, float(found.tau)))
