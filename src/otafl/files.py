@@ -1,5 +1,6 @@
 """Reading files that users wrote: TOML into a pydantic model, every mistake one line with file, key, value and rule."""
 
+import dataclasses
 import difflib
 import json
 import math
@@ -8,7 +9,7 @@ import re
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -66,7 +67,13 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     shown = value if not isinstance(value, dict | list) else type(value).__name__
     if isinstance(inner, OtaflError | ValueError):  # one of our own checks inside a validator
         return f"{key}: {inner}" if location else str(inner)
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        context = problem.get("ctx", {})
+        tag = context.get("discriminator", "").strip("'")
+        said = f"={context['tag']!r}" if "tag" in context else ""
+        expected = f" must be one of {context['expected_tags']}".replace("'", "") if "expected_tags" in context else " is required"
+        return f"{key}.{tag}{said}{expected}"
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         near = difflib.get_close_matches(location[-1], _keys_at(model, location[:-1]), n=1, cutoff=0.5)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         return f"{key}: unknown key{hint}"
@@ -77,19 +84,26 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     return f"{key}={shown!r}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _tables_in(annotation: Any) -> list[type]:
+    """Models and dataclasses anywhere inside an annotation."""
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+    return [table for part in get_args(annotation) for table in _tables_in(part)]
+
+
+def _fields(table: type) -> dict[str, Any]:
+    if issubclass(table, BaseModel):
+        return {name: field.annotation for name, field in table.model_fields.items()}
+    return get_type_hints(table)
 
 
 def _keys_at(model: type[BaseModel], location: list[str]) -> list[str]:
     """The keys that are known where an unknown one was found."""
-    models: list[type[BaseModel]] = [model]
+    tables: list[type] = [model]
     for part in location:
-        inner = [m for outer in models if part in outer.model_fields for m in _models_in(outer.model_fields[part].annotation)]
-        models = inner or models  # list indices and union tags do not descend
-    return [field for m in models for field in m.model_fields]
+        inner = [t for outer in tables if part in _fields(outer) for t in _tables_in(_fields(outer)[part])]
+        tables = inner or tables  # list indices and union tags do not descend
+    return [field for table in tables for field in _fields(table)]
 
 
 def plain(value: Any) -> Any:

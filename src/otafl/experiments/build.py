@@ -15,7 +15,7 @@ from otafl.clients.base import Clients, Data, Seed
 from otafl.errors import InputError
 from otafl.experiments.schema import Experiment, options_of
 from otafl.plan import Context, Deployment, Message, Policy, Trace
-from otafl.tasks import datasets, features, partitions
+from otafl.tasks import features, partitions
 from otafl.tasks.models import MODELS, Model, penalty
 
 PARTITION_STREAM = 1  # second word of the host generator that deals out the data
@@ -32,7 +32,7 @@ class Task(NamedTuple):
     label_mix: np.ndarray  # (S, K, C)
     classes: int
     notes: list[str]  # what lies outside the privacy guarantee, for the card
-    sources: dict[str, str]  # data set, hash, note
+    sources: dict[str, str]  # data set and hash
 
 
 class HeldOut(NamedTuple):
@@ -83,33 +83,28 @@ def accuracy_reward(evaluate: Callable[[Any, HeldOut], dict[str, jax.Array]]) ->
 
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
-    task = experiment.task
-    data = datasets.load(task.data, task.data_path)
-    if task.labels is not None:
-        data = datasets.only_labels(data, task.labels)
-    split = features.split(data, task.public_share, task.validation_share)
-    notes: list[str] = list(split.notes)
-    if task.pca is not None:
-        split, note = features.pca(split, task.pca.components, task.pca.fit_on, task.pca.whiten)
-        notes += [note] if note else []
-    kind = partitions.PARTITIONS[task.partition.kind]
+    wanted = experiment.task
+    data = features.prepare(wanted.data)
+    kind = partitions.PARTITIONS[wanted.partition.kind]
+    options = options_of(wanted.partition, kind.options)
     dealt = [
-        kind.make(options_of(task.partition, kind.options), split.y_train, task.clients, np.random.default_rng([seed, PARTITION_STREAM]))
+        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, PARTITION_STREAM]))
         for seed in experiment.seed_list
     ]
-    choice = MODELS[task.model.name]
-    model = choice.make(options_of(task.model, choice.options), split.x_train.shape[1:], data.classes)
-    mix = np.stack([partitions.label_mix(part, split.y_train, data.classes) for part in dealt])
+    choice = MODELS[wanted.model.name]
+    model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
+    mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
+    held_out = data.validation if wanted.report_on == "validation" else data.report
     return Task(
-        model,
-        Data(jnp.asarray(split.x_train), jnp.asarray(split.y_train.astype(np.int32))),
-        blocks(split.x_report, split.y_report),
-        blocks(split.x_public, split.y_public),
-        dealt,
-        mix,
-        data.classes,
-        notes,
-        {"name": data.name, "sha256": data.sha256, "source": data.source, "note": data.note},
+        model=model,
+        data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
+        held_out=blocks(*held_out),
+        public=blocks(*data.reward),
+        partitions=dealt,
+        label_mix=mix,
+        classes=data.classes,
+        notes=list(data.notes),
+        sources={"name": data.name, "sha256": data.sha256},
     )
 
 

@@ -20,8 +20,12 @@ from otafl.errors import InputError
 from otafl.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
 from otafl.tasks.datasets import DATASETS
+from otafl.tasks.features import DataOptions, PcaOptions
 from otafl.tasks.models import MODELS
 from otafl.tasks.partitions import PARTITIONS
+
+for strict in (DataOptions, PcaOptions):  # unknown keys are mistakes here as everywhere
+    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -58,31 +62,28 @@ ModelChoice: Any = union({name: kind.options for name, kind in MODELS.items()}, 
 ClientChoice: Any = union({name: options for name, (options, _) in client_kinds.KINDS.items()}, "kind")
 
 
-class Pca(FileModel):
-    """Principal components as features, centred and divided by one global std."""
-
-    components: Whole = 64
-    fit_on: Literal["public", "train"] = "public"
-    whiten: bool = False
-
-
 class Task(FileModel):
     """What is learned, from whose data."""
 
-    data: str = Field("digits", description=f"one of {', '.join(DATASETS)}")
-    data_path: Path | None = None
-    labels: list[int] | None = Field(None, description="keep only these classes, renumbered from 0")
+    data: DataOptions = Field(default_factory=DataOptions, description=f"a table, or a name: {', '.join(DATASETS)}")
     clients: Whole = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
-    pca: Pca | None = None
-    public_share: Share = Field(0.2, description="share of the test set set apart as public data: rewards, PCA")
-    validation_share: Share = Field(0.0, description="share of the training set held out; results are then on it")
+    report_on: Literal["report", "validation"] = Field("report", description="which held-out part results are computed on")
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        value = {"name": value} if isinstance(value, str) else value
+        name = value.get("name", "digits") if isinstance(value, dict) else getattr(value, "name", "digits")
+        if name not in DATASETS:
+            raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}")
+        return value
 
     @model_validator(mode="after")
-    def _known(self) -> "Task":
-        if self.data not in DATASETS:
-            raise InputError(f"data={self.data!r} must be one of {', '.join(DATASETS)}")
+    def _something_held_out(self) -> "Task":
+        if self.report_on == "validation" and self.data.validation_fraction == 0:
+            raise InputError("report_on='validation' needs data.validation_fraction > 0")
         return self
 
 
@@ -133,6 +134,8 @@ class Privacy(FileModel):
     eps: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     accountant: str = Field("zcdp", description=f"what the cap is counted in: {', '.join(ACCOUNTANTS)}")
+    accounting: Literal["none", "realised", "visible", "hidden"] = Field("none", description="what silence is worth; none charges every round in full")
+    already_spent: Path | None = Field(None, description="ledger of an earlier run on the same clients: what it spent counts")
 
     @model_validator(mode="after")
     def _known(self) -> "Privacy":
@@ -224,7 +227,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     data = read_toml(path)
     for override in overrides or []:
         assign(data, override)
-    for table, key in ((data, "devices"), (data.get("task", {}), "data_path")):
+    task = data.get("task", {})
+    for table, key in ((data, "devices"), (task.get("data") if isinstance(task, dict) else None, "path")):
         if isinstance(table, dict) and isinstance(table.get(key), str):
             table[key] = str((path.parent / table[key]).resolve())
     return parse(Experiment, data, path)

@@ -22,6 +22,7 @@ class Entry(NamedTuple):
     module: str
     factory: str
     config: str = "Config"
+    private: bool = True  # False: a reference without privacy, which no budget stops
 
 
 class Scheme(NamedTuple):
@@ -34,7 +35,7 @@ class Scheme(NamedTuple):
 
 
 SCHEMES: dict[str, Entry] = {
-    "fedavg": Entry("ideal FedAvg: error-free, noiseless, nobody silent", "fedavg", "fedavg"),
+    "fedavg": Entry("ideal FedAvg: error-free, noiseless, nobody silent", "fedavg", "fedavg", private=False),
     "fedavg-dp": Entry("FedAvg with Gaussian noise calibrated to the privacy target", "fedavg_dp", "fedavg_dp"),
     "constant": Entry("one receive scaling for all rounds, truncated channel inversion", "constant", "constant"),
     "weakest": Entry("full channel inversion: the weakest device sets the receive scaling", "weakest", "weakest"),

@@ -50,7 +50,7 @@ class PrivacyCard:
             "clients": self.clients,
             "rounds": self.rounds,
             "guarantee": {"eps": _number(self.guarantee_eps), "is_cap": self.adaptive},
-            "cap": {"eps": self.cap_eps, "accountant": self.cap_accountant},
+            "cap": {"eps": _number(self.cap_eps), "accountant": self.cap_accountant},
             "spent": [
                 {
                     "accountant": s.accountant,

@@ -54,7 +54,7 @@ class Budget:
     colluders: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        validate.positive("eps", self.eps)
+        validate.in_left_open("eps", self.eps, 0, np.inf)  # inf: nothing is capped, everything is counted
         validate.in_open("delta", self.delta, 0, 1)
         validate.one_of("accountant", self.accountant, ACCOUNTANTS)
         validate.one_of("accounting", self.accounting, participation.ACCOUNTINGS)
@@ -77,7 +77,7 @@ class Budget:
         """The zCDP cap of accountants with additive costs."""
         if self.accountant not in CAPS:
             raise InputError(f"accountant {self.accountant!r} has no single additive cap")
-        return float(CAPS[self.accountant](self.eps, self.delta))
+        return np.inf if np.isinf(self.eps) else float(CAPS[self.accountant](self.eps, self.delta))
 
     @property
     def orders(self) -> Array:
@@ -193,7 +193,8 @@ class Ledger:
 
     def guarantee(self) -> float:
         """The eps that holds: the cap where the policy adapts (CARES E20), else the worst client's spend."""
-        return self.budget.eps if self.budget.adaptive else float(self.spent().worst)
+        adaptive = self.budget.adaptive and np.isfinite(self.budget.eps)
+        return self.budget.eps if adaptive else float(self.spent().worst)
 
     def export_dp_events(self) -> list[Any]:
         """One dp_accounting.DpEvent per client, for a recount by a third party."""

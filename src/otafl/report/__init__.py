@@ -1,1 +1,2 @@
-
+def write_report(runs, out_file=None):
+    return []

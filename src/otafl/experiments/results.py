@@ -1,0 +1,167 @@
+"""From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl import air
+from otafl.experiments.build import SchemeSetup, Task
+from otafl.plan import Events, Plan
+from otafl.privacy import Budget, noise_multiplier, rdp_to_eps, run_rdp
+from otafl.privacy.accountants import round_costs
+from otafl.privacy.gaussian import eps_from_rho
+from otafl.privacy.zcdp import classic_eps, optimal_eps
+
+Columns = dict[str, np.ndarray]
+CONVERSIONS = {"zcdp": classic_eps, "zcdp-optimal": optimal_eps, "gaussian": eps_from_rho}
+
+
+class Outcome(NamedTuple):
+    """Everything that one scheme's run left, all seeds, before it becomes tables. S seeds, T rounds, E evaluations."""
+
+    plans: Plan  # (S, T, K) as run
+    events: list[Events]  # per seed, live = rounds that were run
+    live: np.ndarray  # (S, T)
+    norm: np.ndarray  # (S, T, K)
+    raw_norm: np.ndarray
+    sent: np.ndarray
+    update_norm: np.ndarray  # (S, T)
+    info: dict[str, np.ndarray]  # (S, T, ...) per-round scalars only
+    eval_round: np.ndarray  # (S, E) rounds run at each evaluation
+    right: np.ndarray  # (S, E, C)
+    total: np.ndarray  # (S, E, C)
+    loss: np.ndarray  # (S, E)
+    penalty: np.ndarray  # (S, E)
+
+
+def eps_curve(events: Events, rounds: np.ndarray, budget: Budget) -> np.ndarray:
+    """Worst client's eps after so many rounds of one run, (E,); rounds ascending.
+
+    `pld` has no cheap running value: its curve is Renyi's, an upper bound of it.
+    """
+    cuts = [0, *[int(r) for r in rounds]]
+    parts = [_between(events, a, b) for a, b in zip(cuts, cuts[1:])]
+    colluders = np.isin(np.arange(events.amp.shape[-1]), budget.colluders) if budget.colluders else None
+    if budget.accountant in CONVERSIONS:
+        rho = np.cumsum([round_costs(part, budget.accounting, colluders).sum(0) for part in parts], axis=0)
+        return np.array([float(np.max(CONVERSIONS[budget.accountant](r, budget.delta))) for r in rho])
+    total, curve = np.zeros(()), []
+    for part in parts:
+        total = total + run_rdp(part, budget.accounting, budget.orders, colluders, budget.adjacency)
+        curve.append(float(np.max(rdp_to_eps(total, budget.delta, budget.orders, warn=False).eps)))
+    return np.array(curve)
+
+
+def _between(events: Events, start: int, stop: int) -> Events:
+    inner = {name: getattr(events, name)[start:stop] for name in Events._fields if name not in ("rate", "sensitivity")}
+    return events._replace(**inner)
+
+
+def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
+    """One row per seed and round that was run."""
+    seed_axis, round_axis = np.nonzero(outcome.live)
+    columns: Columns = {"seed": np.asarray(seeds)[seed_axis], "round": round_axis}
+    energy, limit = _energy(outcome, setup)
+    weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
+    gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
+    snr = np.stack([
+        air.received_snr(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
+        for s, site in enumerate(setup.sites)
+    ])  # fmt: skip
+    noise = np.stack([air.lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment).noise_std for s, site in enumerate(setup.sites)])
+    per_round = {
+        "rx_scale": outcome.plans.rx_scale,
+        "noise_std": noise,
+        "update_norm": outcome.update_norm,
+        "sent": outcome.sent.sum(-1),
+        "sent_weight": np.sum(weights * outcome.sent, -1),
+        "snr": snr,
+        "energy_share": np.max(energy / limit, -1),
+        "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
+        **{f"info_{name}": value for name, value in outcome.info.items()},
+    }
+    for name, values in per_round.items():
+        columns[name] = np.asarray(values)[outcome.live]
+    return columns
+
+
+def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
+    """One row per seed, round and client. A simulation's view: a real server sees none of it."""
+    seed_axis, round_axis = np.nonzero(outcome.live)
+    clients = outcome.norm.shape[-1]
+    energy, limit = _energy(outcome, setup)
+    multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
+    columns: Columns = {
+        "seed": np.repeat(np.asarray(seeds)[seed_axis], clients),
+        "round": np.repeat(round_axis, clients),
+        "client": np.tile(np.arange(clients), len(round_axis)),
+    }
+    fields = {"sent": outcome.sent, "norm": outcome.norm, "raw_norm": outcome.raw_norm, "energy": energy,
+              "energy_limit": limit, "noise_multiplier": multiplier}  # fmt: skip
+    for name, values in fields.items():
+        columns[name] = np.broadcast_to(values, outcome.norm.shape)[outcome.live].reshape(-1)
+    return columns
+
+
+def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
+    energy = air.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
+    return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
+
+
+def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:
+    """One row per seed and evaluation; worst client = label mix of each client over per-class accuracy."""
+    rows: list[Columns] = []
+    for s, seed in enumerate(seeds):
+        # A seed that has stopped is evaluated again with the others; only its first evaluation at that round counts.
+        keep = np.concatenate([[True], np.diff(outcome.eval_round[s]) > 0])
+        right, total = outcome.right[s, keep].astype(float), outcome.total[s, keep].astype(float)
+        per_class = right / np.maximum(total, 1)
+        client = per_class @ task.label_mix[s].T
+        rounds = outcome.eval_round[s, keep]
+        rows.append({
+            "seed": np.full(len(rounds), seed),
+            "round": rounds,
+            "accuracy": right.sum(-1) / total.sum(-1),
+            "worst_client": client.min(-1),
+            "loss": outcome.loss[s, keep].astype(float),
+            "penalty": outcome.penalty[s, keep].astype(float),
+            "eps": eps_curve(outcome.events[s], rounds, budget),
+        })  # fmt: skip
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def value_at_eps(rounds: np.ndarray, eps: np.ndarray, value: np.ndarray, target: float, every: int) -> tuple[float, bool]:
+    """A curve's value at a privacy target (CARES `acc_at_eps`): (value, reached).
+
+    Linear in eps between evaluations. A run that keeps its budget never reaches the target: its last value counts if
+    one more evaluation interval would have passed it; otherwise NaN.
+    """
+    if eps[-1] >= target:
+        return float(np.interp(target, eps, value)), True
+    pace = eps[-1] / max(rounds[-1], 1)  # eps grows at most about linearly, so this is no more than the last rounds' pace
+    near = np.isfinite(target) and eps[-1] + pace * every >= target
+    return (float(value[-1]), False) if near else (float("nan"), False)
+
+
+def summarise(evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int) -> dict[str, Any]:
+    """Per-seed figures that tables and paired differences are made of."""
+    seeds = np.unique(evaluations["seed"])
+    out: dict[str, list[float]] = {name: [] for name in (
+        "final_accuracy", "best_accuracy", "accuracy_at_eps", "worst_client", "worst_client_at_eps", "final_loss", "final_eps",
+        "rounds", "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+    for seed in seeds:
+        e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
+        r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}
+        out["final_accuracy"].append(float(e["accuracy"][-1]))
+        out["best_accuracy"].append(float(e["accuracy"].max()))
+        out["worst_client"].append(float(e["worst_client"][-1]))
+        out["accuracy_at_eps"].append(value_at_eps(e["round"], e["eps"], e["accuracy"], target, every)[0])
+        out["worst_client_at_eps"].append(value_at_eps(e["round"], e["eps"], e["worst_client"], target, every)[0])
+        out["final_loss"].append(float(e["loss"][-1]))
+        out["final_eps"].append(float(e["eps"][-1]))
+        out["rounds"].append(float(len(r["round"])))
+        out["mean_rx_scale"].append(float(np.mean(r["rx_scale"])) if len(r["round"]) else float("nan"))
+        out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
+        energy = float("nan") if devices is None else float(np.mean(devices["energy"][devices["seed"] == seed]))
+        out["energy_per_round"].append(energy)
+    return {"seeds": [int(s) for s in seeds], **out}

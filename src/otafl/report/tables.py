@@ -1,0 +1,85 @@
+"""Tables of a run, computed from its store and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from scipy import stats
+
+from otafl.experiments.store import RunFolder
+
+
+def summaries(folder: Path) -> list[dict[str, Any]]:
+    """The summary of every finished scheme, in the order of the config, with its time."""
+    run = RunFolder.open(folder)
+    found = []
+    for label in run.labels():
+        place = run.scheme(label)
+        if place.finished:
+            found.append({**place.json("summary"), "seconds": place.json("timing")["seconds"], "card": place.json("card")})
+    return found
+
+
+def numbers(values: list[Any]) -> np.ndarray:
+    """A list as stored (null for NaN, "inf" for infinity) as floats."""
+    return np.array([np.nan if value is None else float(value) for value in values])
+
+
+def mean_sd(values: np.ndarray, digits: int = 3) -> str:
+    """Mean and sample standard deviation, with the number of seeds where not all contribute."""
+    good = values[~np.isnan(values)]
+    if good.size == 0:
+        return "–"
+    if np.any(np.isinf(good)):
+        return "∞"
+    spread = f" ± {np.std(good, ddof=1):.{digits}f}" if good.size > 1 else ""
+    count = f" ({good.size} of {values.size})" if good.size < values.size else ""
+    return f"{np.mean(good):.{digits}f}{spread}{count}"
+
+
+def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str, level: float = 0.95) -> dict[str, float]:
+    """a - b over the seeds both have: mean, half width of the t interval, number of pairs."""
+    common = [seed for seed in a["seeds"] if seed in b["seeds"]]
+    first, second = dict(zip(a["seeds"], numbers(a[metric]))), dict(zip(b["seeds"], numbers(b[metric])))
+    gaps = np.array([first[seed] - second[seed] for seed in common])
+    gaps = gaps[np.isfinite(gaps)]
+    if gaps.size < 2:
+        return {"mean": float(np.mean(gaps)) if gaps.size else float("nan"), "half_width": float("nan"), "pairs": int(gaps.size)}
+    half = float(stats.t.ppf((1 + level) / 2, gaps.size - 1) * np.std(gaps, ddof=1) / np.sqrt(gaps.size))
+    return {"mean": float(np.mean(gaps)), "half_width": half, "pairs": int(gaps.size)}
+
+
+def comparison(folder: Path) -> tuple[Table, str]:
+    """The main table of a run, and the footer that says what its epsilon means."""
+    found = summaries(folder)
+    table = Table(title=RunFolder.open(folder).manifest["title"] or None, title_justify="left")
+    for name in ("scheme", "accuracy", "worst client", "ε", "rounds", "silent weight", "energy/round", "time"):
+        table.add_column(name, justify="left" if name == "scheme" else "right")
+    for entry in found:
+        table.add_row(
+            entry["label"],
+            mean_sd(numbers(entry["final_accuracy"])),
+            mean_sd(numbers(entry["worst_client"])),
+            mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+            f"{np.mean(numbers(entry['rounds'])):.0f}",
+            f"{np.mean(numbers(entry['silent_weight'])):.1%}",
+            f"{np.mean(numbers(entry['energy_per_round'])):.2g} J" if entry["uplink"] == "analog" else "–",
+            f"{entry['seconds']:.1f} s",
+        )
+    return table, footer(found)
+
+
+def footer(found: list[dict[str, Any]]) -> str:
+    """Unit, adjacency, delta, accountant and target of every epsilon in the table."""
+    said = []
+    for entry in found:
+        text = f"ε at δ={entry['delta']:g}, {entry['unit']} level, {entry['adjacency']}, worst client, {entry['accountant']}"
+        if text not in said:
+            said.append(text)
+    targets = {entry["target_eps"] for entry in found if entry["target_eps"] is not None}
+    cap = f"; cap ε={', '.join(f'{t:g}' for t in sorted(targets))}" if targets else ""
+    past = [entry["label"] for entry in found if entry["target_eps"] is not None and not entry["capped"] and entry["private"]]
+    diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
+    seeds = max((len(entry["seeds"]) for entry in found), default=0)
+    return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round."
