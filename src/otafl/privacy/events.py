@@ -29,14 +29,14 @@ def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message, 
     (broadcast to (..., T)) replaces the deployment's trusted receiver noise where an uplink states its own.
     Nothing here depends on data, on who was silent, or on `rx_scale`.
     """
-    estimate = np.asarray(trace.estimate, np.complex128)
-    shape = np.broadcast_shapes(estimate.shape, np.shape(plans.tx))
+    estimate, tx, noise = (np.asarray(x, np.complex128) for x in (trace.estimate, plans.tx, plans.noise))
+    shape = np.broadcast_shapes(estimate.shape, tx.shape)
     error = float(deployment.gain_error)
     validate.not_negative("gain_error", error)
     live = np.logical_and.accumulate(np.broadcast_to(np.asarray(plans.live, bool), shape[:-1]), axis=-1)
 
-    arriving = _finite_where(live, "tx", estimate * plans.tx, shape)
-    noise = _finite_where(live, "noise", estimate * plans.noise, shape)
+    arriving = _finite_where(live, "tx", estimate * tx, shape)
+    noise = _finite_where(live, "noise", estimate * noise, shape)
     amp = np.abs(arriving) * (1 + error)
     # gain = estimate (1 + e), abs(e) <= error: at least abs(Re a) - error abs(a) of a = estimate * noise arrives.
     # With the phase taken out (a real) this is Re(a)^2 (1 - error)^2.
@@ -71,8 +71,8 @@ def _finite_where(live: Array, name: str, value: Array, shape: tuple[int, ...]) 
 
 def check_realised(events: Events, plans: Plan, trace: Trace) -> None:
     """Raise PrivacyViolation where the true channel broke what was charged: amplitude above, own noise below."""
-    amplitude = np.abs(np.asarray(trace.gain) * plans.tx)
-    noise_var = np.real(np.asarray(trace.gain) * plans.noise) ** 2
+    gain, tx, noise = (np.asarray(x, np.complex128) for x in (trace.gain, plans.tx, plans.noise))
+    amplitude, noise_var = np.abs(gain * tx), np.real(gain * noise) ** 2
     live = np.broadcast_to(events.live[..., None], events.amp.shape)
     _refuse(live & ~(amplitude <= events.amp * (1 + ROUNDING)), amplitude, events.amp, "received amplitude", "above")
     short = live & ~(noise_var >= events.artificial_var * (1 - ROUNDING))

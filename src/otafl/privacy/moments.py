@@ -7,11 +7,9 @@ With rate q, u = 1/z^2 and Y = exp(x sqrt(u) - u/2), x standard normal,
 covers add and remove alike. At integer alpha it is a sum, A = log sum_k w_k e^{j_k u}, with w the Binomial(alpha, q)
 weights and j_k = k(k-1)/2 (AdaScale (9)); at any other alpha it is an integral.
 
-Two facts make valid upper bounds out of a few values (`upper` below):
-- A is convex in alpha (Hoelder), so a chord between two orders lies above it;
-- e^A is convex and rising in u: with f(Y) = (1-q+qY)^alpha, d/du E f = E[Y^2 f'']/2, and g = Y^2 f'' is itself convex
-  for every alpha >= 1 (with b = alpha-2 and t = qY/(1-q+qY), g'' has the sign of 2 + 4bt + b(b-1)t^2 >= 0), so the
-  second derivative E[Y^2 g'']/4 is not negative. A chord of e^A between two noise levels lies above it.
+e^A is convex and rising in u, which `chords` relies on: with f(Y) = (1-q+qY)^alpha, d/du E f = E[Y^2 f'']/2, and
+g = Y^2 f'' is itself convex for every alpha >= 1 (with b = alpha-2 and t = qY/(1-q+qY), g'' has the sign of
+2 + 4bt + b(b-1)t^2 >= 0), so the second derivative E[Y^2 g'']/4 is not negative.
 """
 
 from functools import lru_cache
@@ -163,28 +161,32 @@ def antipodal(rate: float, shift: float, orders: Array) -> Array:
 
 
 def _log_moment(log_ratio: Array, log_mass: Array, orders: Array) -> Array:
-    """log sum_i mass_i r_i^alpha where mass and mass * r both sum to 1: log1p of a sum of positive terms h(r - 1)."""
-    change = np.expm1(np.minimum(log_ratio, 300.0))
-    power = orders[:, None] * log_ratio
-    line = orders[:, None] * change
-    near = np.abs(change) < 1e-3
-    far = ~near & (orders.max() * log_ratio > 600.0)  # r^alpha would overflow
-    middle = ~near & ~far
-    log_gap = np.empty(power.shape)
-    log_gap[:, near] = _log_gap_series(change[near], orders)
-    log_gap[:, middle] = np.log(np.expm1(power[:, middle]) - line[:, middle])
-    log_line = np.where(log_ratio[far] < 300.0, np.log1p(line[:, far]), np.log(orders[:, None]) + log_ratio[far])
-    log_gap[:, far] = power[:, far] + np.log1p(-np.exp(log_line - power[:, far]))
-    log_term = log_gap + log_mass
+    """log sum_i mass_i r_i^alpha where mass and mass * r both sum to 1: log1p of a sum of terms h(r_i - 1) >= 0."""
+    far = orders.max() * log_ratio > 600.0  # r^alpha would overflow
+    direct = np.log1p(_gap(log_ratio[~far], orders) @ np.exp(log_mass[~far]))
+    if not far.any():
+        return direct
+    power, ratio = orders[:, None] * log_ratio[far], log_ratio[far]
+    log_line = np.where(ratio < 300.0, np.log1p(orders[:, None] * np.expm1(np.minimum(ratio, 300.0))), 0.0)
+    log_line = np.where(ratio < 300.0, log_line, np.log(orders[:, None]) + ratio)
+    log_term = power + np.log1p(-np.exp(log_line - power)) + log_mass[far]
     top = log_term.max(1)
-    return np.logaddexp(0.0, top + np.log(np.exp(log_term - top[:, None]).sum(1)))
+    return np.logaddexp(direct, top + np.log(np.exp(log_term - top[:, None]).sum(1)))
 
 
-def _log_gap_series(change: Array, orders: Array) -> Array:
-    """log h(d) for small d: d^2 a(a-1)/2 (1 + (a-2)d/3 (1 + (a-3)d/4 (1 + ...)))."""
-    a, d = orders[:, None], change[None, :]
-    series = np.ones(np.broadcast_shapes(a.shape, d.shape))
+def _gap(log_ratio: Array, orders: Array) -> Array:
+    """h(d) = (1+d)^a - 1 - a d at d = e^log_ratio - 1, (orders, nodes)."""
+    change = np.expm1(log_ratio)
+    out = np.expm1(orders[:, None] * log_ratio) - orders[:, None] * change
+    near = np.abs(change) < 1e-3
+    out[:, near] = _gap_series(change[near], orders)
+    return out
+
+
+def _gap_series(change: Array, orders: Array) -> Array:
+    """h(d) for small d: d^2 a(a-1)/2 (1 + (a-2)d/3 (1 + (a-3)d/4 (1 + ...)))."""
+    a = orders[:, None]
+    series = np.ones((orders.size, change.size))
     for n in range(8, 2, -1):
-        series = 1 + (a - n + 1) * d / n * series
-    with np.errstate(divide="ignore"):
-        return np.log(a * (a - 1) / 2) + 2 * np.log(np.abs(d)) + np.log(series)
+        series = 1 + (a - n + 1) * change / n * series
+    return a * (a - 1) / 2 * change**2 * series

@@ -21,8 +21,8 @@ LARGEST = 50.0  # multipliers above are charged as this one; such a round costs 
 def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:
     """Distinct values (at most `bins`) and counts of z rounded down on a log grid from the least to the largest z.
 
-    >>> bin_down([1.0, 1.0, 3.0, 5.0, 9.0], bins=3)
-    (array([1., 3., 9.]), array([2, 2, 1]))
+    >>> bin_down([1.0, 2.0, 5.0, 5.5, 16.0], bins=3)
+    (array([ 1.,  4., 16.]), array([2, 2, 1]))
     """
     z = np.minimum(np.asarray(noise_multiplier, np.float64).ravel(), LARGEST)
     validate.positive("noise_multiplier", z)

@@ -1,7 +1,7 @@
 """Renyi accounting of Gaussian rounds with Poisson sampling: costs, totals, conversion. Host, float64.
 
 `sampled_gaussian_rdp` is exact at every order. `total_rdp` adds up a run; long runs with a different noise in every
-round take fractional orders from chords that lie above the true curve (see `moments`), integer orders stay exact:
+round take fractional orders from chords that lie above the true curve (see `chords`), integer orders stay exact:
 its result is then an upper bound, never an interpolation that may fall below.
 """
 
@@ -12,11 +12,10 @@ import numpy as np
 
 from otafl import validate
 from otafl.plan import Array
-from otafl.privacy import moments
+from otafl.privacy import chords, moments
 
 ORDERS: tuple[float, ...] = tuple([round(1 + n / 10, 1) for n in range(1, 100)] + [float(n) for n in range(12, 64)])
 EXACT_LIMIT = 3000  # distinct (rate, noise) pairs up to which fractional orders are integrated one by one
-TABLE_NODES = 480  # noise levels in the chord tables beyond that, shared by all rates
 
 
 class EpsAt(NamedTuple):
@@ -44,11 +43,11 @@ def sampled_gaussian_rdp(rate: Array, noise_multiplier: Array, orders: Array = O
     return (moment / (orders - 1)).reshape(*shape, orders.size)
 
 
-def total_rdp(rate: Array, noise_multiplier: Array, orders: Array = ORDERS) -> Array:
+def total_rdp(rate: Array, noise_multiplier: Array, orders: Array = ORDERS, exact: bool | None = None) -> Array:
     """Sum over rounds of the RDP of each client, (..., K, orders), from z (..., T, K) and rate (K,).
 
     Up to EXACT_LIMIT distinct pairs of rate and noise: exact. Beyond: integer orders exact, fractional orders from
-    above (`is_exact` says which).
+    above by `chords` (`is_exact` says which); `exact` decides by hand.
     """
     orders = _checked_orders(orders)
     z = np.asarray(noise_multiplier, np.float64)
@@ -57,11 +56,15 @@ def total_rdp(rate: Array, noise_multiplier: Array, orders: Array = ORDERS) -> A
     columns = np.moveaxis(u, -2, -1).reshape(-1, rounds)  # one row per (lead, client)
     row_rate = np.moveaxis(rate, -2, -1).reshape(-1, rounds)[:, 0] if rounds else np.zeros(len(columns))
     total = _trivial(row_rate, columns.sum(-1), orders)
-    exact = is_exact(rate, z)
+    if exact is None:
+        exact = is_exact(rate, z)
     groups = _by_rate(row_rate, columns.max(-1, initial=0.0))
-    for q, rows in groups:
-        add = _sum_exact if exact else _sum_upper
-        total[rows] = add(q, columns[rows], orders, max(TABLE_NODES // len(groups), 16))
+    if exact:
+        for q, rows in groups:
+            total[rows] = _sum_exact(q, columns[rows], orders)
+    elif groups:
+        rows = np.concatenate([rows for _, rows in groups])
+        total[rows] = chords.sum_upper(row_rate[rows], columns[rows], orders)
     return (total / (orders - 1)).reshape(*lead, clients, orders.size)
 
 
@@ -118,62 +121,13 @@ def _exact(rate: float, u: Array, orders: Array) -> Array:
     return out
 
 
-def _sum_exact(rate: float, u: Array, orders: Array, _: int) -> Array:
+def _sum_exact(rate: float, u: Array, orders: Array) -> Array:
     """Sum over rounds of A, (R, orders) from u (R, T); equal noise levels are computed once."""
     level, where = np.unique(u, return_inverse=True)
     moment = _exact(rate, level, orders)
     count = np.zeros((len(u), level.size))
     np.add.at(count, (np.arange(len(u))[:, None], where.reshape(u.shape)), 1.0)
     return count @ moment
-
-
-def _sum_upper(rate: float, u: Array, orders: Array, nodes: int) -> Array:
-    """Sum over rounds of A from above, (R, orders): integer orders exact, others the lower of two chords."""
-    whole = orders == np.round(orders)
-    above = np.ceil(orders).astype(int)
-    needed = np.unique(np.concatenate([above, np.maximum(above - 1, 2)]))
-    integer = moments.integer_orders(rate, u.ravel(), needed).reshape(*u.shape, needed.size).sum(1)
-    upper = integer[:, np.searchsorted(needed, above)]
-    if whole.all():
-        return upper
-    lower = np.where(above > 2, integer[:, np.searchsorted(needed, np.maximum(above - 1, 2))], 0.0)  # A_1 = 0
-    share = orders - (above - 1)
-    along_order = (1 - share) * lower + share * upper
-    along_noise = np.full(along_order.shape, np.inf)
-    along_noise[:, ~whole] = _noise_chords(rate, u, orders[~whole], nodes)
-    return np.where(whole, upper, np.minimum(along_order, along_noise))
-
-
-def _noise_chords(rate: float, u: Array, orders: Array, nodes: int) -> Array:
-    """Sum over rounds of A from above by chords of e^A between exactly integrated noise levels, (R, orders).
-
-    In a cell with ends A_0 < A_1 the chord reads A <= log((1-t) e^A_0 + t e^A_1), and that is at most
-    (1-t) A_0 + t A_1 + gap with gap = log L - (L-1)/(r-1) log r, r = e^(A_1 - A_0), L = (r-1)/log r.
-    This is linear in t, so a whole run is one matrix product with the table.
-    """
-    level = _levels(u, nodes)
-    table = moments.any_order(rate, level, orders)
-    rise = np.maximum(np.diff(table, axis=0), 1e-6)  # a larger rise only raises the gap
-    with np.errstate(over="ignore"):
-        mean = np.where(rise < 700, np.expm1(np.minimum(rise, 700.0)) / rise, np.inf)
-        log_mean = np.where(rise < 700, np.log(mean), rise - np.log(rise))
-        gap = log_mean - rise / np.expm1(np.minimum(rise, 700.0)) * (mean - 1) if rise.max() < 700 else log_mean
-    cell = np.clip(np.searchsorted(level, u, side="right") - 1, 0, level.size - 2)
-    share = np.minimum((u - level[cell]) / np.diff(level)[cell], 1.0)
-    row = np.arange(len(u))[:, None]
-    count, right = np.zeros((2, len(u), level.size - 1))
-    np.add.at(count, (row, cell), 1.0)
-    np.add.at(right, (row, cell), share)
-    return (count - right) @ table[:-1] + right @ table[1:] + count @ gap
-
-
-def _levels(u: Array, nodes: int) -> Array:
-    """Noise levels of the table: from the least to the largest u > 0, and 0; finer where e^A grows fast."""
-    positive = u[u > 0]
-    fine = np.exp(np.linspace(np.log(positive.min()), np.log(positive.max()), 20001))
-    measure = np.log(fine) + 4 * fine
-    level = np.interp(np.linspace(measure[0], measure[-1], nodes), measure, fine)
-    return np.unique(np.concatenate([[0.0], level, [positive.max()]]))
 
 
 def _trivial(rate: Array, u: Array, orders: Array) -> Array:
