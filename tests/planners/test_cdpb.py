@@ -1,0 +1,124 @@
+"""`otafl plan cdpb`: examples plan, numbers agree with the design, refusals name the cause."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from otafl import files
+from otafl.designs import cdpb
+from otafl.errors import Infeasible, InputError
+from otafl.planners import load
+from otafl.planners.cdpb import PLANNER, Inputs, pictures, plan, show
+
+EXAMPLES = Path("src/otafl/planners/examples").resolve()
+BASE = {"K": 100, "d": 50, "sigma2": 0.5, "tau_cap": 500}
+
+
+def planned(**changes):
+    return plan(files.parse(Inputs, {**BASE, **changes}, "test"), Path())
+
+
+def test_the_planner_is_found():
+    assert load("cdpb") is PLANNER
+
+
+@pytest.mark.parametrize("name", ["cdpb.toml", "cdpb_devices.toml"])
+def test_examples_plan_show_and_draw(name, tmp_path):
+    report = plan(files.read(Inputs, EXAMPLES / name), EXAMPLES)
+    json.loads(files.to_json(report))
+    text = io.StringIO()
+    show(report, Console(file=text, width=120))
+    assert f"{report['tau']} rounds" in text.getvalue()
+    drawn = pictures(report, tmp_path)
+    assert len(drawn) == 2
+    assert all(path.stat().st_size > 10_000 for path in drawn)
+
+
+def test_the_example_text_is_the_example_file():
+    import tomllib
+
+    assert files.parse(Inputs, tomllib.loads(PLANNER.example), "example").K == 100
+
+
+def test_numbers_are_those_of_the_design():
+    report = planned(best_portion=True)
+    params = cdpb.Params(K=100, d=50)
+    best = cdpb.solve(params, tau_cap=500).design
+    assert (report["rho"], report["tau"], report["G"]) == (best.rho, best.tau, best.G)
+    assert report["eps"] == pytest.approx(float(cdpb.eps(params, best.u, best.tau)))
+    assert report["gamma_full"] == pytest.approx(float(cdpb.gamma(params, best.u, best.tau, bound="full")))
+    assert report["s2"] == pytest.approx(report["v"] / 50)
+    assert report["K_t"] == pytest.approx(100 * np.exp(-best.u))
+    assert report["best_portion"]["portion"] == 0
+    assert report["certified"] is False
+    least = min(report["utility"], key=lambda row: row["G"])
+    assert least["G"] >= report["G"] * (1 - 1e-9) or least["eps"] > 100 or least["gamma"] > 1e-2
+
+
+def test_paper_accounting_reproduces_the_joint_optimum_and_the_violations():
+    report = planned(d=1, accounting="paper", tau_cap=None)
+    assert report["tau"] == 62
+    assert report["binding"] == ["eps"]
+    assert report["paper"]["violates_eps"] == 14
+    assert (report["paper"]["tau_gmin"], report["paper"]["tau_emax"]) == (59, 74)
+
+
+def test_infeasible_targets_are_refused_with_the_condition():
+    with pytest.raises(Infeasible, match=r"3 alpha d W\^2 < mu gbar ebar K\^2") as refusal:
+        planned(d=2000)
+    assert refusal.value.exit_code == 3
+    assert refusal.value.report["law"] == pytest.approx(1.2)
+    assert refusal.value.report["relax"]["d"] == 1666
+    json.dumps(refusal.value.report)
+
+
+def test_devices_with_a_radio_block_bring_their_noise(tmp_path):
+    (tmp_path / "site.toml").write_text(
+        "[radio]\nbandwidth_hz = 1e6\nnoise_dbm_per_hz = -168\n"
+        + "".join(f"[[device]]\ngain_db = {-90 - k}\npower_dbm = 20\nsamples = 100\n" for k in range(20))
+    )
+    inputs = {"devices": "site.toml", "d": 5, "gbar": 0.5, "ebar": 50.0, "tau_cap": 300, "capped": False}
+    report = plan(files.parse(Inputs, inputs, "test"), tmp_path)
+    assert report["eps"] <= 50
+    assert report["s2"] > report["v"] / 5  # receiver noise is there
+
+
+def test_unlike_clients_report_the_strongest():
+    report = planned(K=4, sigma2=[0.2, 0.4, 0.8, 1.6], d=1, gbar=5.0, ebar=30.0, tau_cap=100, capped=False)
+    assert report["p_top"] > report["p"]
+    assert not report["paper"]["applies"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"portion": 0.3}, "portion"),
+        ({"strategy": "mixed"}, "portion"),
+        ({"strategy": "mixed", "portion": 1.5}, "portion"),
+        ({"tau_cap": None}, "tau_cap"),
+        ({"delta": 0.0}, "delta"),
+        ({"d": 0}, "d=0"),
+        ({"K": 0}, "K=0"),
+        ({"P": [1.0, 1.0]}, "P"),
+        ({"alpha": 1.0}, "alpha"),
+        ({"alpha": 2.5, "accounting": "paper"}, "alpha"),
+        ({"devices": "x.csv"}, "devices"),
+        ({"sigma2": None}, "sigma2"),
+        ({"gbarr": 1.0}, "did you mean 'gbar'"),
+        ({"accounting": "exact"}, "accounting"),
+        ({"W": float("nan")}, "finite"),
+    ],
+)
+def test_bad_files_are_named(changes, name):
+    with pytest.raises(InputError, match=name):
+        planned(**changes)
+
+
+def test_hidden_accounting_carries_its_warning():
+    assert any("E3" in line for line in planned(accounting="hidden")["warnings"])
+    assert not planned(accounting="hidden", assume_hidden=True)["warnings"]
+    assert any("E16" in line for line in planned(a=2.0)["warnings"])
