@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
 from otafl import validate
-from otafl.designs.biasvar_exact import PEAK, Floats, Normal, normal, objective, optimum, parts
+from otafl.designs.biasvar_exact import PEAK, Floats, Normal, normal, optimum, parts
 from otafl.errors import InputError
 
 
@@ -142,13 +142,13 @@ def bound_parts(
     design: Design, radio: Radio, par: BoundParams, T: int | None = None, gap0: float | None = None
 ) -> Parts:
     """Theorem 1, (9)-(10), term by term; `gap0` = max_m f_m(w_0) - inf f_m."""
-    return _parts(radio, par, design.u, T, gap0)
-
-
-def _parts(radio: Radio, par: BoundParams, u: Floats, T: int | None, gap0: float | None) -> Parts:
     start = float("nan") if T is None or gap0 is None else 4 * gap0 / (par.eta * T)
+    return _parts(normal_form(radio, par), par, design.u)._replace(optimisation=start)
+
+
+def _parts(problem: Normal, par: BoundParams, u: Floats) -> Parts:
     scale = 2 * par.eta * par.L * par.G**2
-    return Parts(start, *(float(scale * term) for term in parts(normal_form(radio, par), u)))
+    return Parts(float("nan"), *(float(scale * term) for term in parts(problem, u)))
 
 
 def evaluate(
@@ -167,21 +167,22 @@ def evaluate(
     gamma = unit(radio, par) * problem.scale * u
     tx_prob = np.exp(-u * u / 2)  # Rayleigh: |h|^2 is exponential
     alpha = float(np.sum(gamma * tx_prob))
-    value = float(objective(problem, u))
+    terms = _parts(problem, par, u)
+    total = sum(terms[1:])
     return Design(
-        gamma,
-        alpha,
-        gamma * tx_prob / alpha,
-        tx_prob,
-        u,
-        _parts(radio, par, u, None, None),
-        2 * par.eta * par.L * par.G**2 * value,
-        value,
-        kkt_residual,
-        iterations,
-        solver,
-        status,
-        history,
+        gamma=gamma,
+        alpha=alpha,
+        p=gamma * tx_prob / alpha,
+        tx_prob=tx_prob,
+        u=u,
+        parts=terms,
+        objective=total,
+        normal_objective=total / (2 * par.eta * par.L * par.G**2),
+        kkt_residual=kkt_residual,
+        iterations=iterations,
+        solver=solver,
+        status=status,
+        history=history,
     )
 
 
@@ -189,4 +190,5 @@ def solve_exact(radio: Radio, par: BoundParams, strict: bool = False) -> Design:
     """The global optimum of (P1), with its KKT residual as a certificate."""
     check(radio, par, strict)
     best = optimum(normal_form(radio, par))
-    return evaluate(radio, par, best.u, "exact", float(best.kkt_residual), best.iterations, "optimal")
+    status = "optimal" if best.kkt_residual <= 1e-3 else "inaccurate"
+    return evaluate(radio, par, best.u, "exact", float(best.kkt_residual), best.iterations, status)

@@ -147,7 +147,7 @@ def _search(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Float
         swing = stiffness[ref][:, None] * v_ref * q_ref  # d log y / dz
         step = -error * total / (swing * (each * (2 / v - 0.5 + 1 / q) / stiffness).sum(-1, keepdims=True))
         z_low, z_high = np.where(error > 0, z_low, z), np.where(error > 0, z, z_high)
-        new = _inside(z, step, z_low, z_high, 1e-9)
+        new = _inside(z, step, z_low, z_high, 1e-4)
         u = np.sqrt(np.clip(v + swing * (new - z) / stiffness, 0.1 * v, v + 0.9 * q))  # first-order guess
         z = new
     return u, y, steps

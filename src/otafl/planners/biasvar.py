@@ -300,7 +300,8 @@ def show(report: dict[str, Any], console: Console) -> None:
     if "young_split" in report:
         split = report["young_split"]
         console.print(
-            f"bound with the best Young split c = {split['c']:.3g}: {split['bound']:.4g}, printed {split['printed']:.4g}"
+            f"bound with the best Young split, c = {split['c']:.3g}: {split['bound']:.4g} "
+            f"(printed, c = 1: {split['printed']:.4g})"
         )
     if "privacy" in report:
         card = report["privacy"]
