@@ -18,6 +18,7 @@ from otafl.channels import (
     Geometry,
     PathLoss,
     Pilots,
+    Stream,
     draw,
     draw_seeds,
     place,
@@ -101,6 +102,11 @@ def test_streams_are_independent():
     correlation = np.corrcoef([part.ravel() for part in parts])
     limit = 5 / np.sqrt(trace.gain.size)
     assert np.all(np.abs(correlation - np.eye(len(parts))) <= limit)
+
+
+def test_no_two_streams_share_their_numbers():
+    words = [np.random.default_rng([seed, which]).integers(2**63) for seed in range(20) for which in Stream]
+    assert len(set(words)) == 20 * 7
 
 
 def test_seeds_differ_and_repeat():

@@ -65,7 +65,7 @@ def test_toml(write):
     assert devices.names == ("a", "device-2")
     np.testing.assert_allclose(devices.mean_power_gain, [1 / 2.44e10, 1e-10], rtol=3e-3)
     np.testing.assert_allclose(devices.power_w, [0.19953, 0.1], rtol=1e-4)
-    assert radio.noise_w == radio.trusted_noise_w == pytest.approx(1e-15)
+    assert radio.noise_w == radio.trusted_noise_w == pytest.approx(1e-15, rel=1e-9, abs=0)
     assert radio.path_loss == PathLoss("adascale")
     assert radio.symbol_time_s == 1e-5
 
@@ -92,8 +92,8 @@ def test_example_files_load_without_a_warning():
         deployment = to_deployment(site, dim=1000)
     assert len(site.devices.names) == 6
     np.testing.assert_allclose(deployment.energy[:4], 1e-3 * 1e-6 * 1000)
-    assert deployment.noise_var == pytest.approx(10**-20.0 / 2)
-    assert deployment.trusted_noise_var == pytest.approx(10**-20.3 / 2)
+    assert deployment.noise_var == pytest.approx(10**-20.0 / 2, rel=1e-9, abs=0)
+    assert deployment.trusted_noise_var == pytest.approx(10**-20.3 / 2, rel=1e-9, abs=0)
     assert deployment.weights.sum() == pytest.approx(1)
 
 
@@ -211,8 +211,9 @@ def test_files_that_are_not_there(tmp_path):
     ],
 )
 def test_units_that_look_wrong_are_doubted(write, row, doubt):
-    with pytest.warns(UnitWarning, match=doubt):
+    with pytest.warns(UnitWarning) as caught:
         load_devices(write(row))
+    assert any(doubt in str(warning.message) for warning in caught)
 
 
 def test_noise_that_looks_wrong_is_doubted(write):
@@ -227,7 +228,7 @@ def test_interference_is_not_trusted_in_silence(write):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _, radio = load_site(write(loud.replace("-90.0", "-90.0\ntrusted_noise_dbm_per_hz = -174"), "site.toml"))
-    assert radio.trusted_noise_w == pytest.approx(10**-20.4 * 1e5, rel=1e-9)
+    assert radio.trusted_noise_w == pytest.approx(10**-20.4 * 1e5, rel=1e-9, abs=0)
 
 
 def test_many_doubtful_devices_make_one_warning(write):

@@ -9,7 +9,11 @@ from otafl.channels.fading import gains, pilot_law
 from otafl.channels.pilots import estimate, shares
 from otafl.errors import InputError
 
-LAWS = [Fading("rayleigh"), Fading("rician", k_factor_db=5.0), Fading("real_gaussian", mean=1.0, std=2.0)]
+LAWS = [
+    Fading("rayleigh"),
+    Fading("rician", k_factor_db=5.0),
+    Fading("real_gaussian", mean=1.0, std=2.0),
+]
 
 
 def misses(covered: np.ndarray, expected: float) -> None:
@@ -84,6 +88,15 @@ def test_cares_quantiles():
     low, high = limits(energy, pilot_law(Fading(), count), beta / clients)
     assert low**2 / 2 == pytest.approx(energy / stats.chi2(2 * count).ppf(1 - beta / (2 * clients)))
     assert high**2 / 2 == pytest.approx(energy / stats.chi2(2 * count).ppf(beta / (2 * clients)))
+
+
+def test_devices_of_different_shape_have_their_own_limits():
+    law = Fading("real_gaussian", mean=(0.0, 3.0), std=(1.0, 0.5))
+    known = estimate(Pilots(count=16), law, np.ones((1, 2)), np.random.default_rng(4))
+    for k in range(2):
+        alone = pilot_law(Fading("real_gaussian", mean=law.mean[k], std=law.std[k]), 16)
+        expected = limits(16 * known.estimate[0, k] ** 2, alone, 0.01 / 2)
+        np.testing.assert_allclose((known.low[0, k], known.high[0, k]), expected)
 
 
 def test_without_fading_pilots_are_exact():

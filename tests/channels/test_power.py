@@ -17,15 +17,15 @@ def test_adascale_numbers():
     assert power_w == pytest.approx(0.19953, rel=1e-4)
     energy = energy_from_power(power_w, dim, symbol_time_s=1.0)
     assert energy * devices**2 == pytest.approx(5.190e5, rel=1e-3)  # x_max with G = 1
-    assert noise_var_from_power(float(dbm_to_w(-90.0)), 1.0) == pytest.approx(0.5e-12)
+    assert noise_var_from_power(float(dbm_to_w(-90.0)), 1.0) == pytest.approx(0.5e-12, rel=1e-9, abs=0)
 
 
 def test_biasvar_numbers():
     symbol_time_s = 1 / 1e6
     energy = energy_from_power(dbm_to_w(0.0), 814_090, symbol_time_s)
-    assert energy / 814_090 == pytest.approx(1e-9)  # E_s
+    assert energy / 814_090 == pytest.approx(1e-9, rel=1e-9, abs=0)  # E_s
     noise_w = float(dbm_to_w(-173.0)) * 1e6
-    assert 2 * noise_var_from_power(noise_w, symbol_time_s) == pytest.approx(10**-20.3)  # N_0
+    assert 2 * noise_var_from_power(noise_w, symbol_time_s) == pytest.approx(10**-20.3, rel=1e-9, abs=0)  # N_0
 
 
 @given(st.floats(1e-9, 1.0), st.integers(1, 10**7), st.floats(1e3, 1e9))

@@ -6,7 +6,7 @@ order, so a longer horizon extends a shorter one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from otafl.plan import Trace
 Reals = NDArray[np.float64]
 
 
+@unique
 class Stream(IntEnum):
     """Second word of `default_rng([seed, stream])`, one per kind of randomness."""
 
