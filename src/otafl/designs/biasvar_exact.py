@@ -15,21 +15,18 @@ mini-batch variance. With psi(a) = a^2 (exp(v/2) - 1) and H = 2 (minibatch + rho
     sum_m s_m^2 W(u_m) = 2 n_f,  W(u) = v^2 exp(-v/2) / (1 - v) = a psi' - 2 psi                                (K2)
 
 Both left sides grow with u, so (K2) is one increasing scalar equation in y: it has exactly one root, which is the
-global optimum. We solve it by Newton in z = log(v / (1 - v)) of one reference device, the one closest to its peak,
-inside a bracket that is known beforehand. Each step costs O(N). (K1) is divided by 1 + rho, so that rho = inf (the
-best zero-bias design) is an ordinary input.
+global optimum. `biasvar_kkt` solves the pair in O(N) per step. (K1) is divided by 1 + rho, so that rho = inf (the best
+zero-bias design) is an ordinary input.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from otafl.designs.biasvar_kkt import Floats, marginal, solve_kkt
 
 PEAK = np.exp(-0.5)  # largest value of a(u), reached at u = 1
-_STEPS = 100  # of the scalar searches, which end by convergence after about 5
 
 
 class Normal(NamedTuple):
@@ -105,8 +102,7 @@ def optimum(problem: Normal) -> Optimum:
     rho = np.broadcast_to(problem.rho, (*shape[:-1], 1)).reshape(-1, 1)
     share = 1 / (1 + rho)  # (K1) times this: rho = inf becomes share = 0
     pull = 2 * (minibatch * share + (1 - share) / w)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a step of 0/0 falls back to the middle of its bracket
-        u, y, iterations = _search(s, share, pull, 2 * problem.noise_factor)
+    u, y, iterations = solve_kkt(s, share, pull, 2 * problem.noise_factor)
     flat = Normal(s, rho, w, minibatch, problem.noise_factor)
     value = objective(flat, u)
     residual = _residual(flat, (u, y), share, pull, value)
@@ -116,98 +112,13 @@ def optimum(problem: Normal) -> Optimum:
     )
 
 
-def _search(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, Floats, int]:
-    """Newton on log sum s^2 W = log 2 n_f over z of the reference device, inside its bracket; (u, y, steps).
-
-    All arrays are (B, N) or (B, 1).
-    """
-    square = s * s
-    low = _inverse_w(noise / square.sum(-1, keepdims=True))  # v if all devices had the same u
-    u = np.broadcast_to(np.sqrt(low), s.shape)
-    ref = np.arange(len(s)), (s * _marginal(u, 1 - low, share, pull)).argmin(-1)
-    s_ref, pull_ref = s[ref][:, None], pull[ref][:, None]
-    high = np.maximum(low, _inverse_w(noise / s_ref**2))  # v if the reference device stood alone
-    z_low, z_high = logit(low) - 1e-6, logit(high) + 1e-6
-    z, step, last = z_low + 1e-6, np.inf, np.inf
-    for steps in range(_STEPS):  # noqa: B007 (reported)
-        v_ref, q_ref = expit(z), expit(-z)
-        y = s_ref * _marginal(np.sqrt(v_ref), q_ref, share, pull_ref)
-        u = _invert(y / s, share, pull, u)
-        u[ref] = np.sqrt(v_ref[:, 0])
-        # Newton doubles the digits: after a step of 1e-9 nothing is left; near u = 1 rounding stops it earlier
-        size, before = np.abs(step), np.abs(last)
-        if np.all((size <= 1e-9) | (size <= 1e-4) & (size > 0.3 * before)):
-            break
-        v, q, last = u * u, (1 - u) * (1 + u), step
-        q[ref] = q_ref[:, 0]
-        each = square * v * v * np.exp(-v / 2) / q  # s^2 W
-        total = each.sum(-1, keepdims=True)
-        error = np.log(total / noise)
-        stiffness = _log_slope(u, q, share, pull)  # d log y / dv
-        swing = stiffness[ref][:, None] * v_ref * q_ref  # d log y / dz
-        step = -error * total / (swing * (each * (2 / v - 0.5 + 1 / q) / stiffness).sum(-1, keepdims=True))
-        z_low, z_high = np.where(error > 0, z_low, z), np.where(error > 0, z, z_high)
-        new = _inside(z, step, z_low, z_high, 1e-4)
-        u = np.sqrt(np.clip(v + swing * (new - z) / stiffness, 0.1 * v, v + 0.9 * q))  # first-order guess
-        z = new
-    return u, y, steps
-
-
-def _inside(x: Floats, step: Floats, low: Floats, high: Floats, tiny: ArrayLike) -> Floats:
-    """x + step where that stays in the bracket or hardly moves, else the middle of the bracket."""
-    new = x + step
-    return np.where((new > low) & (new < high) | (np.abs(step) <= tiny), new, (low + high) / 2)
-
-
-def _inverse_w(level: Floats) -> Floats:
-    """v with W = level; v^2 exp(-v/2) - level (1 - v) is convex, so Newton falls onto its root from sqrt(level)."""
-    v = np.minimum(1.0, np.sqrt(level))
-    for _ in range(_STEPS):
-        e = np.exp(-v / 2)
-        step = (v * v * e - level * (1 - v)) / (v * e * (2 - v / 2) + level)
-        v = v - step
-        if (np.abs(step) <= 1e-9 * v).all():  # quadratic: exact now
-            break
-    return np.minimum(v, 1 - 1e-15)
-
-
-def _marginal(u: Floats, q: Floats, share: Floats, pull: Floats) -> Floats:
-    """share psi'(a) + pull a, the left side of (K1) without s; q = 1 - u^2."""
-    v = u * u
-    return share * u * (v / q - 2 * np.expm1(-v / 2)) + pull * u * np.exp(-v / 2)
-
-
-def _log_slope(u: Floats, q: Floats, share: Floats, pull: Floats) -> Floats:
-    """d log(_marginal) / d(u^2)."""
-    v, e = u * u, np.exp(-u * u / 2)
-    slope = share * (2 * (v * e - np.expm1(-v / 2)) + (3 - v) * v / q**2) + pull * e * q  # d/du
-    return slope / (2 * u * _marginal(u, q, share, pull))
-
-
-def _invert(level: Floats, share: Floats, pull: Floats, u: Floats) -> Floats:
-    """u (..., N) with _marginal(u) = level: bracketed Newton on (1 - u^2)(_marginal - level), which has no pole."""
-    low, high = np.zeros_like(level), np.ones_like(level)
-    for _ in range(_STEPS):
-        v, e = u * u, np.exp(-u * u / 2)
-        q, rest = 1 - v, -np.expm1(-v / 2)
-        value = share * u * (v + 2 * q * rest) + q * (pull * u * e - level)
-        slope = share * (3 * v + 2 * q * (rest + v * e) - 4 * v * rest) + pull * e * (q * q - 2 * v) + 2 * u * level
-        low, high = np.where(value > 0, low, u), np.where(value > 0, u, high)
-        tiny = 1e-9 * u * q + 2e-16  # the next Newton step would be below rounding
-        new = _inside(u, -value / slope, low, high, tiny)
-        if (np.abs(new - u) <= tiny).all():
-            return new
-        u = new
-    return u
-
-
 def _residual(problem: Normal, best: tuple[Floats, Floats], share: Floats, pull: Floats, value: Floats) -> Floats:
     """max( max_m p_m |dJ_n/dp_m + lambda|, t |dJ_n/dt| ) / J_n; with rho = inf, max |p/w - 1| in place of the first."""
     u, y = best
     s, (p, t) = problem.scale, levels(problem.scale, u)
     v, q = u * u, (1 - u) * (1 + u)
     along_t = t * t * (2 * problem.noise_factor - (s * s * v * v * np.exp(-v / 2) / q).sum(-1, keepdims=True))
-    off = p * t * np.abs(s * _marginal(u, q, share, pull) - y)
+    off = p * t * np.abs(s * marginal(u, q, share, pull) - y)
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.where(share > 0, off / share / value[..., None], np.abs(p / problem.weights - 1))
     return np.maximum(off.max(-1), np.abs(along_t[..., 0]) / value)
