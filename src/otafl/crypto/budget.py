@@ -148,6 +148,26 @@ def average_variance(p: Parameters, channel: Fading, mode: str = "fixed-point") 
     return decoded_variance(on_grid(budget, p.f), p.ring.n, p.Lambda)
 
 
+def mode_terms(p: Parameters, channel: Fading, mode: str = "fixed-point") -> dict[str, float]:
+    """The seven terms as decoded variances of one scalar in this mode; they add up to `average_variance`."""
+    n, error, air, scale = p.ring.n, p.error_var, p.sigma_w**2, p.Lambda**2
+    if mode == "fixed-point":
+        raw = noise_budget(n, channel, math.sqrt(error), p.sigma_w, p.sigma_phi, p.secret_var)
+        return {name: value / (n * scale) for name, value in on_grid(raw, p.f)._asdict().items()}
+    N, Q = channel.N, (channel.N if mode == "digital" else channel.S_O)
+    air, small = (0.0, 1.0) if mode == "digital" else (air, 2.0 ** (-2 * p.f))
+    terms = NoiseBudget(
+        A=n * N * EPHEMERAL_VAR * error * Q,
+        B1=error * Q,
+        B2=air,
+        C1=n * N * p.secret_var * error * Q,
+        C2=n * N * p.secret_var * air,
+        D=0.0,
+        E=small * N * p.sigma_phi**2,
+    )
+    return {name: value / scale for name, value in terms._asdict().items()}
+
+
 def analytic_noise_std(h: Array, p: Parameters, mode: str = "fixed-point") -> Array:
     """Standard deviation of the decoded error given the gains h (..., N): what `analytic` mode adds. jit-able."""
     return variance_given(p, (h**2).sum(-1), h.shape[-1], mode) ** 0.5
@@ -207,3 +227,21 @@ def headroom(p: Parameters, channel: Fading, mode: str = "fixed-point") -> Headr
         unit - 3 - math.log2(FAIL_SIGMAS * std),
         unit - 2 - GUARD_BITS - math.log2(FAIL_SIGMAS * std) if p.guard else math.inf,
     )
+
+
+def largest_f(p: Parameters, channel: Fading, mode: str = "fixed-point") -> int:
+    """The largest grid exponent with headroom at this Lambda, the flooding scaled along with 2^f; -1 if there is none.
+
+    >>> from otafl.crypto.ring import RING_4096
+    >>> p = Parameters(RING_4096, f=16, scale_bits=40, sigma_phi=3.2)
+    >>> largest_f(p, fading(np.ones(10), 2 * np.ones(10)))
+    28
+    """
+    if mode == "digital":
+        return 0
+    fits = [
+        f
+        for f in range(int(p.log2_q) + 1)
+        if headroom(dataclasses.replace(p, f=f, sigma_phi=p.sigma_phi * 2.0 ** (f - p.f)), channel, mode).least >= 0
+    ]
+    return max(fits, default=-1)

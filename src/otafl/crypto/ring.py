@@ -235,4 +235,3 @@ def over_devices(function: Callable[..., Any], *arrays: Array) -> Any:
     if count <= DEVICES_PER_CHUNK or jax.default_backend() != "cpu":
         return jax.vmap(function)(*arrays)
     return jax.lax.map(lambda row: function(*row), arrays, batch_size=DEVICES_PER_CHUNK)
-

@@ -1,0 +1,328 @@
+"""`otafl plan eezofl`: noise budget, headroom, flooding, radio, traffic and security of an encrypted job."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from rich.console import Console
+from rich.table import Table
+
+from otafl.crypto import budget, convergence, feasibility, planning
+from otafl.crypto import ring as rings
+from otafl.crypto.modes import MODES
+from otafl.crypto.parameters import LIMITS, STANDARD, Parameters, security_level
+from otafl.errors import Infeasible, InputError
+from otafl.files import FileModel
+from otafl.planners import Planner
+
+EXAMPLES = Path(__file__).parent / "examples"
+RINGS = {"4096": rings.RING_4096, "8192": rings.RING_8192}
+NO_FLOODING = "no statistical flooding"
+TERM_MEANING = {
+    "A": "ephemeral secrets times key errors",
+    "B1": "encryption errors of c0",
+    "B2": "receiver noise on c0",
+    "C1": "keys times encryption errors of c1",
+    "C2": "keys times receiver noise on c1",
+    "D": "receiver noise on shares",
+    "E": "share noise (flooding)",
+}
+
+
+class CustomRing(FileModel):
+    """Degree and primes of a ring of one's own."""
+
+    n: int
+    primes: list[int]
+
+
+class Devices(FileModel):
+    """Gains of the devices: real, with mean mu and standard deviation sigma."""
+
+    count: int = Field(ge=1)
+    mu: float | list[float] = 1.0
+    sigma: float | list[float] = 1.0
+    fourth_moment: list[float] | None = None  # E h^4; Gaussian if left out
+
+
+class Convergence(FileModel):
+    """What the convergence theorem asks of the task; directions are Rademacher."""
+
+    d: int = Field(ge=1)
+    eta0: float = Field(gt=0)
+    gamma0: float = Field(gt=0)
+    L_f: float = Field(gt=0)
+    L_g: float = Field(gt=0)
+    b: float = Field(gt=0)
+    gap: float = Field(gt=0)
+
+
+class Inputs(FileModel):
+    """FILE of `otafl plan eezofl`."""
+
+    mode: Literal["fixed-point", "digital", "hybrid"] = "fixed-point"
+    ring: Literal["4096", "8192"] | None = None
+    custom_ring: CustomRing | None = None
+    smudging_bits: float | None = Field(None, gt=0)
+    sigma_phi: float | None = Field(None, gt=0)
+    h_floor: float | None = Field(None, gt=0)
+    f: int | None = Field(None, ge=0)
+    Lambda_log2: int | None = Field(None, ge=0)
+    tau: float = Field(gt=0)
+    snr_db_max: float | None = None
+    Mmax: float = Field(1024.0, gt=0)
+    P: int = Field(1, ge=1)
+    guard: bool = True
+    short_shares: bool = False
+    sigma_e: float = Field(3.2, gt=0)
+    sigma_w: float = Field(1.0, gt=0)
+    secret: Literal["sign", "ternary"] = "sign"
+    bandwidth_hz: float = Field(gt=0)
+    rounds: int = Field(1, ge=1)
+    allow_insecure: bool = False
+    devices: Devices
+    convergence: Convergence | None = None
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> "Inputs":
+        if (self.ring is None) == (self.custom_ring is None):
+            raise InputError("give exactly one of ring and [custom_ring]")
+        if self.smudging_bits is not None and self.sigma_phi is not None:
+            raise InputError("give smudging_bits or sigma_phi, not both")
+        if self.sigma_phi is not None and (self.f is None or self.Lambda_log2 is None):
+            raise InputError("sigma_phi is in ring units: it needs f and Lambda_log2; or give smudging_bits")
+        if self.Lambda_log2 is not None and self.f is None and self.mode != "digital":
+            raise InputError("Lambda_log2 without f: give both, or leave Lambda_log2 out and it is chosen with f")
+        return self
+
+
+def _per_device(name: str, value: float | list[float], count: int) -> np.ndarray:
+    array = np.asarray(value, dtype=float)
+    if array.ndim == 0:
+        return np.full(count, float(array))
+    if array.size != count:
+        raise InputError(f"devices.{name} has {array.size} entries but devices.count={count}")
+    return array
+
+
+def _channel(devices: Devices) -> budget.Fading:
+    mu = _per_device("mu", devices.mu, devices.count)
+    sigma = _per_device("sigma", devices.sigma, devices.count)
+    if np.any(sigma < 0):
+        raise InputError(f"devices.sigma={float(sigma.min())!r} must be >= 0")
+    fourth = devices.fourth_moment
+    known = None if fourth is None else _per_device("fourth_moment", fourth, devices.count)
+    return budget.fading(mu, mu**2 + sigma**2, known)
+
+
+def choose(inputs: Inputs, channel: budget.Fading) -> tuple[Parameters, float | None]:
+    """The job's parameters, and its smudging bits if it has any. Given values are kept, missing ones planned."""
+    own = inputs.custom_ring
+    ring = RINGS[inputs.ring] if inputs.ring else rings.Ring(own.n, tuple(own.primes))  # type: ignore[union-attr]
+    shared = inputs.model_dump(
+        include={"Mmax", "P", "guard", "short_shares", "sigma_e", "sigma_w", "secret", "allow_insecure"}
+    )
+    base = Parameters(ring, inputs.f or 0, inputs.Lambda_log2 or 0, inputs.sigma_phi or 1.0, **shared)
+    if inputs.sigma_phi is not None:
+        return base, None
+    bits = inputs.smudging_bits or 40.0
+    if inputs.Lambda_log2 is not None:
+        return planning.flooded(base, channel, bits, inputs.mode, inputs.h_floor), bits
+    made = planning.plan_parameters(base, channel, bits, inputs.tau, inputs.mode, inputs.f, inputs.snr_db_max)
+    return planning.flooded(made.parameters, channel, bits, inputs.mode, inputs.h_floor), bits
+
+
+def _noise(p: Parameters, channel: budget.Fading, mode: str) -> dict[str, Any]:
+    raw = budget.noise_budget(p.ring.n, channel, p.sigma_e, p.sigma_w, p.sigma_phi, p.secret_var)
+    terms = budget.mode_terms(p, channel, mode)
+    variance = budget.average_variance(p, channel, mode)
+    return {
+        "terms_real_channel": raw._asdict(),
+        "B_eps_squared": raw.B_eps_squared,
+        "terms_decoded_variance": terms,
+        "decoded_variance": variance,
+        "decoded_std": math.sqrt(variance),
+    }
+
+
+def _smudging(p: Parameters, channel: budget.Fading, inputs: Inputs, bits: float | None) -> dict[str, Any]:
+    silent = dataclasses.replace(p, sigma_phi=budget.TINY)
+    residue = math.sqrt(budget.average_variance(silent, channel, inputs.mode)) * p.Lambda
+    one_bit = budget.smudging_sigma(p, channel, 1.0, inputs.mode, inputs.h_floor)
+    reached = bits if bits is not None else 1 + math.log2(p.sigma_phi / one_bit)
+    hidden = p.layout.kept.size * inputs.rounds
+    return {
+        "sigma_phi": p.sigma_phi,
+        "sigma_phi_log2": math.log2(p.sigma_phi),
+        "residue_log2": math.log2(residue),
+        "smudging_bits": reached,
+        "coefficients_times_rounds": hidden,
+        "smudging_bits_total": reached - 0.5 * math.log2(hidden),
+        "covers": "all devices together" if inputs.h_floor is None else f"one honest device, |h| >= {inputs.h_floor}",
+        "label": NO_FLOODING if reached < 10 else f"{reached:.0f} bits per coefficient",
+    }
+
+
+def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, Any]:
+    largest = float(channel.Omega.max())
+    return {
+        "snr_db_unit_noise": feasibility.amplitude_snr_db(p.log2_q, largest, p.sigma_w),
+        "snr_db_for_tau": feasibility.accepted_snr_db(p.log2_q, p.scale_bits, inputs.tau, p.ring.n, channel.S_O),
+        "receiver_bits": feasibility.receiver_bits(p.log2_q, channel.N, largest),
+        "delta_for_tau": feasibility.grid_tolerance(p, channel, inputs.tau),
+        "delta_for_tau_log2": math.log2(feasibility.grid_tolerance(p, channel, inputs.tau)),
+        "grid_assumption": feasibility.GRID_ASSUMPTION,
+    }
+
+
+def _security(p: Parameters) -> dict[str, Any]:
+    level = security_level(p.ring.n, p.ring.bits)
+    return {
+        "level_bits": level,
+        "table": STANDARD,
+        "limit_log2_q": LIMITS[128].get(p.ring.n),
+        "secret": p.secret,
+        "note": "the table is for ternary secrets; no estimator was run for sign secrets" if p.secret == "sign" else "",
+        "insecure": level == 0,
+    }
+
+
+def _theorem(inputs: Inputs, channel: budget.Fading, variance: float) -> dict[str, Any] | None:
+    if inputs.convergence is None:
+        return None
+    c = inputs.convergence
+    constants = convergence.theorem2(channel, variance, **c.model_dump())
+    start = c.L_f**2 * channel.N**2  # |grad F|^2 is at most this anywhere
+    bound = constants.bound(inputs.rounds)
+    schedule = convergence.Schedule(c.eta0, c.gamma0)
+    return constants._asdict() | {
+        "bound": bound,
+        "vacuous": bound >= start,
+        "trivial_bound": start,
+        "schedule_conditions": schedule.check(),
+    }
+
+
+def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
+    """Everything about one job, JSON-ready. Raises `Infeasible` if the ring is too small for what is asked."""
+    channel = _channel(inputs.devices)
+    p, bits = choose(inputs, channel)
+    room = budget.headroom(p, channel, inputs.mode)
+    noise = _noise(p, channel, inputs.mode)
+    result = {
+        "scheme": "eezofl",
+        "mode": inputs.mode,
+        "secrecy": MODES[inputs.mode].secrecy,
+        "n": p.ring.n,
+        "log2_q": p.log2_q,
+        "primes": list(p.ring.primes),
+        "N": channel.N,
+        "f": p.f,
+        "f_max": budget.largest_f(p, channel, inputs.mode),
+        "Lambda_log2": p.scale_bits,
+        "P": p.P,
+        "noise": noise,
+        "tau": inputs.tau,
+        "tau_met": noise["decoded_std"] <= inputs.tau,
+        "headroom_bits": room._asdict() | {"least": room.least, "binding": room.binding},
+        "smudging": _smudging(p, channel, inputs, bits),
+        "radio": _radio(p, channel, inputs),
+        "traffic": feasibility.traffic(p, inputs.bandwidth_hz, inputs.mode)._asdict(),
+        "security": _security(p),
+        "convergence": _theorem(inputs, channel, noise["decoded_variance"]),
+    }
+    if room.least < 0:
+        raise Infeasible(
+            f"f={p.f}, Lambda=2^{p.scale_bits} overflow q=2^{p.log2_q:.1f} by {-room.least:.1f} bits ({room.binding}); "
+            f"the largest f is {result['f_max']} at this Lambda, the largest Lambda "
+            f"2^{math.floor(p.scale_bits + room.least)} at this f",
+            result,
+        )
+    return result
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Two tables: the noise by term, and what it all costs."""
+    terms = result["noise"]["terms_decoded_variance"]
+    total = sum(terms.values())
+    table = Table(title=f"Noise of one decoded sum ({result['mode']}, n={result['n']}, f={result['f']})")
+    for column, side in (("term", "left"), ("meaning", "left"), ("variance", "right"), ("share", "right")):
+        table.add_column(column, justify=side)  # type: ignore[arg-type]
+    for name, value in terms.items():
+        table.add_row(name, TERM_MEANING[name], f"{value:.3e}", f"{value / total:.1%}")
+    table.add_row("sum", f"standard deviation {result['noise']['decoded_std']:.3e}", f"{total:.3e}", "")
+    console.print(table)
+    console.print(_facts(result))
+    if result["security"]["insecure"]:
+        console.print("[bold red]This parameter set is outside the security table: nothing here is secret.[/]")
+    if result["smudging"]["label"] == NO_FLOODING:
+        console.print("[yellow]Share noise floods nothing: decrypted sums leak the size of the keys.[/]")
+
+
+def _facts(result: dict[str, Any]) -> Table:
+    radio, traffic, smudging, room = (result[k] for k in ("radio", "traffic", "smudging", "headroom_bits"))
+    security = result["security"]
+    rows = [
+        ("target", f"tau {result['tau']:g}: {'met' if result['tau_met'] else 'NOT met'}"),
+        ("scale", f"Lambda 2^{result['Lambda_log2']}, f {result['f']} (largest {result['f_max']})"),
+        ("headroom", f"{room['least']:.1f} bits ({room['binding']})"),
+        ("flooding", f"sigma_phi 2^{smudging['sigma_phi_log2']:.1f}, {smudging['label']}; {smudging['covers']}"),
+        ("whole job", f"{smudging['smudging_bits_total']:.1f} bits for {smudging['coefficients_times_rounds']} values"),
+        ("SNR, unit noise", f"{radio['snr_db_unit_noise']:.1f} dB"),
+        ("SNR for tau", f"{radio['snr_db_for_tau']:.1f} dB"),
+        ("receiver", f"{radio['receiver_bits']} bits"),
+        ("grid", f"{radio['grid_assumption']}; tolerance 2^{radio['delta_for_tau_log2']:.1f}"),
+        ("ciphertext", f"{traffic['ciphertext_bytes']:,} bytes, {traffic['expansion']:,.0f} times the scalar"),
+        ("uplink", f"{traffic['uplink_bits']:,} bits, {traffic['digital_seconds']:.3g} s at 1 bit/s/Hz"),
+        ("analog", f"{traffic['symbols']:,} symbols, {traffic['analog_seconds']:.3g} s"),
+        ("secrecy", result["secrecy"]),
+        ("security", f"{security['level_bits']} bits ({security['table']}); secret {security['secret']}"),
+    ]
+    if result["convergence"]:
+        theorem = result["convergence"]
+        word = "vacuous: above the trivial bound" if theorem["vacuous"] else "informative"
+        rows.append(("Theorem 2", f"bound {theorem['bound']:.3g}, rho {theorem['rho']:.3g} ({word})"))
+    table = Table(title="What it takes", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
+    """The noise budget as one stacked bar, linear shares and decades."""
+    from matplotlib.figure import Figure
+
+    terms = {name: value for name, value in result["noise"]["terms_decoded_variance"].items() if value > 0}
+    total = sum(terms.values())
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    stacked, decades = figure.subplots(1, 2, width_ratios=(2, 3))
+    base = 0.0
+    for name, value in terms.items():
+        stacked.bar(0, value / total, bottom=base, width=0.5, label=name)
+        base += value / total
+    stacked.set_xticks([])
+    stacked.set_ylabel("share of decoded variance")
+    stacked.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    decades.barh(list(terms), list(terms.values()))
+    decades.set_xscale("log")
+    decades.invert_yaxis()
+    decades.axvline(result["tau"] ** 2, color="black", linestyle="--", linewidth=1, label="tau²")
+    decades.set_xlabel("decoded variance")
+    decades.legend(frameon=False)
+    figure.suptitle(f"Noise budget: {result['mode']}, n={result['n']}, f={result['f']}, Λ=2^{result['Lambda_log2']}")
+    path = folder / "noise-budget.png"
+    figure.savefig(path, dpi=150)
+    return [path]
+
+
+PLANNER = Planner(
+    summary="multi-key encryption over the air: noise budget, flooding, SNR, traffic, security",
+    inputs=Inputs,
+    example=(EXAMPLES / "eezofl.toml").read_text(encoding="utf-8"),
+    plan=plan,
+    show=show,
+    pictures=pictures,
+)

@@ -1,0 +1,194 @@
+"""Closed forms against Monte Carlo, against each other, and against the numbers they restate."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from otafl.crypto import budget, convergence, feasibility, planning
+from otafl.crypto.parameters import Parameters, security_level
+from otafl.crypto.ring import RING_4096, RING_8192, toy_ring
+from otafl.errors import Infeasible, InputError
+
+TEN = budget.fading(np.ones(10), 2 * np.ones(10))
+P4096 = Parameters(RING_4096, f=16, scale_bits=40, sigma_phi=3.2)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 10.0])
+def test_fourth_moment_sum_by_monte_carlo(sigma, rng):
+    """Within 4 standard errors, 400,000 draws of N=10."""
+    channel = budget.fading(np.ones(10), (1 + sigma**2) * np.ones(10))
+    draws = (rng.normal(1, sigma, (400_000, 10)) ** 2).sum(1) ** 2
+    assert abs(draws.mean() - channel.X) < 4 * draws.std() / np.sqrt(draws.size)
+
+
+def test_average_variance_is_the_mean_of_the_conditional_one(rng):
+    Q = (rng.normal(1, 1, (400_000, 10)) ** 2).sum(1)
+    for mode in ("fixed-point", "hybrid", "single-key"):
+        given = budget.variance_given(P4096, Q, 10, mode)
+        spread = 4 * given.std() / np.sqrt(Q.size)
+        assert abs(given.mean() - budget.average_variance(P4096, TEN, mode)) < spread
+
+
+def test_split_blocks_reduce_to_one_block():
+    assert budget.variance_given(P4096, 20.0, 10, Q_keys=20.0) == budget.variance_given(P4096, 20.0, 10)
+
+
+def test_conditional_noise_runs_under_jit():
+    h = np.linspace(0.5, 1.5, 10)
+    with jax.enable_x64(True):
+        inside = jax.jit(lambda g: budget.analytic_noise_std(g, P4096))(h)
+    assert float(inside) == pytest.approx(float(budget.analytic_noise_std(h, P4096)), rel=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["fixed-point", "hybrid", "digital"])
+def test_smudging_drowns_the_residue_by_its_bits(mode):
+    flooded = planning.flooded(P4096, TEN, 40, mode)
+    silent = dataclasses.replace(P4096, sigma_phi=budget.TINY)
+    ratio = budget.average_variance(flooded, TEN, mode) / budget.average_variance(silent, TEN, mode)
+    assert 0.5 * np.log2(ratio) == pytest.approx(40, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "ring", "bits", "most"),
+    [
+        (10, RING_4096, 20, 26),
+        (10, RING_4096, 40, 16),
+        (10, RING_4096, 64, 4),
+        (10, RING_8192, 40, 70),
+        (1, RING_8192, 64, 61),
+    ],
+)
+def test_planned_grid_matches_the_flooding_table(sigma, ring, bits, most):
+    channel = budget.fading(np.ones(10), (1 + sigma**2) * np.ones(10))
+    choice = planning.plan_parameters(Parameters(ring, sigma_phi=1.0, guard=False), channel, bits, 0.01)
+    assert choice.parameters.f == most
+    assert choice.decoded_std <= 0.01
+    assert choice.headroom.least >= 0
+
+
+def test_plans_are_tight():
+    """One more fractional bit breaks the headroom; one bit less of scale breaks tau."""
+    choice = planning.plan_parameters(P4096, TEN, 40, 0.01)
+    p = choice.parameters
+    with pytest.raises(Infeasible, match="lower f"):
+        planning.plan_parameters(P4096, TEN, 40, 0.01, f=p.f + 1)
+    coarser = planning.flooded(dataclasses.replace(p, scale_bits=p.scale_bits - 1), TEN, 40, "fixed-point")
+    assert np.sqrt(budget.average_variance(coarser, TEN)) > 0.01
+
+
+def test_snr_target_raises_the_scale():
+    free = planning.plan_parameters(P4096, TEN, 20, 0.01)
+    bound = planning.plan_parameters(P4096, TEN, 20, 0.01, snr_db_max=400.0)
+    assert bound.snr_db <= 400 < free.snr_db
+    assert bound.parameters.scale_bits > free.parameters.scale_bits
+
+
+def test_grid_tolerance_inverts_its_error_formula():
+    delta = feasibility.grid_tolerance(P4096, TEN, 0.01)
+    error = delta * 2.0 ** (P4096.log2_q - 40) * np.sqrt(5 / 3 * 10 * 4096 * 20 / 12)
+    assert error == pytest.approx(0.01)
+
+
+def test_short_shares_send_less():
+    whole, brief = (
+        feasibility.traffic(P4096, 1e6),
+        feasibility.traffic(dataclasses.replace(P4096, short_shares=True), 1e6),
+    )
+    assert whole.symbols == 4 * 4096
+    assert brief.symbols == 2 * 4096 + 2 * (2 + 32)
+
+
+@pytest.mark.parametrize("mode", ["fixed-point", "hybrid", "digital"])
+def test_second_moments_given_the_channel_by_direct_simulation(mode, rng):
+    """Draw every noise polynomial as real numbers and multiply them out: an oracle without ring or residues."""
+    n, N, rounds, f = 8, 3, 4000, 2
+    p = Parameters(
+        toy_ring(8, 4), f=f, scale_bits=0, sigma_phi=9.0, sigma_e=2.0, sigma_w=0.7, guard=False, allow_insecure=True
+    )
+    h = np.array([0.5, -1.25, 2.0])
+    gains, keys = (h, h) if mode == "fixed-point" else (np.ones(3) if mode == "digital" else h, np.ones(3))
+    air = 0.0 if mode == "digital" else p.sigma_w
+    air_keys = p.sigma_w if mode == "fixed-point" else 0.0
+
+    def negacyclic(x, y):
+        full = np.array([np.convolve(a, b) for a, b in zip(x, y)])
+        full = np.pad(full, ((0, 0), (0, 1)))
+        return full[:, :n] - full[:, n:]
+
+    def polynomials(std):
+        return rng.normal(0, std, (rounds, N, n))
+
+    error = np.sqrt(p.error_var)
+    s = rng.choice([-1.0, 1.0], (rounds, N, n))
+    v = rng.integers(-1, 2, (rounds, N, n)).astype(float)
+    combine = lambda w, x: np.einsum("i,rij->rj", w, x)  # noqa: E731
+    noise = lambda std: rng.normal(0, 1, (rounds, n)) * std  # noqa: E731
+    small = 2.0**-f if mode != "digital" else 1.0
+    linear = small if mode == "fixed-point" else 1.0  # in hybrid the ciphertext errors meet the message's scale
+    total = negacyclic(combine(gains, v), combine(keys, polynomials(error)) + noise(air_keys))
+    total += negacyclic(combine(keys, s), combine(gains, polynomials(error)) + noise(air))
+    total += linear * (combine(gains, polynomials(error)) + noise(air) + noise(air_keys))
+    total += small * combine(keys, polynomials(p.sigma_phi))
+    per_round = (total**2).mean(1)
+    predicted = budget.variance_given(p, (h**2).sum(), N, mode)
+    assert abs(per_round.mean() - predicted) < 4 * per_round.std() / np.sqrt(rounds)
+
+
+def test_theorem_constants_of_the_published_task():
+    constants = convergence.theorem2(
+        TEN, 2.6712e-17, 785, 0.05, 0.05, L_f=17.21, L_g=99.31, b=9.931, gap=10 * np.log(2)
+    )
+    assert pytest.approx(1.29e10, rel=0.01) == constants.R
+    assert constants.bound(400) == pytest.approx(6.5e8, rel=0.01)
+    assert constants.rho == pytest.approx(1.04e-12, rel=0.01)
+    with pytest.raises(InputError, match="noise floor"):
+        constants.rounds_needed(1e-12, 0.5)
+    assert constants.rounds_needed(2.0, 0.5) == pytest.approx(constants.R**2, rel=1e-9)
+
+
+def test_schedules_say_which_condition_fails():
+    assert [k for k, ok in convergence.Schedule().check().items() if not ok] == ["sum eta^2 < inf"]
+    assert all(convergence.Schedule(eta_power=0.6, gamma_power=0.25).check().values())
+    eta, gamma = convergence.theorem2_schedule(0.05, 0.05, 16).step(3)
+    np.testing.assert_allclose(eta, 0.025)
+    np.testing.assert_allclose(gamma, 0.025)
+    with pytest.raises(InputError, match="K=0"):
+        convergence.Schedule().step(0)
+
+
+def test_security_table():
+    assert [security_level(n, b) for n, b in ((4096, 109), (4096, 110), (8192, 218), (8192, 118), (512, 10))] == [
+        128, 0, 128, 256, 0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"f": -1}, "f=-1"),
+        ({"sigma_phi": 0.0}, "sigma_phi"),
+        ({"sigma_e": -1.0}, "sigma_e"),
+        ({"secret": "gauss"}, "secret"),
+        ({"P": 2040}, "guard=False"),
+        ({"ring": toy_ring(64)}, "below 128 bits"),
+    ],
+)
+def test_bad_parameters_are_refused(changes, words):
+    with pytest.raises(InputError, match=words):
+        dataclasses.replace(P4096, **changes)
+
+
+@pytest.mark.parametrize(
+    ("mu", "Omega", "fourth", "words"),
+    [
+        ([0.0], [1.0], None, "mu"),
+        ([1.0], [0.5], None, "mu\\^2"),
+        ([1.0], [2.0], [1.0], "h\\^4"),
+        ([1.0], [2.0, 1.0], None, "shape"),
+    ],
+)
+def test_bad_fading_is_refused(mu, Omega, fourth, words):
+    with pytest.raises(InputError, match=words):
+        budget.fading(mu, Omega, fourth)
