@@ -1,6 +1,7 @@
 """What a round of CDPB costs: against dp_accounting, quadrature, Monte Carlo, and every erratum that moves a number."""
 
 import warnings
+from math import comb
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy import integrate
 
 from otafl.designs import cdpb
 from otafl.designs.cdpb import IDLE, NOISE_FREE, NOISY, Charge, Params, Scheme, eps, stats, theorem1
+from otafl.designs.cdpb.accounting import hidden_rdp
 from otafl.designs.cdpb.detection import energy_auc, renyi_with_energy
 from otafl.errors import InputError
 
@@ -112,6 +114,25 @@ def test_theorem1_never_drops_below_a_constant():
     """E4: infinite noise still costs log 2 / (alpha-1) + alpha / (alpha-1) log(1 + p)."""
     assert theorem1(10, 0.37, 0.0) == pytest.approx(np.log(2) / 9 + 10 / 9 * np.log(1.37))
     assert theorem1(10, 0.37, 0.03) == pytest.approx(0.516, abs=5e-4)
+
+
+def _log_lemma3(alpha: int, p: float, s: float) -> float:
+    """(34): log of the moment for sampling without replacement, E_a = e^(a s)."""
+    E = lambda a: np.exp(a * s)  # noqa: E731
+    total = 1 + p**2 * comb(alpha, 2) * min(4 * (E(2) - 1), 2 * E(2))
+    return float(np.log(total + sum(2 * p**j * comb(alpha, j) * E((j - 1) * j) for j in range(3, alpha + 1))))
+
+
+def test_proof_of_theorem1():
+    """E4b: (36), said to equal (34), can be negative; (37) still lies above (34) on a grid, far above the truth."""
+    assert np.log(2 * (0.01 * np.exp(0.001) + 1) ** 2 + 2 * np.exp(0.002) - 4) == pytest.approx(-3.1, abs=0.05)
+    assert _log_lemma3(2, 0.01, 0.001) > 0
+    for alpha in (2, 3, 5, 10, 20):
+        for p in (0.01, 0.1, 0.5, 1.0):
+            for s in (1e-3, 0.03, 0.3):
+                assert theorem1(alpha, p, s) >= _log_lemma3(alpha, p, s) / (alpha - 1)
+    assert _log_lemma3(10, 0.37, 0.03) / 9 == pytest.approx(0.405, abs=5e-4)
+    assert hidden_rdp(10, 0.37, 2 * 0.03) == pytest.approx(0.0477, abs=5e-5)
 
 
 def test_theorem1_starts_to_win_for_few_clients():

@@ -94,6 +94,28 @@ def test_mean_field_is_off_for_few_clients():
     assert cdpb.B_exact(many, 0.39) / float(error_energy(many, stats(many, 0.39))) == pytest.approx(1, abs=0.01)
 
 
+def test_noise_limit_of_the_paper_never_binds():
+    """E19: v <= 2 K P sigma^2 at every load, so (25d) says nothing for sigma^2 <= 1."""
+    u = np.geomspace(1e-6, 50, 500)
+    assert np.all(stats(Params(), u, NOISY).v <= Params().c)
+
+
+def test_sampling_error_of_the_two_normalisers():
+    """E21: MSE (1-p)/(pK) mean norm^2 (expected) against (E[1/K_t] - 1/K) variance K/(K-1) (genie); 4.5 s.e."""
+    K, p = 10, np.exp(-0.7)
+    x = np.linspace(0.5, 1.5, K)
+    good = np.random.default_rng(4).random((400_000, K)) < p
+    some = good[good.any(-1)]  # the genie skips empty rounds
+    expected, genie = (good @ x / (K * p) - x.mean()) ** 2, (some @ x / some.sum(-1) - x.mean()) ** 2
+    inv_K = cdpb.inverse_moments(Params(K=K), 0.7).inv_K
+    wanted = (1 - p) / (p * K) * np.mean(x**2), (inv_K - 1 / K) * x.var() * K / (K - 1)
+    for sample, value in zip((expected, genie), wanted):
+        assert (
+            abs(sample.mean() - value) < 4.5 * sample.std() / np.sqrt(len(sample)) + 2e-5
+        )  # empty rounds: 1e-3 of all
+    assert wanted[1] < wanted[0]
+
+
 def test_exact_error_tends_to_the_mean_field():
     """B_exact / B -> 1 as K grows, for a fixed load, receiver noise included."""
     ratios = []

@@ -118,6 +118,10 @@ def test_bad_files_are_named(changes, name):
         planned(**changes)
 
 
+def test_fractional_orders_plan():
+    assert planned(alpha=2.5)["alpha"] == 2.5
+
+
 def test_hidden_accounting_carries_its_warning():
     assert any("E3" in line for line in planned(accounting="hidden")["warnings"])
     assert not planned(accounting="hidden", assume_hidden=True)["warnings"]

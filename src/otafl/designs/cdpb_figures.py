@@ -52,7 +52,7 @@ def fig2(params: Params, loads: Sequence[float], taus: Sequence[int], u: float =
                     "rho": float(at.rho),
                     "tau": int(rounds),
                     "gamma": float(gamma_of(params, error_energy(params, at), rounds)),
-                    "eps_paper": float(rounds * eps_round(params, at, PAPER)),
+                    "eps_paper": float(rounds * theorem1(params.alpha, at.p_top, params.W**2 / (at.v + params.sz2))),
                     "eps_visible": float(rounds * eps_round(params, at, VISIBLE)),
                 }
             )

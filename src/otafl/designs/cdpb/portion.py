@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from otafl import validate
 from otafl.designs.cdpb.accounting import VISIBLE, Charge, inv_z2
 from otafl.designs.cdpb.model import Params, Scheme, stats
-from otafl.designs.cdpb.solver import Problem, _optimum, evaluate, make_problem, zoom
+from otafl.designs.cdpb.solver import Problem, evaluate, make_problem, optimum, zoom
 from otafl.errors import Infeasible, InputError
 
 Array = Any
@@ -98,7 +98,7 @@ def best_portion(
             if real_tau:
                 rows.append(free_utility(there))
             else:
-                found = _optimum(there)
+                found = optimum(there)
                 rows.append((np.inf, np.nan, np.nan) if found is None else (found.G, found.u, float(found.tau)))
         return np.array(rows).T
 

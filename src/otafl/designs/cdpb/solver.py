@@ -167,7 +167,7 @@ def _at_tau(problem: Problem, tau: float, grid: Array) -> tuple[float, float]:
     return u, value if value < 1e200 else np.inf
 
 
-def _optimum(problem: Problem) -> Design | None:
+def optimum(problem: Problem) -> Design | None:
     """Best design, or None. Stage 1: best load with the best whole tau of each; stage 2: best load at each near tau."""
     grid = problem.loads()
 
@@ -298,7 +298,7 @@ def solve(
     way = scheme(strategy) if isinstance(strategy, str) else strategy
     charge = Charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
     problem = make_problem(params, way, charge, tau_cap, bound)
-    best = _optimum(problem)
+    best = optimum(problem)
     if best is None:
         proof = certificate(problem)
         raise Infeasible(_refusal(problem, proof), proof)
@@ -315,5 +315,5 @@ def _binding(problem: Problem, best: Design) -> tuple[str, ...]:
         "tau_cap": problem._replace(tau_cap=2 * problem.tau_cap) if np.isfinite(problem.tau_cap) else None,
         "rho_cap": problem._replace(params=p.but(capped=False)) if p.capped else None,
     }
-    better = {name: _optimum(other) for name, other in free_of.items() if other is not None}
+    better = {name: optimum(other) for name, other in free_of.items() if other is not None}
     return tuple(name for name, other in better.items() if other is not None and other.G < best.G * (1 - 1e-6))
