@@ -1,30 +1,32 @@
 """Where the privacy, asymmetry and dropped-weight constraints end on the axis of receive scaling. NumPy, float64."""
 
 import math
-from collections.abc import Callable
 
 from otafl.certify.intervals import last_true
 from otafl.certify.problem import Problem
 
+_CERTAIN = 60.0  # 1 - exp(-60) is 1 in float64
+
 
 def eta_P(problem: Problem, rounds: int) -> float:
     """Largest receive scaling whose `rounds` rounds fit the privacy budget; closed form, as the cost is a square."""
-    budget, unit_cost = problem.zcdp_budget, float(problem.zcdp_cost(1.0))
-    end = math.sqrt(budget / (rounds * unit_cost))
-    while rounds * float(problem.zcdp_cost(end)) > budget:  # rounding may put the root one step too far
-        end = math.nextafter(end, 0.0)
-    return end
+    budget = problem.zcdp_budget
+    root = math.sqrt(budget / (rounds * float(problem.zcdp_cost(1.0))))
+
+    def fits(eta: float) -> bool:
+        return bool(rounds * problem.zcdp_cost(eta) <= budget)
+
+    return last_true(fits, 0.0, root)  # the root itself, unless rounding puts it one step too far
 
 
 def eta_U(problem: Problem) -> float:
-    """Largest receive scaling with dropped_weight <= max_dropped; inf when nothing is asked."""
-    if problem.max_dropped >= 1:
-        return math.inf
+    """Largest receive scaling with dropped_weight <= max_dropped; inf when that holds even with everybody dropped."""
 
     def kept(eta: float) -> bool:
         return bool(problem.dropped_weight(eta) <= problem.max_dropped)
 
-    return last_true(kept, 0.0, _doubled_until_false(kept, problem))
+    nobody_left = math.sqrt(_CERTAIN / problem.drop_rate_min)
+    return math.inf if problem.max_dropped >= 1 or kept(nobody_left) else last_true(kept, 0.0, nobody_left)
 
 
 def eta_Q(problem: Problem) -> float:
@@ -33,13 +35,6 @@ def eta_Q(problem: Problem) -> float:
     if peak is None or problem.asymmetry(peak) <= problem.max_asymmetry:
         return math.inf
     return last_true(lambda eta: bool(problem.asymmetry(eta) <= problem.max_asymmetry), 0.0, peak)
-
-
-def _doubled_until_false(test: Callable[[float], bool], problem: Problem) -> float:
-    high = 1 / math.sqrt(problem.drop_rate_max)
-    while test(high):
-        high *= 2
-    return high
 
 
 def upper_end(problem: Problem) -> tuple[float, str]:

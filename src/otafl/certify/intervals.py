@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from otafl.certify.envelopes import Floats
+
 Interval = tuple[float, float]
 Union = list[Interval]  # disjoint, ascending
+Curve = Callable[[Floats], Floats]  # elementwise
 
 
 def intersect(left: Union, right: Union) -> Union:
@@ -36,7 +39,7 @@ def first_true(test: Callable[[float], bool], low: float, high: float) -> float:
     return high
 
 
-def below(value: Callable[[float], float], level: float, points: np.ndarray) -> Union:
+def below(value: Curve, level: float, points: Floats) -> Union:
     """Where value <= level between the first and the last of `points` (ascending): ends exact to the last bit.
 
     Between neighbouring points the function is taken to cross the level at most once, except around a local minimum,
@@ -44,35 +47,40 @@ def below(value: Callable[[float], float], level: float, points: np.ndarray) -> 
     """
 
     def inside(x: float) -> bool:
-        return value(x) <= level
+        return bool(value(np.asarray(x)) <= level)
 
     points = _with_minima(value, level, points)
-    good = np.array([inside(x) for x in points])
+    good = value(points) <= level
     found: Union = []
     for i in np.flatnonzero(good):
         if i > 0 and good[i - 1]:
             continue
         last = i + int(np.argmin(np.append(good[i:], False))) - 1
-        low = points[i] if i == 0 else first_true(inside, points[i - 1], points[i])
-        high = points[last] if last == len(points) - 1 else last_true(inside, points[last], points[last + 1])
+        low = points[i] if i == 0 else first_true(inside, float(points[i - 1]), float(points[i]))
+        high = (
+            points[last] if last + 1 == points.size else last_true(inside, float(points[last]), float(points[last + 1]))
+        )
         found.append((float(low), float(high)))
     return found
 
 
-def _with_minima(value: Callable[[float], float], level: float, points: np.ndarray) -> np.ndarray:
-    """Add the local minima that dip under the level between points that do not."""
-    values = np.array([value(x) for x in points])
-    extra = []
-    for i in range(1, len(points) - 1):
-        if level < values[i] <= min(values[i - 1], values[i + 1]):
-            extra.append(_golden(value, points[i - 1], points[i + 1]))
-    return np.unique(np.append(points, extra))
+def minimiser(value: Curve, union: Union, resolution: int = 401) -> float | None:
+    """Smallest minimiser over a union of intervals: a dense search, refined around its best point."""
+    best: tuple[float, float] | None = None
+    for low, high in union:
+        points = np.linspace(low, high, resolution)
+        for _ in range(5):
+            centre = int(np.argmin(value(points)))
+            found = float(value(points)[centre]), float(points[centre])
+            points = np.linspace(points[max(centre - 1, 0)], points[min(centre + 1, resolution - 1)], resolution)
+            best = found if best is None else min(best, found)
+    return None if best is None else best[1]
 
 
-def _golden(value: Callable[[float], float], low: float, high: float) -> float:
-    """Golden-section search for a minimum of a unimodal function."""
-    ratio = (np.sqrt(5) - 1) / 2
-    for _ in range(80):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, right) if value(left) <= value(right) else (left, high)
-    return float((low + high) / 2)
+def _with_minima(value: Curve, level: float, points: Floats) -> Floats:
+    """Add the local minima that may dip under the level between points that do not."""
+    values = value(points)
+    middle = values[1:-1]
+    valley = (middle > level) & (middle <= values[:-2]) & (middle <= values[2:])
+    extra = [minimiser(value, [(float(points[i]), float(points[i + 2]))]) for i in np.flatnonzero(valley)]
+    return np.unique(np.append(points, np.array(extra, float)))

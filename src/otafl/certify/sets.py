@@ -6,7 +6,6 @@ An empty intersection means "not certifiable with these bounds", not "impossible
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 from otafl import validate
 from otafl.certify.closed_form import low_truncation_design
 from otafl.certify.ends import eta_P, eta_Q, eta_U
-from otafl.certify.intervals import Union, below, first_true, intersect
+from otafl.certify.intervals import Union, below, first_true, intersect, minimiser
 from otafl.certify.monotone import is_upper_interval
 from otafl.certify.problem import Problem
 from otafl.errors import InputError
@@ -78,7 +77,7 @@ def feasible_sets(problem: Problem, rounds: int, conv_target: float, eta_min: fl
     ends = eta_P(problem, rounds), eta_Q(problem), eta_U(problem)
     points = np.geomspace(eta_min, eta_max, _POINTS) if eta_min < eta_max else np.array([eta_min])
     points[0], points[-1] = eta_min, eta_max
-    conv = below(lambda eta: float(problem.conv_bound(eta, rounds).total), conv_target, points)  # CARES (14)
+    conv = below(lambda eta: problem.conv_bound(eta, rounds).total, conv_target, points)  # CARES (14)
     privacy = [(eta_min, min(ends[0], eta_max))] if eta_min <= ends[0] else []  # CARES (15)
     even = _asymmetry_set(problem, eta_min, eta_max)  # CARES (16)
     kept = [(eta_min, min(ends[2], eta_max))] if eta_min <= ends[2] else []  # CARES (17)
@@ -94,24 +93,9 @@ def feasible_sets(problem: Problem, rounds: int, conv_target: float, eta_min: fl
         every,
         *ends,
         C_is_upper=is_upper_interval(problem, eta_min, eta_max),
-        eta_best=_minimiser(lambda eta: float(problem.round_cost(eta)), every),
+        eta_best=minimiser(problem.round_cost, every),
         eta_LT_feasible=low_truncation_design(problem, every),
     )
-
-
-def _minimiser(value: Callable[[float], float], union: Union) -> float | None:
-    """Smallest minimiser over a union of intervals, by a dense search refined once around its best point."""
-    if not union:
-        return None
-    best = None
-    for low, high in union:
-        points = np.linspace(low, high, _POINTS)
-        for _ in range(4):
-            centre = int(np.argmin([value(x) for x in points]))
-            points = np.linspace(points[max(centre - 1, 0)], points[min(centre + 1, len(points) - 1)], _POINTS)
-        found = min([low, high, *points], key=lambda x: (value(x), x))
-        best = found if best is None or value(found) < value(best) else best
-    return None if best is None else float(best)
 
 
 def grid_sets(problem: Problem, arms: ArrayLike, rounds: int, conv_target: float) -> GridSets:

@@ -1,0 +1,192 @@
+"""`otafl plan cares`: files in, report, table and picture out; every refusal one line."""
+
+import io
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from otafl import files, planners
+from otafl.errors import Infeasible, InputError
+
+PLANNER = planners.load("cares")
+EXAMPLES = Path(str(resources.files("otafl.planners"))) / "examples"
+BASE = {
+    "weights": [0.5, 0.3, 0.2],
+    "channel_scale": [1.0, 0.8, 0.5],
+    "noise_std": 0.2,
+    "num_params": 10,
+    "loss_gap": 1.0,
+    "eps_target": 50.0,
+    "delta": 1e-5,
+    "arms": [0.05, 0.1, 0.2],
+}
+
+
+def run(folder: Path = EXAMPLES, **changes):
+    data = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
+    return PLANNER.plan(files.parse(PLANNER.inputs, data, "test.toml"), folder)
+
+
+@pytest.mark.parametrize("name", ["cares.toml", "cares_devices.toml"])
+def test_examples_plan_show_and_draw(name, tmp_path):
+    report = PLANNER.plan(files.read(PLANNER.inputs, EXAMPLES / name), EXAMPLES)
+    assert report["feasible"]
+    assert json.loads(files.to_json(report)) == report
+    out = io.StringIO()
+    PLANNER.show(report, Console(file=out, width=140))
+    assert f"rx_scale = {report['eta_init']:.6g}" in out.getvalue()
+    assert "client level" in out.getvalue()
+    png, pdf = PLANNER.pictures(report, tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_the_example_is_a_whole_file(tmp_path):
+    path = tmp_path / "cares.toml"
+    path.write_text(PLANNER.example)
+    assert PLANNER.plan(files.read(PLANNER.inputs, path), tmp_path)["eta_init"] == 0.4
+
+
+def test_report_holds_consistent_columns():
+    report = run()
+    total = sum(np.array(report["conv_parts"][part]) for part in report["conv_parts"])
+    assert total == pytest.approx(np.array(report["conv_bound"]))
+    assert report["conv_target"] == 2 * min(report["conv_bound"])
+    cost = 2 * np.array(report["arms"]) ** 2 * 0.25 / 0.2**2
+    assert report["zcdp_cost"] == pytest.approx(cost)
+    assert report["F_H"] == [eta for eta, good in zip(report["arms"], report["feasible_arms"], strict=True) if good]
+    assert np.shape(report["drop_prob"]) == (3, 3)
+    assert np.array(report["drop_prob"]) @ BASE["weights"] == pytest.approx(np.array(report["dropped_weight"]))
+    assert report["privacy"]["record"] is None
+
+
+def test_eps_is_an_alias():
+    assert run(eps_target=None, eps=50.0) == run()
+
+
+def test_sizes_become_weights():
+    assert run(weights=None, sizes=[50, 30, 20])["conv_bound"] == pytest.approx(run()["conv_bound"])
+
+
+def test_fixed_horizon_sets_take_the_given_rounds():
+    report = run(rounds=77)
+    assert report["sets"]["rounds"] == report["conv_budget"]["rounds"] == report["curves"]["rounds"] == 77
+    assert run()["sets"]["rounds"] == run()["horizon"][run()["init"]]
+
+
+def test_both_granularities_are_reported_apart():
+    report = run(granularity="record", silence="bound", batch_sizes=[10, 10, 5], eps_target=1.0)
+    client, record = report["privacy"]["client"], report["privacy"]["record"]
+    assert np.array(client["zcdp_cost"]) == pytest.approx(100 * np.array(record["zcdp_cost"]))
+    assert report["zcdp_cost"] == record["zcdp_cost"]
+    assert max(record["eps_classic_at_horizon"]) <= 1.0 < min(client["eps_classic_at_horizon"])
+
+
+def test_batch_size_is_capped_by_the_data():
+    changes = {"weights": None, "sizes": [50, 30, 20], "granularity": "record", "silence": "bound"}
+    assert run(**changes, batch_size=25)["zcdp_cost"] == run(**changes, batch_sizes=[25, 25, 20])["zcdp_cost"]
+
+
+def test_pilots_give_limits_around_the_estimate():
+    report = run(certify_with="limits", num_pilots=64)
+    low, mid, high = (np.array(report[key]) for key in ("mu_low", "channel_scale", "mu_high"))
+    assert np.all((low < mid) & (mid < high))
+    assert report["dropped_weight"][1] > run()["dropped_weight"][1]
+    assert report["asymmetry"][1] > run()["asymmetry"][1]
+
+
+def test_devices_with_radio_bring_their_noise(tmp_path):
+    (tmp_path / "site.toml").write_text(
+        """
+[radio]
+bandwidth_hz = 1e6
+noise_dbm = -100.0
+trusted_noise_dbm = -104.0
+[[device]]
+gain_db = -100.0
+power_dbm = 20.0
+samples = 100
+[[device]]
+gain_db = -103.0
+power_dbm = 20.0
+samples = 300
+"""
+    )
+    changes = dict.fromkeys(("weights", "channel_scale", "noise_std"))
+    report = run(tmp_path, **changes, devices="site.toml", arms="auto")
+    assert report["weights"] == [0.25, 0.75]
+    assert 2 * np.array(report["channel_scale"]) ** 2 == pytest.approx([1e-10, 10**-10.3])
+    trusted = 10**-13.4 * 1e-6 / 2  # W * s per real dimension
+    expected = 2 * np.array(report["arms"]) ** 2 * 0.75**2 / trusted
+    assert report["zcdp_cost"] == pytest.approx(expected)
+    energy = 0.1 * 1e-6 * 10
+    assert report["drop_rate"] == pytest.approx([0.25**2 / (1e-10 * energy), 0.75**2 / (10**-10.3 * energy)])
+
+
+def test_infeasible_names_the_nearest_relaxations():
+    with pytest.raises(Infeasible) as caught:
+        run(conv_target=0.5)
+    message, report = str(caught.value), caught.value.report
+    assert caught.value.exit_code == 3
+    assert "feasible if conv_target >= " in message
+    value = next(r["value"] for r in report["relaxations"] if r["target"] == "conv_target")
+    assert run(conv_target=value)["feasible"]
+    assert report["eta_init"] is None
+
+
+def test_diagnostic_goes_on_with_a_label(tmp_path):
+    report = run(conv_target=0.5, diagnostic=True)
+    assert report["label"] == "no joint certificate"
+    assert report["eta_init"] == 0.1
+    out = io.StringIO()
+    PLANNER.show(report, Console(file=out, width=140))
+    assert "no joint certificate" in out.getvalue()
+    assert len(PLANNER.pictures(report, tmp_path)) == 2
+
+
+def test_budget_below_one_round_is_infeasible(tmp_path):
+    with pytest.raises(Infeasible, match="eps_target >= ") as caught:
+        run(eps_target=1e-4)
+    assert set(caught.value.report["horizon"]) == {0}
+    assert len(PLANNER.pictures(caught.value.report, tmp_path)) == 2
+    PLANNER.show(caught.value.report, Console(file=io.StringIO()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"wieghts": [1.0]}, "did you mean 'weights'"),
+        ({"sizes": [1, 2, 3]}, "exactly one of weights, sizes, devices"),
+        ({"channel_scale": None}, "channel_scale"),
+        ({"noise_std": None}, "noise_std"),
+        ({"num_classes": 10}, "loss_gap and num_classes"),
+        ({"devices": "x.csv", "weights": None}, "devices imply it"),
+        ({"devices": "x.csv", "weights": None, "channel_scale": None, "max_power": 1.0}, "max_power"),
+        ({"devices": "x.csv", "weights": None, "channel_scale": None}, "x.csv"),
+        ({"batch_size": 5}, "batch_size"),
+        ({"num_pilots": 5, "mu_low": [1.0, 1.0, 1.0]}, "num_pilots"),
+        ({"arms": []}, "arms"),
+        ({"arms": "wide"}, "arms"),
+        ({"rounds": 0}, "rounds"),
+        ({"granularity": "record"}, "silence"),
+        ({"noise_std": [0.1, 0.2, 0.3]}, "noise_std"),
+        ({"delta": 2.0}, "delta"),
+        ({"eps_target": float("inf")}, "eps_target"),
+    ],
+)
+def test_refused_in_one_line(changes, message):
+    with pytest.raises(InputError, match=message) as caught:
+        run(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_warnings_about_delta_and_loss_gap():
+    report = run(weights=None, sizes=[50, 30, 20], delta=0.02, loss_gap=None, num_classes=10)
+    assert any("1/n" in line for line in report["warnings"])
+    assert any("assumed" in line for line in report["warnings"])
+    quiet = run(loss_gap=None, num_classes=10, zero_output_init=True)
+    assert not any("assumed" in line for line in quiet["warnings"])
