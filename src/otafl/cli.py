@@ -19,7 +19,7 @@ app = typer.Typer(
     help="Over-the-air federated learning with privacy: plan, run, account, certify, compare.\n\n"
     "Exit codes: 0 done, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, 130 interrupted.",
 )
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True)
 
 Override = Annotated[list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")]

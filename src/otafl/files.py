@@ -26,7 +26,7 @@ class FileModel(BaseModel):
 M = TypeVar("M", bound=BaseModel)
 
 # What pydantic puts into a location besides keys, to say which member of a union it tried.
-UNION_MEMBER = re.compile(r"str|int|float|bool|dict|[A-Z]\w*|(list|dict|tuple|literal|constrained|function|nullable)[-\[].*")
+UNION_MEMBER = re.compile(r"str|int|float|bool|dict|[A-Z][a-z]{2,}\w*|(list|dict|tuple|literal|constrained|function|nullable)[-\[].*")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def read(model: type[M], path: Path) -> M:
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     problem = error.errors()[0]
     inner = problem.get("ctx", {}).get("error")
-    location = [str(part) for part in problem["loc"] if not UNION_MEMBER.fullmatch(str(part))]
+    location = [str(part) for n, part in enumerate(problem["loc"]) if n == 0 or not UNION_MEMBER.fullmatch(str(part))]
     key = ".".join(location) or "file"
     value = problem["input"]
     shown = value if not isinstance(value, dict | list) else type(value).__name__

@@ -108,11 +108,14 @@ class Events(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What an experiment tells a policy besides the site: its horizon, its privacy target, and its seed."""
+    """What an experiment tells a policy besides the site: its horizon, its privacy target, its task and its seed."""
 
     rounds: int = 1
     eps: float = float("inf")
     delta: float = 1e-5
+    accountant: str = "zcdp"
+    step_size: float = 0.1
+    classes: int = 2
     seed: int = 0
     trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing
 
@@ -135,20 +138,27 @@ class Policy(NamedTuple):
     uplink: Literal["analog", "perfect"] = "analog"
 
 
+def namespace(array: Array) -> Any:
+    """numpy or jax.numpy, whichever the array belongs to: the same policy code runs ahead or inside the loop."""
+    return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
+
+
 def always(tx: Array) -> Array:
     """Nobody is ever silent."""
-    return np.full(np.shape(tx), np.inf)
+    return namespace(tx).full(tx.shape, np.inf)
 
 
 def silent_by_bound(tx: Array, energy: Array, bound: float) -> Array:
     """Silent iff the declared bound would break the energy limit: carries no information about the data."""
-    return np.where(np.abs(tx) ** 2 * bound**2 <= energy * (1 + 1e-12), np.inf, -1.0)
+    xp = namespace(tx)
+    return xp.where(xp.abs(tx) ** 2 * bound**2 <= energy * (1 + 1e-12), np.inf, -1.0)
 
 
 def silent_by_message(tx: Array, energy: Array) -> Array:
     """Silent iff this very message would break the energy limit (CARES (2)-(3)); unsound at record level."""
+    xp = namespace(tx)
     with np.errstate(divide="ignore"):
-        return np.sqrt(energy) / np.abs(tx)
+        return xp.sqrt(energy) / xp.abs(tx)
 
 
 def check_gate(gate: Gate, message: Message) -> None:

@@ -13,7 +13,7 @@ from otafl import clients as client_kinds
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
 from otafl.clients.base import Clients, Data, Seed
 from otafl.errors import InputError
-from otafl.experiments.schema import Experiment, options_of
+from otafl.experiments.schema import Experiment, Server, options_of
 from otafl.plan import Context, Deployment, Message, Policy, Trace
 from otafl.tasks import features, partitions
 from otafl.tasks.models import MODELS, Model, penalty
@@ -148,7 +148,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
         message = clients.promise(np.asarray(part.sizes))
         channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
         trace = draw(channel, experiment.task.clients, rounds, seed)
-        sites.append(_site(experiment, scheme, seed, trace, deployment, message))
+        sites.append(_site(experiment, scheme, task.classes, seed, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
 
 
@@ -167,8 +167,19 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, to_deployment(site, message.dim, channel.gain_error)._replace(weights=weights)
 
 
-def _site(experiment: Experiment, scheme: Any, seed: int, trace: Trace, deployment: Deployment, message: Message) -> Site:
-    context = Context(experiment.rounds, experiment.privacy.eps or np.inf, experiment.privacy.delta, seed, trace)
+def _site(
+    experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, deployment: Deployment, message: Message
+) -> Site:
+    context = Context(
+        rounds=experiment.rounds,
+        eps=experiment.privacy.eps or np.inf,
+        delta=experiment.privacy.delta,
+        accountant=experiment.privacy.accountant,
+        step_size=server_of(experiment, scheme).step_size,
+        classes=classes,
+        seed=seed,
+        trace=trace,
+    )
     config = options_of(scheme, policies.scheme(scheme.name).config)
     policy = policies.make(scheme.name, config, deployment, message, context)
     if policy.uplink == "perfect":
@@ -176,10 +187,15 @@ def _site(experiment: Experiment, scheme: Any, seed: int, trace: Trace, deployme
     return Site(trace, deployment, message, policy)
 
 
+def server_of(experiment: Experiment, scheme: Any) -> Server:
+    """The experiment's server with what the scheme overrides."""
+    own = {key: value for key, value in scheme.server.model_dump().items() if value is not None}
+    return experiment.server.model_copy(update=own)
+
+
 def optimizer_of(experiment: Experiment, scheme: Any) -> optax.GradientTransformation:
     """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy."""
-    own = {key: value for key, value in scheme.server.model_dump().items() if value is not None}
-    server = experiment.server.model_copy(update=own)
+    server = server_of(experiment, scheme)
     rate: Any = server.step_size
     if server.step_decay:
         rate = lambda count: np.float32(server.step_size) * (1 + count.astype(jnp.float32)) ** np.float32(-server.step_decay)  # noqa: E731

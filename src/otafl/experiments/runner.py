@@ -234,7 +234,7 @@ class Execution:
         out = {f"plan.{name}": value for name, value in plan._asdict().items()}
         out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
         out |= {"live": kept.live, "update_norm": kept.update_norm}
-        out |= {f"info.{name}": value for name, value in scalars(kept.info).items()}
+        out |= {f"info.{name}": value for name, value in scalars(kept.info, axes=2).items()}
         out |= {f"eval.{name}": np.asarray(value)[:, None] for name, value in seen.items()}
         return out | {"eval.live": np.asarray(carry.live)[:, None]}
 
@@ -339,7 +339,8 @@ class Execution:
         info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
         if self.plans:
             cut = live.shape[1]
-            info = {name: np.stack([scalars(i)[name][:cut] for i in self.infos]) for name in scalars(self.infos[0])}
+            found = [scalars(one, axes=1) for one in self.infos]
+            info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
         return Outcome(
             plans=plans, events=released, live=live, norm=records["stats.norm"], raw_norm=records["stats.raw_norm"],
             sent=records["stats.sent"], update_norm=records["update_norm"], info=info, eval_round=ran[:, ends],
@@ -369,12 +370,10 @@ def padded(tree: Any, pad: int) -> Any:
     return jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(np.asarray(leaf)[-1:], pad, axis=0)]), tree)
 
 
-def scalars(info: Any) -> dict[str, np.ndarray]:
-    """Per-round scalars of a policy's info: what a rounds table can hold."""
-    if not hasattr(info, "_asdict"):
-        return {}
-    lead = 1 if not any(isinstance(leaf, jax.Array) for leaf in info) else 2
-    return {name: np.asarray(value) for name, value in info._asdict().items() if np.ndim(value) == lead}
+def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:
+    """Per-round scalars of a policy's info, which have exactly so many axes: what a rounds table can hold."""
+    fields = info._asdict() if hasattr(info, "_asdict") else {}
+    return {name: np.asarray(value) for name, value in fields.items() if np.ndim(value) == axes}
 
 
 def merge(chunks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

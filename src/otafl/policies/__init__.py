@@ -39,6 +39,13 @@ SCHEMES: dict[str, Entry] = {
     "fedavg-dp": Entry("FedAvg with Gaussian noise calibrated to the privacy target", "fedavg_dp", "fedavg_dp"),
     "constant": Entry("one receive scaling for all rounds, truncated channel inversion", "constant", "constant"),
     "weakest": Entry("full channel inversion: the weakest device sets the receive scaling", "weakest", "weakest"),
+    "cares-static": Entry("CARES: the certified receive scaling, fixed for the run", "cares", "cares_static"),
+    "cares-adaptive": Entry("CARES: a budgeted bandit picks the receive scaling each round", "cares_adaptive", "cares_adaptive"),
+    "cdpb": Entry("CDPB: clients balance power by their own channel; idle, noisy or mixed", "cdpb", "cdpb"),
+    "cdpb-gbar": Entry("CDPB baseline: receive scaling for the convergence target alone", "cdpb_baselines", "gbar_based", "GbarConfig"),
+    "cdpb-hmin": Entry("CDPB baseline: the weakest client sets the scaling, left-over power is noise", "cdpb_baselines", "hmin_based", "HminConfig"),
+    "cdpb-is": Entry("CDPB baseline: independent sampling on top of the threshold", "cdpb_baselines", "independent_sampling", "SamplingConfig"),
+    "cdpb-noise-free": Entry("CDPB baseline: idle without artificial noise", "cdpb_baselines", "noise_free", "NoiseFreeConfig"),
 }
 
 

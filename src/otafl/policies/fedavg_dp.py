@@ -8,7 +8,8 @@ import numpy as np
 from otafl import validate
 from otafl.errors import InputError
 from otafl.plan import Context, Deployment, Message, Obs, Plan, Policy, always
-from otafl.privacy import zcdp
+from otafl.privacy import Budget
+from otafl.privacy.ledger import CAPS
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,12 @@ class Config:
     rounds: int | None = None  # default: the experiment's horizon
 
 
-def calibrated_std(sensitivity: float, rounds: int, eps: float, delta: float) -> float:
-    """Least std whose `rounds` Gaussian releases cost at most (eps, delta) by classic zCDP (CARES section 4).
+def calibrated_std(sensitivity: float, rounds: int, eps: float, delta: float, accountant: str = "zcdp") -> float:
+    """Least std whose `rounds` Gaussian releases cost at most (eps, delta) by an additive accountant (CARES section 4).
 
     The factor keeps `rounds` rounded costs within the strict budget.
     """
-    return sensitivity * float(np.sqrt(rounds / (2 * zcdp.classic_budget(eps, delta)))) * (1 + 1e-12)
+    return sensitivity * float(np.sqrt(rounds / (2 * Budget(eps, delta, accountant).zcdp))) * (1 + 1e-12)
 
 
 def fedavg_dp(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
@@ -38,7 +39,8 @@ def fedavg_dp(config: Config, deployment: Deployment, message: Message, context:
         if not np.isfinite(eps):
             raise InputError("fedavg-dp needs a privacy target: set privacy.eps, or noise_std of the scheme")
         sensitivity = float(np.max(weights * message.sensitivity))
-        std = calibrated_std(sensitivity, config.rounds or context.rounds, eps, delta)
+        additive = context.accountant if context.accountant in CAPS else "zcdp"  # a valid, if not the tightest, choice
+        std = calibrated_std(sensitivity, config.rounds or context.rounds, eps, delta, additive)
     else:
         validate.positive("noise_std", config.noise_std)
         std = config.noise_std

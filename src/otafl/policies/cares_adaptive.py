@@ -1,0 +1,200 @@
+"""CARES adaptive: a budgeted bandit picks the receive scaling of every round. CARES 3.8 (Algorithm 1), inside the loop.
+
+Everything that differs between seeds stands in the state; the budget is counted in integer pulls per arm, so that no
+float is subtracted round by round. The reward of round t-1 is absorbed at the start of round t.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl import validate
+from otafl.certify import conv_budget
+from otafl.errors import Infeasible, InputError
+from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.policies.cares import Config as StaticConfig
+from otafl.policies.cares import certified_arms, problem_of
+from otafl.policies.constant import truncated_inversion
+
+FEATURES = 7
+BUDGET_MARGIN = 1e-12  # relative; pulls times costs is rounded, the ledger's recount is exact
+
+
+@dataclass(frozen=True)
+class Config(StaticConfig):
+    """The controller's settings on top of the certificate's; the table presets of the paper override several."""
+
+    rule: Literal["ratio_shifted", "ratio", "ucb", "lagrangian"] = "ratio_shifted"  # CARES E11
+    features: Literal["scaled", "raw"] = "scaled"
+    arms_from: Literal["certified", "safe"] = "certified"  # CARES E6
+    shared_model: bool = False
+    ucb_width: float = 0.1
+    asym_penalty: float = 0.1
+    drop_penalty: float = 0.1
+    prior_reward: float = 0.01
+    acc_ema: float = 0.3
+    reward_ema: float = 0.01
+    dual_step: float = 0.05  # of the lagrangian rule
+    hold_conv_target: bool = False  # CARES App. E.4
+
+
+class Table(NamedTuple):
+    """What does not change during a run, M arms."""
+
+    arms: Array  # (M,)
+    cost: Array  # (M,) zCDP of one round
+    allowed: Array  # (M,) bool: certified arms, or all
+    budget: Array  # ()
+    weights: Array  # (K,)
+    energy: Array  # (K,)
+    noise_term: Array  # () A: channel-noise part of the round cost is A / eta^2
+    truncation: Array  # () C3 G^2
+
+
+class State(NamedTuple):
+    table: Table
+    gram: Array  # (models, 7, 7)
+    moment: Array  # (models, 7)
+    pulls: Array  # (M,) int64
+    arm: Array  # () int32 of the last round, -1 before the first
+    phi: Array  # (7,) features of that arm
+    penalty: Array  # () of that arm
+    acc_base: Array  # ()
+    reward_mean: Array  # ()
+    rms: Array  # (K,) last round's statistics; NaN before the first
+    dual: Array  # () lambda of the lagrangian rule
+    conv_left: Array  # () convergence budget; inf where it is not held
+    warm: Array  # () int32 arm of the warm start
+
+
+class Info(NamedTuple):
+    """Per round."""
+
+    rx_scale: Array
+    arm: Array
+    zcdp_left: Array  # before the round
+    dropped_weight: Array
+    asymmetry: Array
+    drift: Array
+    safe: Array  # number of safe arms
+    stopped_by: Array  # 0 running, 1 budget, 2 asymmetry, 3 dropped weight, 4 convergence budget
+
+
+def cares_adaptive(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """Rewards are accuracies on public data: post-processing of what was released (CARES E9)."""
+    for name in ("ucb_width", "asym_penalty", "drop_penalty", "dual_step"):
+        validate.not_negative(name, getattr(config, name))
+    for name in ("acc_ema", "reward_ema"):
+        validate.in_left_open(name, getattr(config, name), 0, 1)
+    if context.trace is None:
+        raise InputError("cares-adaptive needs the statistics of the first round")
+    first = context.trace
+
+    def init(key: Any) -> State:
+        """Certified initialisation from the statistics known before the first round, and the warm start."""
+        known = Obs(0, first.estimate[0], first.rms_estimate[0], first.rms_low[0], first.rms_high[0], first.coin[0], np.nan)
+        problem = problem_of(config, known, deployment, message, context)
+        answer = certified_arms(config, problem)
+        arms, chosen = answer.arms.rx_scale, answer.init
+        certified = answer.verdict.feasible if config.arms_from == "certified" and answer.feasible else np.ones(len(arms), bool)
+        conv_left = np.inf
+        if config.hold_conv_target:
+            held = conv_budget(problem, arms, context.rounds, answer.conv_target)
+            if held.held == "infeasible":
+                raise Infeasible(f"hold_conv_target over {context.rounds} rounds: {'; '.join(held.reasons)}", held)
+            conv_left = held.conv_left_0
+        table = Table(arms, answer.arms.zcdp_cost, certified, np.float64(answer.zcdp_budget), problem.weights,
+                      np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
+                      np.float64(problem.truncation_factor))  # fmt: skip
+        models = 1 if config.shared_model else len(arms)
+        state = State(
+            table, np.tile(np.eye(FEATURES), (models, 1, 1)), np.zeros((models, FEATURES)), np.zeros(len(arms), np.int64),
+            np.int32(-1), np.zeros(FEATURES), np.float64(0), np.float64(0), np.float64(0), np.full(len(problem.weights), np.nan),
+            np.float64(0), np.float64(conv_left), np.int32(chosen),
+        )  # fmt: skip
+        with jax.enable_x64(True):
+            phi, _, _ = look(jax.tree.map(jnp.asarray, state), jnp.asarray(known.rms), table.budget, jnp.zeros(()))
+        start, model = np.asarray(phi)[chosen], 0 if config.shared_model else chosen
+        state.gram[model] += np.outer(start, start)
+        state.moment[model] += config.prior_reward * start
+        return state
+
+    def look(state: State, rms: Array, zcdp_left: Array, drift: Array) -> tuple[Array, Array, Array]:
+        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under statistics `rms`."""
+        table = state.table
+        square = table.arms[:, None] ** 2
+        rate = (table.weights * message.bound) ** 2 / (rms**2 * table.energy)  # CARES 3.2, 2 mu^2 = rms^2
+        hardest = jnp.exp(-jnp.max(rate) * square[:, 0])
+        easiest = jnp.exp(-jnp.min(jnp.where(table.weights > 0, rate, jnp.inf)) * square[:, 0])
+        dropped = -jnp.expm1(-rate * square) @ table.weights  # CARES (8)
+        scaled = config.features == "scaled"
+        low, high = (table.arms[0], table.arms[-1]) if scaled else (1.0, 1.0)
+        left = zcdp_left / table.budget if scaled else zcdp_left
+        ones = jnp.ones_like(table.arms)
+        phi = jnp.stack([low**2 / square[:, 0], square[:, 0] / high**2, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
+        return phi, dropped, easiest - hardest  # CARES (9)
+
+    def absorb(state: State, metric: Array) -> State:
+        """Reward of the last round into the model of the arm that was pulled. CARES (21)"""
+        began = state.arm >= 0
+        gain = metric - state.acc_base
+        reward = gain - state.penalty
+        hot = jax.nn.one_hot(jnp.where(config.shared_model & began, 0, state.arm), state.gram.shape[0], dtype=jnp.float64)
+        gram = state.gram + hot[:, None, None] * jnp.outer(state.phi, state.phi)
+        moment = state.moment + hot[:, None] * (reward - state.reward_mean) * state.phi
+        base = jnp.where(began, (1 - config.acc_ema) * state.acc_base + config.acc_ema * metric, metric)
+        mean = jnp.where(began, (1 - config.reward_ema) * state.reward_mean + config.reward_ema * reward, state.reward_mean)
+        return state._replace(gram=gram, moment=moment, acc_base=base, reward_mean=mean)
+
+    def step(state: State, obs: Obs) -> tuple[State, Plan, Info]:
+        state, table = absorb(state, obs.metric), state.table
+        spent = jnp.sum(state.pulls * table.cost)
+        left = table.budget - spent
+        drift = jnp.where(state.arm >= 0, jnp.linalg.norm(obs.rms - state.rms) / np.sqrt(2), 0.0)  # of the Rayleigh scale
+        phi, dropped, gap = look(state, obs.rms, left, drift)
+        affordable = spent + table.cost <= table.budget * (1 - BUDGET_MARGIN)
+        fair, present = gap <= config.max_asymmetry, dropped <= config.max_dropped
+        safe = table.allowed & affordable & fair & present  # CARES (19)
+        round_cost = table.noise_term / table.arms**2 + table.truncation * dropped
+        cheapest = jnp.min(jnp.where(safe, round_cost, jnp.inf))
+        remaining = jnp.maximum(context.rounds - obs.round - 1, 0)
+        within = round_cost + jnp.where(remaining > 0, remaining * cheapest, 0.0) <= state.conv_left  # App. E.4
+        chosen_from = safe & within
+        arm = select(state, phi, chosen_from, left, obs)
+        live = jnp.any(chosen_from)
+        plan, _ = truncated_inversion(table.arms[arm], table.weights, table.energy, obs, message, config.silence)
+        reason = jnp.select([live, ~jnp.any(affordable & table.allowed), ~jnp.any(safe & ~within) & ~jnp.any(fair & affordable), ~jnp.any(safe)], [0, 1, 2, 3], 4)
+        info = Info(table.arms[arm], arm, left, dropped[arm], gap[arm], drift, jnp.sum(chosen_from), reason)
+        penalty = config.asym_penalty * gap[arm] + config.drop_penalty * dropped[arm]
+        new = state._replace(
+            pulls=state.pulls.at[arm].add(1), arm=arm.astype(jnp.int32), phi=phi[arm], penalty=penalty, rms=obs.rms,
+            dual=dual(state, table.cost[arm], left, obs), conv_left=state.conv_left - round_cost[arm],
+        )  # fmt: skip
+        return new, plan._replace(live=live), info
+
+    def select(state: State, phi: Array, safe: Array, left: Array, obs: Obs) -> Array:
+        """The arm of this round: the rules of CARES (20) and E11; ties go to the lowest index."""
+        count = phi.shape[0]
+        gram = jnp.broadcast_to(state.gram, (count, FEATURES, FEATURES))
+        moment = jnp.broadcast_to(state.moment, (count, FEATURES))
+        theta = jnp.linalg.solve(gram, moment[..., None])[..., 0]
+        spread = jnp.einsum("mi,mi->m", phi, jnp.linalg.solve(gram, phi[..., None])[..., 0])
+        score = jnp.einsum("mi,mi->m", theta, phi) + config.ucb_width * jnp.sqrt(jnp.maximum(spread, 0))
+        cost = state.table.cost
+        if config.rule == "ratio":
+            score = score / cost  # CARES (20)
+        elif config.rule == "ratio_shifted":
+            score = (score - jnp.min(jnp.where(safe, score, jnp.inf))) / cost
+        elif config.rule == "lagrangian":
+            score = score - state.dual * cost / cost[-1]
+        return jnp.argmax(jnp.where(safe, score, -jnp.inf))
+
+    def dual(state: State, cost: Array, left: Array, obs: Obs) -> Array:
+        pace = left / jnp.maximum(context.rounds - obs.round, 1)
+        return jnp.maximum(0.0, state.dual + config.dual_step * (cost - pace) / state.table.cost[-1])
+
+    gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"
+    return Policy("cares-adaptive", init, step, loop="round", csi="own", gate=gate)
