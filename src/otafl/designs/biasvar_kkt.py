@@ -34,7 +34,7 @@ def solve_kkt(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Flo
 def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, Floats, int, NDArray[np.bool_]]:
     """Newton on the logarithms of (K1) and (K2) over all z and log y; also which rows (B, 1) it solved."""
     square = s * s
-    z = logit(_inverse_w(noise / square.sum(-1, keepdims=True))) + np.zeros_like(s)  # all devices with the same u
+    z = logit(_inverse_w(noise / square.sum(-1, keepdims=True), steps=3)) + np.zeros_like(s)  # about the same u for all
     for steps in range(1, _FAST + 1):  # noqa: B007 (reported)
         v, q = expit(z), expit(-z)
         e, rest = np.exp(-v / 2), -np.expm1(-v / 2)
@@ -49,7 +49,7 @@ def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Float
         step = (log_y - log_g) / stiffness
         z = z + np.minimum(np.maximum(step, -2.0), 2.0)
         # quadratic: after a step of 1e-8 nothing is left; (K2) is asked too, for stiffness may hide it near u = 1
-        settled = (np.abs(step).max(-1, keepdims=True) <= 1e-8) & (np.abs(error) <= 1e-6)
+        settled = (np.abs(step).max(-1, keepdims=True) <= 1e-8) & (np.abs(error) <= 1e-9)
         if settled.all():
             break
     return np.sqrt(expit(z)), np.exp(log_y), steps, settled
@@ -98,10 +98,10 @@ def _inside(x: Floats, step: Floats, low: Floats, high: Floats, tiny: ArrayLike)
     return np.where((new > low) & (new < high) | (np.abs(step) <= tiny), new, (low + high) / 2)
 
 
-def _inverse_w(level: Floats) -> Floats:
+def _inverse_w(level: Floats, steps: int = _STEPS) -> Floats:
     """v with W = level; v^2 exp(-v/2) - level (1 - v) is convex, so Newton falls onto its root from sqrt(level)."""
     v = np.minimum(1.0, np.sqrt(level))
-    for _ in range(_STEPS):
+    for _ in range(steps):
         e = np.exp(-v / 2)
         step = (v * v * e - level * (1 - v)) / (v * e * (2 - v / 2) + level)
         v = v - step
