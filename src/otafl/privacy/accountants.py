@@ -133,7 +133,11 @@ def account_rdp(
             notes.append("fractional orders from chords above the curve (many distinct noise levels)")
     if accounting == "hidden" and adjacency == "replace":
         notes.append("antipodal contributions are taken as the worst pair (not proved)")
-    return _spend("rdp", np.asarray(rdp.rdp_to_eps(total, delta, orders).eps), delta, accounting, notes)
+    found = rdp.rdp_to_eps(total, delta, orders, warn=False)
+    edge = np.isin(found.order, np.asarray(orders)[[0, -1]]) & (found.eps > 0) & np.isfinite(found.eps)
+    if np.size(orders) > 1 and np.any(edge):
+        notes.append("the best order is at the edge of the list: eps is valid but may be loose")
+    return _spend("rdp", np.asarray(found.eps), delta, accounting, notes)
 
 
 def refuse_sampled_replace(events: Events, adjacency: str) -> None:

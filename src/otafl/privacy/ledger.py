@@ -9,6 +9,7 @@ what was realised is only "spent".
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Budget:
         if self.adaptive and self.accountant == "rdp" and self.order is None:
             raise InputError("an adaptive run with accountant 'rdp' needs one order fixed in advance: set order=")
 
-    @property
+    @cached_property
     def zcdp(self) -> float:
         """The zCDP cap of accountants with additive costs."""
         if self.accountant not in CAPS:

@@ -5,6 +5,7 @@ round take fractional orders from chords that lie above the true curve (see `cho
 its result is then an upper bound, never an interpolation that may fall below.
 """
 
+import math
 import warnings
 from typing import NamedTuple
 
@@ -53,18 +54,19 @@ def total_rdp(rate: Array, noise_multiplier: Array, orders: Array = ORDERS, exac
     z = np.asarray(noise_multiplier, np.float64)
     rate, u = _rate_and_u(rate, z)
     *lead, rounds, clients = u.shape
-    columns = np.moveaxis(u, -2, -1).reshape(-1, rounds)  # one row per (lead, client)
-    row_rate = np.moveaxis(rate, -2, -1).reshape(-1, rounds)[:, 0] if rounds else np.zeros(len(columns))
+    rows = math.prod(lead) * clients
+    columns = np.moveaxis(u, -2, -1).reshape(rows, rounds)  # one row per (lead, client)
+    row_rate = np.moveaxis(rate, -2, -1).reshape(rows, rounds)[:, 0] if rounds else np.zeros(rows)
     total = _trivial(row_rate, columns.sum(-1), orders)
     if exact is None:
         exact = is_exact(rate, z)
     groups = _by_rate(row_rate, columns.max(-1, initial=0.0))
     if exact:
-        for q, rows in groups:
-            total[rows] = _sum_exact(q, columns[rows], orders)
+        for q, members in groups:
+            total[members] = _sum_exact(q, columns[members], orders)
     elif groups:
-        rows = np.concatenate([rows for _, rows in groups])
-        total[rows] = chords.sum_upper(row_rate[rows], columns[rows], orders)
+        members = np.concatenate([members for _, members in groups])
+        total[members] = chords.sum_upper(row_rate[members], columns[members], orders)
     return (total / (orders - 1)).reshape(*lead, clients, orders.size)
 
 

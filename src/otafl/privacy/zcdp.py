@@ -69,16 +69,28 @@ def optimal_eps(rho: Array, delta: Array) -> Array:
 
 
 def optimal_budget(eps: Array, delta: Array) -> Array:
-    """Largest rho with `optimal_eps` <= eps."""
-    low = np.asarray(classic_budget(eps, delta), np.float64)
-    high = 2 * low + 1e-300
-    while np.any(fits := optimal_eps(high, delta) <= eps):
-        high = np.where(fits, 2 * high, high)
-    for _ in range(100):
-        middle = low + (high - low) / 2
-        fits = optimal_eps(middle, delta) <= eps
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return low[()]
+    """Largest rho with `optimal_eps` <= eps: the best over alpha of what one order admits,
+
+    rho(alpha) = (eps - log(1 - 1/alpha) + log(delta alpha)/(alpha - 1)) / alpha,
+
+    which rises while rho (alpha-1)^2 < -log(delta alpha) and falls after.
+    """
+    classic = classic_budget(eps, delta)
+    eps, spread = np.broadcast_arrays(np.asarray(eps, np.float64), -np.log(np.asarray(delta, np.float64)))
+
+    def admitted(excess: Array) -> Array:
+        return (eps + np.log1p(1 / excess) - (spread - np.log1p(excess)) / excess) / (1 + excess)
+
+    low, high = np.full(eps.shape, -60.0), np.full(eps.shape, 60.0)  # in log(alpha - 1)
+    for _ in range(80):
+        middle = (low + high) / 2
+        excess = np.exp(middle)
+        rising = admitted(excess) * excess**2 < spread - np.log1p(excess)
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    rho, step = np.maximum(admitted(np.exp(low)), classic), np.finfo(float).eps
+    while np.any(over := optimal_eps(rho, delta) > eps):  # rounding only
+        rho, step = np.where(over, rho * (1 - step), rho), 2 * step
+    return rho[()]
 
 
 def horizon(budget: float, cost: float) -> int:

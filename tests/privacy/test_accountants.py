@@ -1,0 +1,139 @@
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otafl.errors import InputError
+from otafl.privacy import ACCOUNTANTS, Release, account, gaussian, zcdp
+
+PLAIN = ["zcdp", "zcdp-optimal", "gaussian", "rdp", "pld"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.floats(0.3, 30))
+def test_tighter_accountants_are_never_above_looser_ones(make_events, seed, scale):
+    z = scale * np.random.default_rng(seed).uniform(0.5, 2, (7, 3))
+    eps = {name: account(name, make_events(z), 1e-5).eps for name in PLAIN}
+    exact = eps["gaussian"]
+    assert eps["pld"] == pytest.approx(exact)
+    assert np.all(exact <= eps["zcdp-optimal"] * (1 + 1e-9))
+    assert np.all(eps["zcdp-optimal"] <= eps["zcdp"] * (1 + 1e-12))
+    assert np.all(eps["zcdp-optimal"] <= eps["rdp"] * (1 + 1e-9) + 1e-12) or np.any(eps["rdp"] == 0)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_clients_may_be_permuted(make_events, name):
+    rng = np.random.default_rng(4)
+    z, order = rng.uniform(1, 4, (5, 4)), [2, 0, 3, 1]
+    assert account(name, make_events(z[:, order]), 1e-5).eps == pytest.approx(
+        account(name, make_events(z), 1e-5).eps[order]
+    )
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_more_noise_costs_less_and_more_rounds_cost_more(make_events, name):
+    z = np.random.default_rng(5).uniform(1, 4, (6, 2))
+    here = account(name, make_events(z), 1e-5).eps
+    assert np.all(account(name, make_events(z * 1.2), 1e-5).eps < here)
+    assert np.all(account(name, make_events(z[:4]), 1e-5).eps < here)
+    assert np.all(account(name, make_events(z), 1e-4).eps < here)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_release_counts_like_a_round(make_events, name):
+    z = np.array([[2.0, 3.0], [1.5, 4.0], [2.0, 2.0]])
+    release = Release("reward", sensitivity=np.array([0.25, 0.25]), noise_std=0.5)
+    expected = account(name, make_events(z), 1e-5).eps
+    assert account(name, make_events(z[:2]), 1e-5, releases=[release]).eps == pytest.approx(expected)
+
+
+def test_published_reward_costs():
+    """CARES E9: record level 1.4e-4 at n = 60000, s = 0.001; client level about 10 at p_max = 0.09, s = 0.02."""
+    assert zcdp.cost(Release("reward", 1 / 60000, 0.001).square(1))[0] == pytest.approx(1.4e-4, rel=0.01)
+    assert zcdp.cost(Release("reward", 0.09, 0.02).square(1))[0] == pytest.approx(10, rel=0.02)
+
+
+def test_worst_is_the_maximum_and_seeds_stay_apart(make_events):
+    z = np.random.default_rng(6).uniform(1, 4, (2, 5, 3))
+    for name in PLAIN:
+        both = account(name, make_events(z), 1e-5)
+        one = account(name, make_events(z[1]), 1e-5)
+        assert both.eps.shape == (2, 3)
+        assert both.eps[1] == pytest.approx(one.eps)
+        assert both.worst[1] == one.eps.max()
+        assert both.mean[1] == pytest.approx(one.eps.mean())
+
+
+def test_sampled_rounds_equal_dp_accounting(make_events):
+    """rdp on integer orders at 1e-9; pld on a constant run at 1 %."""
+    z, rate, rounds = 1.1, 0.05, 40
+    run = make_events(np.full((rounds, 1), z), rate=rate)
+    event = dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(z)), rounds
+    )
+    orders = [float(n) for n in range(2, 40)]
+    third = dp_accounting.rdp.RdpAccountant(orders).compose(event).get_epsilon(1e-5)
+    assert account("rdp", run, 1e-5, orders=orders).worst == pytest.approx(third, rel=1e-9)
+    tight = PLDAccountant().compose(event).get_epsilon(1e-5)
+    assert account("pld", run, 1e-5).worst == pytest.approx(tight, rel=0.01)
+
+
+def test_no_amplification_is_said(make_events):
+    spend = account("zcdp", make_events([[2.0]], rate=0.1), 1e-5)
+    assert spend.worst == account("zcdp", make_events([[2.0]]), 1e-5).worst
+    assert "charged as rate 1" in spend.notes[0]
+    assert account("gaussian", make_events([[2.0]], rate=0.0), 1e-5).worst == 0
+
+
+def test_many_distinct_clients_share_one_dominating_run(make_events, monkeypatch):
+    z = np.random.default_rng(7).uniform(2, 3, (3, 3))
+    each = account("pld", make_events(z, rate=0.1), 1e-5)
+    monkeypatch.setattr("otafl.privacy.accountants.PLD_CLIENTS", 2)
+    shared = account("pld", make_events(z, rate=0.1), 1e-5)
+    assert np.unique(shared.eps).size == 1
+    assert "dominates" in shared.notes[-1]
+    assert np.all(each.eps <= shared.worst)
+    assert shared.worst < account("pld", make_events(np.full((3, 3), z.min()), rate=0.1), 1e-5).worst
+
+
+@pytest.mark.parametrize("name", ["zcdp", "zcdp-optimal", "gaussian", "pld"])
+@pytest.mark.parametrize("accounting", ["visible", "hidden"])
+def test_mixtures_are_refused_by_name(make_events, name, accounting):
+    with pytest.raises(InputError, match=f"'{name}' does not support accounting='{accounting}'"):
+        account(name, make_events([[2.0]]), 1e-5, accounting=accounting)
+
+
+def test_sampled_replacement_is_refused_by_rdp_and_taken_by_pld(make_events):
+    run = make_events(np.full((5, 1), 2.0), rate=0.1)
+    with pytest.raises(InputError, match="use 'pld'"):
+        account("rdp", run, 1e-5, adjacency="replace")
+    assert 0 < account("pld", run, 1e-5, adjacency="replace").worst < account("gaussian", run, 1e-5).worst
+
+
+def test_design_values_are_not_certified(make_events):
+    run = make_events(np.full((5, 1), 2.0), send_prob=0.4)
+    assert not account("rdp", run, 1e-5, accounting="visible").certified
+    assert account("rdp", run, 1e-5, accounting="realised").certified
+
+
+def test_no_noise_is_no_privacy(make_events):
+    run = make_events([[2.0, 2.0]])._replace(receiver_var=np.zeros(1))
+    for name in PLAIN:
+        assert np.all(np.isinf(account(name, run, 1e-5).eps))
+
+
+def test_unknown_names_and_bad_values(make_events):
+    assert list(ACCOUNTANTS) == PLAIN
+    with pytest.raises(InputError, match="accountant='moments'"):
+        account("moments", make_events([[1.0]]), 1e-5)
+    with pytest.raises(InputError, match=r"delta=0\.0"):
+        account("zcdp", make_events([[1.0]]), 0.0)
+    with pytest.raises(InputError, match="noise_std"):
+        account("zcdp", make_events([[1.0]]), 1e-5, releases=[Release("r", 1.0, 0.0)])
+
+
+def test_exact_gaussian_composes():
+    z = np.array([1.0, 2.0, 3.0])
+    assert gaussian.eps_from_rho(np.sum(z**-2.0) / 2, 1e-6) == gaussian.eps(np.sqrt(np.sum(z**-2.0)), 1e-6)

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from otafl.errors import InputError
+from otafl.privacy import hidden_replace_rdp, rdp_to_eps, run_rdp, sampled_gaussian_rdp, visible_rdp
+from otafl.privacy.participation import charged
+
+ORDERS = [1.5, 2.0, 3.0, 8.0, 20.0]
+
+
+def test_check_values():
+    """CDPB section 10."""
+    assert visible_rdp(0.5, sampled_gaussian_rdp(1.0, 3.0, [3]), [3])[0] == pytest.approx(0.0902459, abs=5e-8)
+    assert hidden_replace_rdp(0.5, 1.5, [3])[0] == pytest.approx(0.162203, abs=5e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(prob=st.floats(0.01, 0.99), z=st.floats(0.3, 20))
+def test_seeing_more_never_costs_less(prob, z):
+    """hidden <= visible <= none (CDPB acceptance)."""
+    plain = sampled_gaussian_rdp(1.0, z, ORDERS)
+    visible = visible_rdp(prob, plain, ORDERS)
+    hidden = sampled_gaussian_rdp(prob, z, ORDERS)
+    assert np.all(hidden <= visible * (1 + 1e-12))
+    assert np.all(visible <= plain * (1 + 1e-12))
+
+
+@pytest.mark.parametrize(("prob", "z", "order"), [(0.5, 1.5, 3.0), (0.1, 0.4, 2.5), (0.9, 4.0, 1.3)])
+def test_antipodal_pair_against_quadrature(prob, z, order):
+    shift = 0.5 / z
+    normal = lambda x, m: np.exp(-((x - m) ** 2) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
+    plus = lambda x: (1 - prob) * normal(x, 0) + prob * normal(x, shift)  # noqa: E731
+    minus = lambda x: (1 - prob) * normal(x, 0) + prob * normal(x, -shift)  # noqa: E731
+    value, _ = quad(lambda x: plus(x) ** order * minus(x) ** (1 - order), -15, 20, epsabs=0, epsrel=1e-12, limit=500)
+    assert hidden_replace_rdp(prob, z, [order])[0] == pytest.approx(np.log(value) / (order - 1), rel=1e-8)
+
+
+def test_visible_does_not_overflow_and_respects_the_ends():
+    huge = np.full(len(ORDERS), 1e4)
+    assert visible_rdp(0.5, huge, ORDERS) == pytest.approx(1e4 + np.log(0.5) / (np.array(ORDERS) - 1))
+    assert np.all(visible_rdp(0.0, huge, ORDERS) == 0)
+    assert visible_rdp(1.0, huge, ORDERS) == pytest.approx(huge)
+
+
+def test_realised_charges_only_possible_rounds(make_events):
+    z = np.full((6, 2), 2.0)
+    possible = np.arange(12).reshape(6, 2) % 3 > 0
+    run = make_events(z, possible=possible)
+    assert np.array_equal(charged(run, "realised"), np.where(possible, 0.25, 0.0))
+    expected = possible.sum(0)[:, None] * np.asarray(ORDERS) / 8
+    assert run_rdp(run, "realised", ORDERS) == pytest.approx(expected)
+
+
+def test_visible_and_hidden_add_over_rounds(make_events):
+    rng = np.random.default_rng(0)
+    z, prob = rng.uniform(1, 3, (5, 2)), rng.random((5, 2))
+    run = make_events(z, send_prob=prob)
+    plain = sampled_gaussian_rdp(1.0, z, ORDERS)
+    assert run_rdp(run, "visible", ORDERS) == pytest.approx(visible_rdp(prob, plain, ORDERS).sum(0))
+    assert run_rdp(run, "hidden", ORDERS) == pytest.approx(sampled_gaussian_rdp(prob, z, ORDERS).sum(0))
+    swapped = hidden_replace_rdp(prob, z, ORDERS).sum(0)
+    assert run_rdp(run, "hidden", ORDERS, adjacency="replace") == pytest.approx(swapped)
+
+
+def test_rdp_100_at_order_2_is_no_protection():
+    """CDPB E23: (110.1, 1e-5)."""
+    assert rdp_to_eps([100.0], 1e-5, [2.0]).eps == pytest.approx(110.1, abs=0.05)
+
+
+def test_hidden_with_record_sampling_is_refused(make_events):
+    with pytest.raises(InputError, match="hidden"):
+        run_rdp(make_events([[2.0]], rate=0.1), "hidden")
+    with pytest.raises(InputError, match="accounting='printed'"):
+        run_rdp(make_events([[2.0]]), "printed")

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otafl.errors import InputError
+from otafl.privacy import gaussian, pld_eps, rdp_to_eps, total_rdp
+from otafl.privacy.pld import LARGEST, bin_down
+
+
+@given(st.lists(st.floats(0.05, 200), min_size=1, max_size=80), st.integers(2, 12))
+def test_bins_never_add_noise_and_lose_no_round(values, bins):
+    value, count = bin_down(values, bins)
+    rounded = np.repeat(value, count)
+    assert rounded.size == len(values)
+    assert value.size <= bins
+    assert np.all(np.sort(rounded) <= np.sort(np.minimum(values, LARGEST)))
+
+
+@pytest.mark.parametrize(("adjacency", "expected"), [("add-remove", 2.01), ("replace", 2.63)])
+def test_published_values(adjacency, expected):
+    """AdaScale erratum 8: 500 rounds, q = .01, sigma = .85 per contribution norm; replacement moves twice as far."""
+    z = 0.85 / (2 if adjacency == "replace" else 1)
+    assert pld_eps(np.full(500, z), 0.01, 1e-5, adjacency) == pytest.approx(expected, abs=0.01)
+
+
+def test_rounds_without_sampling_are_exact():
+    z = np.array([1.0, 2.0, 4.0, np.inf])
+    expected = gaussian.eps(np.sqrt(1 + 1 / 4 + 1 / 16), 1e-5)
+    for adjacency in ("add-remove", "replace", "zero-out"):
+        assert pld_eps(z, 1.0, 1e-5, adjacency) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_sampling_rate_near_one_meets_the_exact_gaussian_for_replacement():
+    """Ties our factor 2 to dp_accounting's convention."""
+    z = np.full(3, 2.0)
+    assert pld_eps(z, 0.999999, 1e-5, "replace") == pytest.approx(float(gaussian.eps(np.sqrt(3) / 2, 1e-5)), rel=2e-3)
+
+
+def test_below_rdp_and_falling_with_finer_bins():
+    z = np.exp(np.random.default_rng(0).uniform(np.log(0.7), np.log(3), 60))
+    coarse, fine = (pld_eps(z, 0.02, 1e-5, bins=bins) for bins in (3, 12))
+    assert fine < coarse
+    assert fine < rdp_to_eps(total_rdp(0.02, z[:, None]), 1e-5).eps[0]
+
+
+def test_mixed_rounds_cost_more_than_either_part():
+    z, rate = np.array([1.0] * 20 + [4.0] * 4), np.array([0.05] * 20 + [1.0] * 4)
+    both = pld_eps(z, rate, 1e-5)
+    assert both > max(pld_eps(z[:20], 0.05, 1e-5), pld_eps(z[20:], 1.0, 1e-5))
+
+
+def test_ends():
+    assert pld_eps([np.inf, 1.0], [0.5, 0.0], 1e-5) == 0
+    assert pld_eps([0.0], 0.5, 1e-5) == np.inf
+    with pytest.raises(InputError, match="adjacency"):
+        pld_eps([1.0], 0.5, 1e-5, "swap")
