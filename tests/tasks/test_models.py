@@ -116,7 +116,7 @@ def clients(model, shape, seed=0):
     x = jnp.asarray(rng.standard_normal((3, 5, *shape)), jnp.float32)
     y = jnp.asarray(rng.integers(0, 4, (3, 5)), jnp.int32)
     w = jnp.asarray(rng.random((3, 5)), jnp.float32).at[1, 3:].set(0)
-    return model.init(jax.random.key(seed)), x, y, w
+    return jax.jit(model.init)(jax.random.key(seed)), x, y, w
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.3])
@@ -127,14 +127,15 @@ def test_client_gradients_differentiate_the_whole_objective(l2, known_layers):
         model = models.from_loss(model.init, model.loss, model.logits, l2=l2)
         assert model.ghost is None
     params, x, y, w = clients(model, (6,))
-    got = models.client_gradients(model, params, x, y, w)
+    got = jax.jit(lambda *batch: models.client_gradients(model, *batch))(params, x, y, w)
+
+    @jax.jit
+    @jax.grad
+    def objective_gradient(p, x, y, w):
+        return jnp.sum(w * (models.cross_entropy(model.logits(p, x), y) + models.penalty(model, p)))
+
     for k in range(3):
-
-        def objective(p, k=k):
-            losses = models.cross_entropy(model.logits(p, x[k]), y[k])
-            return jnp.sum(w[k] * (losses + models.penalty(model, p)))
-
-        expected = jax.grad(objective)(params)
+        expected = objective_gradient(params, x[k], y[k], w[k])
         jax.tree.map(lambda a, b, k=k: np.testing.assert_allclose(a[k], b, rtol=1e-4, atol=1e-6), got, expected)
 
 

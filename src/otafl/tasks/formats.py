@@ -67,10 +67,10 @@ def parse_idx(name: str, content: bytes) -> Bytes8:
             raise InputError(f"{name}: damaged gzip file ({error})") from None
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
         raise InputError(f"{name}: not an IDX file of unsigned bytes")
-    ndim = content[3]
-    shape = tuple(int(extent) for extent in np.frombuffer(content[4 : 4 + 4 * ndim], ">u4"))
-    data = np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape))
-    if len(shape) != ndim or data.size != math.prod(shape):
+    header = 4 + 4 * content[3]
+    shape = tuple(int(extent) for extent in np.frombuffer(content[4:header].ljust(header - 4, b"\xff"), ">u4"))
+    data = np.frombuffer(content[header:], np.uint8)
+    if data.size != math.prod(shape):
         raise InputError(f"{name}: {data.size} bytes of data for an array of shape {shape}: cut short or damaged")
     return data.reshape(shape)
 
