@@ -156,6 +156,8 @@ def test_bytes_round_trip_and_damage_is_seen(make_events, name, tmp_path):
             Ledger.from_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
     ledger.save(tmp_path / "ledger")
     assert Ledger.load(tmp_path / "ledger").to_bytes() == content
+    with pytest.raises(InputError, match="cannot be read"):
+        Ledger.load(tmp_path / "nothing")
 
 
 def test_restored_ledger_refuses_where_the_first_would(make_events):

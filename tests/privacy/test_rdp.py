@@ -179,3 +179,20 @@ def test_bad_rate_and_noise_are_refused():
         rdp.sampled_gaussian_rdp(1.1, 1.0)
     with pytest.raises(InputError, match="noise_multiplier"):
         rdp.sampled_gaussian_rdp(0.1, np.nan)
+
+
+@pytest.mark.parametrize(("excess", "eps"), [(0.01, 18.3), (0.04, 5.26), (0.16, 1.18)])
+def test_published_eps_of_equal_allocation(excess, eps):
+    """AdaScale section 8, EqualAlloc: three drawn channels, 500 rounds with a different noise each, mean eps."""
+    devices, rounds, dim, batch, rate = 10, 500, 26010, 60, 0.01
+    per_seed = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        path_loss = 10 ** ((33.44 + 35.22 * np.log10(rng.uniform(10, 200, devices))) / 10)
+        draw = rng.standard_normal((rounds, devices)) + 1j * rng.standard_normal((rounds, devices))
+        energy = 1 + (1 - rate) / batch
+        weakest = np.min(np.abs(draw * np.sqrt(1 / (2 * path_loss))) ** 2 / energy, axis=1)
+        floor = 1e-12 / (10 ** (23 / 10) * 1e-3 * devices**2 * weakest)
+        multiplier = np.sqrt((floor + excess) / (2 * dim / (devices * batch) ** 2))
+        per_seed.append(rdp.rdp_to_eps(rdp.total_rdp(rate, multiplier[:, None]), 1e-5, warn=False).eps[0])
+    assert np.mean(per_seed) == pytest.approx(eps, rel=0.005)

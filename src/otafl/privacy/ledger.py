@@ -221,7 +221,10 @@ class Ledger:
 
     @staticmethod
     def load(path: Path) -> "Ledger":
-        return Ledger.from_bytes(Path(path).read_bytes())
+        try:
+            return Ledger.from_bytes(Path(path).read_bytes())
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
     def _fitting(self, run: Events, each_round: Sequence[Release]) -> int:
         """Largest number of leading rounds that fits; costs are never negative, so bisection finds it."""

@@ -65,15 +65,16 @@ def sampled_gaussian_log_moment(rate: Array, u: Array, order: int) -> LogMoment:
     k = np.arange(order + 1)
     j = k * (k - 1) / 2.0
     sampled = (rate > 0) & (rate < 1)
-    log_term = _log_weights(np.where(sampled, rate, 0.5), order) + j * u[..., None]
+    log_weight = _log_weights(np.where(sampled, rate, 0.5), order)
+    log_term = log_weight + j * u[..., None]
     top = log_term.max(-1)
     share = np.exp(log_term - top[..., None])
     total = share.sum(-1)
     slope = (share @ j) / total
     curvature = np.sum(share * (j - slope[..., None]) ** 2, -1) / total
     large = top + np.log(total)
-    weight = np.exp(log_term[..., 2:] - j[2:] * u[..., None])
-    small = np.log1p(np.sum(weight * np.expm1(np.minimum(j[2:] * u[..., None], 700.0)), -1))
+    growth = np.expm1(np.minimum(j[2:] * u[..., None], 700.0))
+    small = np.log1p(np.sum(np.exp(log_weight[..., 2:]) * growth, -1))
     value = np.where((top < SWITCH) & (j[-1] * u < 700.0), small, large)
     value = np.where(sampled, value, np.where(rate == 1, j[-1] * u, 0.0))
     slope = np.where(sampled, slope, np.where(rate == 1, j[-1], 0.0))
