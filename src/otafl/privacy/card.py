@@ -166,8 +166,8 @@ def _assumed(ledger: Ledger) -> list[str]:
     ]
     if any(np.any(part.artificial_var > 0) for part in ledger.parts):
         out.append(
-            "phases are aligned: artificial noise covers the real part only, so the imaginary part must carry no data or "
-            "stay away from the adversary"
+            "phases are aligned: artificial noise covers the real part only, so the imaginary part must carry no "
+            "data or stay away from the adversary"
         )
     if ledger.budget.adaptive:
         out.append("the cap is enforced by a privacy filter; the realised sum is no guarantee (CARES E20)")
