@@ -17,17 +17,12 @@ import numpy as np
 
 from otafl import validate
 from otafl.designs.adascale import system
-from otafl.designs.adascale.leakage import Leakage
 from otafl.designs.adascale.online import Rule, View, adascale_rule
-from otafl.designs.adascale.setting import rayleigh
-from otafl.designs.adascale.statistics import stationary_level
-from otafl.designs.adascale.tuning import tune_V
+from otafl.designs.adascale.tuning import CALIBRATION_TRACES, WARM_FACTOR, simulated_floors, tune_V, warm_start
 from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
 
 SUMMARY = "least Renyi leakage for a cap on the mean excess noise, online, by a virtual queue"
-WARM_FACTOR = 10.0  # V of a warm start relative to the tuned one
-CALIBRATION_STREAM = 0xADA  # of default_rng([seed, stream])
 
 Tuning = Literal["calibrated", "hindsight", "given"]
 
@@ -45,7 +40,7 @@ class Config:
     alpha: int = 3
     tuning: Tuning = "calibrated"
     V: float | None = None
-    calibration_traces: int = 3
+    calibration_traces: int = CALIBRATION_TRACES
     warm_start: bool = False
 
 
@@ -110,7 +105,7 @@ def rule_policy(
 
 
 def floors_of(
-    tuning: str, context: Context, deployment: Deployment, message: Message, traces: int = 3
+    tuning: str, context: Context, deployment: Deployment, message: Message, traces: int = CALIBRATION_TRACES
 ) -> Callable[[Obs], Array]:
     """Floors (..., R, T) to tune on: the trace itself in hindsight, else simulated from the first statistics seen."""
     if tuning == "hindsight":
@@ -119,15 +114,7 @@ def floors_of(
             raise InputError("tuning='hindsight' needs the whole trace, which only a labelled comparison may hand out")
         own = system.noise_floor(trace.estimate, deployment, message)[..., None, :]
         return lambda obs: own
-    validate.whole("calibration_traces", traces)
-
-    def simulated(obs: Obs) -> Array:
-        rng = np.random.default_rng([context.seed, CALIBRATION_STREAM])
-        rms = np.asarray(obs.rms, float)
-        unit = np.stack([rayleigh(rng, np.ones(rms.shape[-1]), context.rounds) for _ in range(traces)])
-        return system.noise_floor(unit * rms[..., None, None, :], deployment, message)
-
-    return simulated
+    return lambda obs: simulated_floors(obs.rms, context.rounds, context.seed, deployment, message, traces)
 
 
 def check_tuning(tuning: str, allowed: tuple[str, ...] = ("calibrated", "hindsight", "given")) -> None:
@@ -152,14 +139,9 @@ def adascale(config: Config, deployment: Deployment, message: Message, context: 
         if not config.warm_start:
             return V, np.zeros(())
         V = V if floors is None else WARM_FACTOR * V
-        return V, warm_queue(leakage, V, config.nu, system.typical_floor(obs.rms, deployment, message))
+        return V, warm_start(V, config.nu, system.typical_floor(obs.rms, deployment, message), leakage)
 
     def rule_for(V: Array, first_queue: Array) -> Rule:
         return adascale_rule(leakage, V, config.nu, first_queue)
 
     return rule_policy("adascale", deployment, message, rule_for, parameters)
-
-
-def warm_queue(leakage: Leakage, V: Any, nu: Any, typical: Any) -> Array:
-    """Q_0 = V abs(R'(W_inf)): where the queue of the best stationary policy rests."""
-    return V * -leakage.slopes(stationary_level(nu, typical))[0]

@@ -17,17 +17,15 @@ from otafl import validate
 from otafl.designs.adascale import baselines, system, tuning
 from otafl.designs.adascale.leakage import Leakage
 from otafl.designs.adascale.offline import optimal_excess
-from otafl.designs.adascale.online import Rule, algorithm1, play
-from otafl.designs.adascale.setting import MNIST, Setting, draw, rayleigh
-from otafl.designs.adascale.statistics import stationary_level
+from otafl.designs.adascale.online import Rule, Run, algorithm1, play
+from otafl.designs.adascale.setting import MNIST, Setting, draw
 from otafl.plan import Deployment, Message
 from otafl.privacy.rdp import ORDERS, rdp_to_eps, total_rdp
 
 Array = np.ndarray
 NU_MNIST = (0.01, 0.02, 0.04, 0.08, 0.16)
 NU_CIFAR10 = (*NU_MNIST, 0.32)
-CALIBRATION_TRACES = 3
-CALIBRATION_STREAM = 0xADA
+LEAST_SIGMA = 0.1
 RECONSTRUCTIONS = ("liu-simeone", "liu-simeone-decay", "lyapunov")
 
 
@@ -44,6 +42,7 @@ class Scene:
     alpha: int
     delta: float
     grid: int  # weights V' tried for [23]
+    given_V: float | None = None
 
     @cached_property
     def leakage(self) -> Leakage:
@@ -51,13 +50,24 @@ class Scene:
 
     @cached_property
     def V(self) -> Array:
-        """Tuned penalty weights (n, S)."""
+        """Penalty weights (n, S): tuned, unless given."""
+        if self.given_V is not None:
+            return np.full((len(self.nu), len(self.floors)), self.given_V)
         return tuning.tune_V(self.tuned_on, self.nu, self.leakage)
+
+    def run(self, warm: bool = False) -> tuple[Run, Array]:
+        """AdaScale with V, or warm-started with ten times a tuned V; and the V it used."""
+        if not warm:
+            return algorithm1(self.floors, self.V, self.nu, self.leakage), self.V
+        V = self.V * (tuning.WARM_FACTOR if self.given_V is None else 1)
+        first = tuning.warm_start(V, self.nu, self.typical, self.leakage)
+        return algorithm1(self.floors, V, self.nu, self.leakage, first), V
 
 
 def run_epsilon(noise: Any, deployment: Deployment, message: Message, delta: float) -> Array:
     """eps at delta by RDP of every device: noise energies (..., T) -> (..., K). Integer orders are exact; fractional
-    ones too for one run, and from above (within 2e-5) where many runs are evaluated together.
+    ones too for one run, and from above (within 2e-5) where many runs are evaluated together. Where some noise
+    multiplier is below LEAST_SIGMA, and eps in the hundreds, integer orders alone are used: an upper bound still.
 
     Unit: one record of one device, under the message's adjacency; noise: the receiver's trusted part.
     """
@@ -65,8 +75,9 @@ def run_epsilon(noise: Any, deployment: Deployment, message: Message, delta: flo
     pairs = np.stack([system.unit_noise(deployment, message), np.asarray(message.rate, float)])
     distinct, member = np.unique(pairs, axis=1, return_inverse=True)
     sigma = np.sqrt(noise[..., None] / distinct[0])
-    rdp = total_rdp(distinct[1], sigma, ORDERS)
-    return np.asarray(rdp_to_eps(rdp, delta, ORDERS, warn=False).eps)[..., member.ravel()]
+    orders = ORDERS if sigma.min() >= LEAST_SIGMA else [order for order in ORDERS if order == round(order)]
+    rdp = total_rdp(distinct[1], sigma, orders)
+    return np.asarray(rdp_to_eps(rdp, delta, orders, warn=False).eps)[..., member.ravel()]
 
 
 def _scene(
@@ -79,21 +90,13 @@ def _scene(
     if mode == "hindsight":
         tuned_on = floors[:, None, :]
     else:
-        simulated = [
-            rayleigh(np.random.default_rng([seed, CALIBRATION_STREAM]), np.tile(r, (CALIBRATION_TRACES, 1)), setting.T)
-            for seed, r in zip(seeds, rms)
-        ]
-        tuned_on = system.noise_floor(np.stack(simulated), deployment, message)
+        tuned_on = np.stack(
+            [tuning.simulated_floors(r, setting.T, seed, deployment, message) for seed, r in zip(seeds, rms)]
+        )
     typical = system.typical_floor(rms, deployment, message)
     optimistic = system.optimistic_floor(rms, deployment, message)
     nu = np.asarray(nus, float)[:, None]
     return Scene(nu, floors, typical, optimistic, tuned_on, setting, alpha, delta, grid)
-
-
-def _warm(scene: Scene) -> Array:
-    leakage, V = scene.leakage, 10 * scene.V
-    first = V * -leakage.slopes(stationary_level(scene.nu, scene.typical))[0]
-    return algorithm1(scene.floors, V, scene.nu, leakage, first).excess
 
 
 def _play(scene: Scene, rule: Rule) -> Array:
@@ -115,8 +118,8 @@ def _lyapunov(scene: Scene) -> Array:
 
 METHODS: dict[str, Callable[[Scene], Array]] = {
     "optimal": lambda s: optimal_excess(s.floors, s.nu),
-    "adascale": lambda s: algorithm1(s.floors, s.V, s.nu, s.leakage).excess,
-    "adascale-warm": _warm,
+    "adascale": lambda s: s.run()[0].excess,
+    "adascale-warm": lambda s: s.run(warm=True)[0].excess,
     "estim-future": lambda s: _play(s, baselines.estim_future_rule(s.nu, s.setting.T)),
     "estim-future-literal": lambda s: _play(s, baselines.estim_future_rule(s.nu, s.setting.T, "min_of_means")),
     "equal-alloc": lambda s: _play(s, baselines.equal_rule(s.nu)),

@@ -106,7 +106,7 @@ def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
         table = np.broadcast_to(balance, (*np.broadcast_shapes(wanted.shape[:-1], balance.shape[:-1]), noise.size))
         above = np.clip((table < wanted).sum(-1, keepdims=True), 1, noise.size - 1)
         left, right = np.take_along_axis(table, above - 1, -1), np.take_along_axis(table, above, -1)
-        share = (wanted - left) / (right - left)
+        share = np.clip((wanted - left) / (right - left), 0.0, 1.0)
         return np.exp(log_noise[above - 1] + share * (log_noise[1] - log_noise[0]))[..., 0]
 
     return guess

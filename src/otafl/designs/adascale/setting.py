@@ -22,10 +22,13 @@ def dbm_to_watt(dbm: float) -> float:
     return 10 ** (dbm / 10) / 1000
 
 
+PAPER_POWER, PAPER_NOISE = dbm_to_watt(23), dbm_to_watt(-90)
+
+
 @dataclass(frozen=True)
 class Setting:
-    """M devices, T rounds, d parameters; n samples and expected batch B per device (numbers or lists of M); clipping
-    norm G; average power limit P_max and complex noise power in W.
+    """M devices, T rounds, d parameters; n samples, expected batch B and average power limit P_max in W per device
+    (one number or M of them); clipping norm G; complex noise power in W.
 
     privacy_noise_power: the part of noise_power that the adversary cannot know and that is Gaussian; all of it if None.
     The mean square of a message holds under Poisson sampling with rate q = B / n and division by the constant B.
@@ -37,17 +40,17 @@ class Setting:
     n: Any
     B: Any
     G: float
-    P_max: float = dbm_to_watt(23)
-    noise_power: float = dbm_to_watt(-90)
+    P_max: Any = PAPER_POWER
+    noise_power: float = PAPER_NOISE
     privacy_noise_power: float | None = None
     bandwidth_hz: float = 1e5
 
     def __post_init__(self) -> None:
         for name in ("M", "T", "d"):
             validate.whole(name, getattr(self, name))
-        for name in ("G", "P_max", "noise_power", "bandwidth_hz"):
+        for name in ("G", "noise_power", "bandwidth_hz"):
             validate.positive(name, getattr(self, name))
-        for name in ("n", "B"):
+        for name in ("n", "B", "P_max"):
             value = np.asarray(getattr(self, name), float)
             validate.positive(name, value)
             if value.ndim and value.shape != (self.M,):
@@ -70,8 +73,8 @@ class Setting:
 
     @property
     def x_max(self) -> float:
-        """P_max d M^2 / G^2, the largest eta / h_min^2.  # AdaScale (23)"""
-        return self.P_max * self.d * self.M**2 / self.G**2
+        """P_max d M^2 / G^2, the largest eta / h_min^2 of the strongest device.  # AdaScale (23)"""
+        return float(np.max(self.P_max)) * self.d * self.M**2 / self.G**2
 
     @property
     def trusted_noise(self) -> float:
@@ -79,7 +82,7 @@ class Setting:
 
     def deployment(self) -> Deployment:
         return Deployment(
-            energy=np.full(self.M, self.P_max * self.d),
+            energy=np.broadcast_to(np.asarray(self.P_max, float) * self.d, (self.M,)),
             noise_var=self.noise_power / 2,
             trusted_noise_var=self.trusted_noise / 2,
             weights=np.full(self.M, 1 / self.M),
@@ -116,8 +119,8 @@ class Setting:
                 f"the ledger counts {self.trusted_noise:.3g} W of {self.noise_power:.3g} W receiver noise: every sigma "
                 f"is {math.sqrt(self.trusted_noise / self.noise_power):.3g} times what the whole noise would give"
             )
-        if self.P_max > 1000:
-            found.append(f"P_max={self.P_max:g} W is above 1 kW: was a value in dBm given as watts?")
+        if np.max(self.P_max) > 1000:
+            found.append(f"P_max={np.max(self.P_max):g} W is above 1 kW: was a value in dBm given as watts?")
         if self.noise_power > 1e-3:
             found.append(
                 f"noise_power={self.noise_power:g} W is above 1 mW ({ratio:.2g} times thermal amplitude): dBm?"

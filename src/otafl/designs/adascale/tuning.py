@@ -16,11 +16,32 @@ from otafl.designs.adascale.leakage import Leakage
 from otafl.designs.adascale.offline import fill, water_level
 from otafl.designs.adascale.online import algorithm1, play
 from otafl.designs.adascale.roots import bracketed_root, expand_bracket
+from otafl.designs.adascale.setting import rayleigh
+from otafl.designs.adascale.statistics import stationary_level
+from otafl.designs.adascale.system import noise_floor
 from otafl.errors import InputError
+from otafl.plan import Deployment, Message
 
 Array = np.ndarray
+CALIBRATION_TRACES = 3
+CALIBRATION_STREAM = 0xADA  # of default_rng([seed, stream])
+WARM_FACTOR = 10.0  # V of a warm start relative to the tuned one
 TOLERANCE = 1e-6  # on mean(y) / nu
 USUAL_EXCESS = 1.5  # log of V abs(R'(W)) / nu: 1 to 2.4 in all 15 published cells, so a good place to start
+
+
+def simulated_floors(
+    rms: Any, rounds: int, seed: int, deployment: Deployment, message: Message, traces: int = CALIBRATION_TRACES
+) -> Array:
+    """Floors (..., R, T) of Rayleigh traces with the given rms gains (..., K), independent of any trace that is played.
+
+    All leading axes share one set of standard draws, so the result for one seed does not depend on its neighbours.
+    """
+    validate.whole("calibration_traces", traces)
+    rms = np.asarray(rms, float)
+    rng = np.random.default_rng([seed, CALIBRATION_STREAM])
+    unit = rayleigh(rng, np.ones((traces, rms.shape[-1])), rounds)
+    return noise_floor(unit * rms[..., None, None, :], deployment, message)
 
 
 def spend_to(mean_excess: Callable[[Array], Array], nu: Array, start: Array) -> Array:
@@ -73,6 +94,11 @@ def _optimal_budget(floors: Array, nu: Array) -> Array:
     return (1 / (floors + fill(floors, level))).sum(-1).mean(-1)
 
 
+def warm_start(V: Any, nu: Any, typical: Any, leakage: Leakage) -> Array:
+    """Q_0 = V abs(R'(W_inf)): where the queue of the best stationary policy rests."""
+    return V * -leakage.slopes(stationary_level(nu, typical))[0]
+
+
 class LyapunovTuning(NamedTuple):
     budget: Array  # b
     weight: Array  # V'
@@ -87,15 +113,14 @@ def tune_lyapunov_budget(floors: Any, nu: Any, weight: Any) -> Array:
     shape = np.broadcast_shapes(floors.shape[:-2], nu.shape, weight.shape)
     nu, weight, rounds = np.broadcast_to(nu, shape), np.broadcast_to(weight, shape), floors.shape[-1]
 
-    def mean_excess(minus_log_budget: Array) -> Array:
+    def mean_excess(minus_log_budget: Array, weight: Array = weight) -> Array:
         rule = lyapunov_rule(np.exp(-minus_log_budget)[..., None], weight[..., None], rounds)
         return play(rule, floors)[0].mean((-2, -1))
 
     start = np.broadcast_to(-np.log(_optimal_budget(floors, nu)), shape)
-    most = mean_excess(start + 50)
-    reachable = most > nu
-    aim = np.where(reachable, nu, most / 2)
-    return np.where(reachable, np.exp(-spend_to(mean_excess, aim, start)), np.nan)
+    reachable = mean_excess(start + 50) > nu
+    used = np.where(reachable, weight, 1e-3)  # a weight that always has a root, where the answer is NaN anyway
+    return np.where(reachable, np.exp(-spend_to(lambda b: mean_excess(b, used), nu, start)), np.nan)
 
 
 def tune_lyapunov(floors: Any, nu: Any, cost: Callable[[Array], Array], points: int = 17) -> LyapunovTuning:
