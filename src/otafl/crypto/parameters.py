@@ -6,6 +6,7 @@ Lambda is a power of two, so that encoding is exact shifting.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -108,7 +109,7 @@ class Parameters:
     def log2_q(self) -> float:
         return math.log2(self.ring.q)
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Messages at 0 .. P-1, guards at n/2 .. n/2+P-1, the rest empty."""
         n = self.ring.n

@@ -213,6 +213,14 @@ def _sum_of_words(ring: Ring, words: Any, centre: Any) -> Any:
     return total
 
 
+def _at_most(words: np.ndarray, last: list[int]) -> np.ndarray:
+    """Whether little-endian numbers (W, count) are <= `last`, word by word from the lowest: the highest decides."""
+    good = np.ones(words.shape[1], dtype=bool)
+    for word, bound in zip(words, last):
+        good = (word < bound) | ((word == bound) & good)
+    return good
+
+
 def wide_uniform(source: Source, limit: int, count: int) -> np.ndarray:
     """`count` integers uniform in [0, limit), any size, by rejection; little-endian words (W, count) uint32.
 
@@ -226,8 +234,8 @@ def wide_uniform(source: Source, limit: int, count: int) -> np.ndarray:
         words = np.empty((width, draw), dtype=np.uint32)
         words[:-1] = _words(source, (width - 1) * draw, np.uint32).reshape(width - 1, draw)
         words[-1] = uniform_below(source, last[-1] + 1, draw)
-        good = np.ones(draw, dtype=bool)
-        for word, bound in zip(words, last):  # lowest word first: the highest decides
-            good = (word < bound) | ((word == bound) & good)
+        good = words[-1] < last[-1]
+        tied = np.flatnonzero(words[-1] == last[-1])
+        good[tied] = _at_most(words[:, tied], last)
         kept = np.concatenate([kept, words[:, good]], axis=1)
     return kept[:, :count]

@@ -9,6 +9,7 @@ This file is the algebra, batched over devices and compiled, and the objects tha
 is in `clients.py` and `overair.py`. All arrays are residues (..., L, n) uint32; small polynomials are int8 (..., n).
 """
 
+import dataclasses
 import hashlib
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,21 +32,17 @@ class Setup(NamedTuple):
     parameters: Parameters
     a: np.ndarray  # (L, n)
     a_hat: np.ndarray  # (L, n), transformed
+    digest: bytes  # names the agreement: a device with another ring, grid, scale or `a` is found out by it
     insecure_test_rng: bool
-
-    @property
-    def digest(self) -> bytes:
-        """Names the agreement: a device with another ring, grid, scale or `a` is found out by it."""
-        p = self.parameters
-        named = repr((p.ring.n, p.ring.primes, p.f, p.scale_bits, p.P, p.guard, p.short_shares)).encode()
-        return hashlib.sha256(named + self.a.tobytes()).digest()
 
 
 def setup(parameters: Parameters, source: Source | None = None) -> Setup:
     """Draw the public polynomial `a` from the operating system (or from an explicitly insecure source)."""
     source = source or randomness.OperatingSystem()
     a = randomness.uniform(source, parameters.ring)
-    return Setup(parameters, a, to_ntt(parameters.ring, a), source.insecure_test_rng)
+    named = repr(dataclasses.astuple(parameters)).encode()
+    digest = hashlib.sha256(named + a.tobytes()).digest()
+    return Setup(parameters, a, to_ntt(parameters.ring, a), digest, source.insecure_test_rng)
 
 
 class SecretKey:

@@ -1,0 +1,160 @@
+"""Encryption, shares and whole encrypted rounds: ours against TenSEAL and python-flint, in one run on one machine.
+
+    python benchmarks/crypto.py              every competitor that is installed, both parameter sets
+    python benchmarks/crypto.py --device     only what needs jax and numpy (a bare machine with an accelerator)
+
+Times are wall time per device in ms, the least of several repetitions; "CPU" is the process time of all threads for the
+same call, which a busy machine disturbs less. TenSEAL encodes one scalar and encrypts it under one public key: the same
+ring work as one of our encryptions (it draws its own randomness, so compare with "with OS randomness").
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from otafl.crypto import budget, fused, modes, overair, randomness, scaling, xmkckks
+from otafl.crypto import ring as rings
+from otafl.crypto.parameters import Parameters
+
+SETS = {"4096/109": rings.RING_4096, "8192/218": rings.RING_8192}
+BATCHES = (1, 10, 100)
+ROUND_DEVICES = 10
+
+
+def least(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
+    """(wall, cpu) of the fastest of at least 3 calls within about `seconds`, in ms."""
+    call()
+    best_wall = best_cpu = float("inf")
+    start, done = time.perf_counter(), 0
+    while done < 3 or time.perf_counter() - start < seconds:
+        wall, cpu = time.perf_counter(), time.process_time()
+        call()
+        best_wall = min(best_wall, time.perf_counter() - wall)
+        best_cpu = min(best_cpu, time.process_time() - cpu)
+        done += 1
+    return best_wall * 1e3, best_cpu * 1e3
+
+
+def row(report: list[dict[str, Any]], what: str, size: str, batch: int, timing: tuple[float, float]) -> None:
+    wall, cpu = (t / batch for t in timing)
+    report.append({"what": what, "set": size, "batch": batch, "wall_ms": wall, "cpu_ms": cpu})
+    print(f"{what:42s} {size:9s} batch {batch:4d}   {wall:9.4f} ms/device   CPU {cpu:9.4f}", flush=True)
+
+
+def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
+    p = Parameters(ring)
+    source = randomness.OperatingSystem()
+    agreed = xmkckks.setup(p, source)
+    key = randomness.uniform(source, ring)
+    key_hat = xmkckks.to_ntt(ring, key)
+    compiled = jax.jit(xmkckks.encrypt, static_argnums=0)
+    product = jax.jit(
+        lambda x, y_hat: rings.over_devices(
+            lambda v: rings.untransform(ring, rings.pointwise(ring, rings.transform(ring, v), y_hat)), x
+        )
+    )
+    for batch in BATCHES:
+        messages = scaling.encode(p, np.full((batch, 1), 0.5), p.f + p.scale_bits)
+        draw = xmkckks.ephemeral(p, source, batch)
+        with jax.enable_x64(True):
+            held = jax.device_put((agreed.a_hat, key_hat, *draw, messages))
+            uniform = jax.device_put(randomness.uniform(source, ring, (batch,)))
+            row(report, "product, one factor transformed", size, batch,
+                least(lambda u=uniform, h=held: jax.block_until_ready(product(u, h[1])), seconds))  # fmt: skip
+            row(report, "encryption, arithmetic only", size, batch,
+                least(lambda h=held: jax.block_until_ready(compiled(ring, *h)), seconds))  # fmt: skip
+
+        def whole(batch: int = batch, messages: np.ndarray = messages) -> None:
+            xmkckks.encrypt_batch(agreed, key, xmkckks.ephemeral(p, source, batch), messages)
+
+        row(report, "encryption with OS randomness, host arrays", size, batch, least(whole, seconds))
+
+
+def rounds(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
+    """A whole round of ten devices: keys, ciphertexts, shares, decoding; operating-system randomness throughout."""
+    p, rng, N = Parameters(ring), np.random.default_rng(0), ROUND_DEVICES
+    channel = budget.fading(np.ones(N), 2 * np.ones(N))
+    clients = overair.gather_clients(xmkckks.setup(p), N)
+    h = scaling.quantise_channel(rng.normal(1, 1, N), p.f).h
+    counter = iter(range(10**9))
+
+    def play() -> None:
+        overair.run_round(clients, rng.normal(size=(N, 1)), h, channel, rng, round=next(counter))
+
+    row(report, f"round of {N} devices, per-device path", size, 1, least(play, seconds))
+    source = randomness.OperatingSystem()
+    weights = scaling.grid_weights(ring, h, p.f)
+    compiled = jax.jit(fused.fused_round, static_argnums=0)
+    draws = fused.Draws(
+        *xmkckks.ephemeral(p, source, N),
+        randomness.flooding([source] * N, ring, p.sigma_phi),
+        *(modes.receiver_noise(p, rng) for _ in modes.PHASES),
+    )
+    keys = fused.Keys(
+        clients[0].agreed.a_hat,
+        np.stack([client.public.b for client in clients]),
+        xmkckks.secret_polynomial(p, source, (N,)),
+    )
+    with jax.enable_x64(True):
+        held = jax.device_put((keys, draws, np.zeros((ring.limbs, ring.n), np.uint32), weights))
+        row(report, f"round of {N} devices, fused arithmetic", size, 1,
+            least(lambda: jax.block_until_ready(compiled(ring, *held)), seconds))  # fmt: skip
+
+
+def flint_rows(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
+    try:
+        import flint
+    except ImportError:
+        print("python-flint is not installed: skipped")
+        return
+    context = flint.fmpz_mod_poly_ctx(flint.fmpz_mod_ctx(ring.q))
+    modulus = context([1] + [0] * (ring.n - 1) + [1])
+    source = randomness.OperatingSystem()
+    a, b = (context(rings.integers(ring, randomness.uniform(source, ring))) for _ in range(2))
+    v, e0, e1 = (context([int(x) for x in part]) for part in (
+        randomness.ternary(source, (ring.n,)), *randomness.gaussian(source, 3.2, (2, ring.n))))  # fmt: skip
+    row(report, "python-flint product mod X^n+1", size, 1, least(lambda: a * b % modulus, seconds))
+    row(report, "python-flint encryption, arithmetic only", size, 1,
+        least(lambda: (v * b % modulus + e0, v * a % modulus + e1), seconds))  # fmt: skip
+
+
+def tenseal_rows(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
+    try:
+        import tenseal
+    except ImportError:
+        print("TenSEAL is not installed: skipped (pip install tenseal)")
+        return
+    sizes = {4096: [36, 36, 37], 8192: [43, 43, 44, 44, 44]}[ring.n]
+    context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, ring.n, coeff_mod_bit_sizes=sizes, n_threads=2)
+    context.global_scale = 2.0**30
+    for batch in BATCHES[:2]:
+        row(report, "TenSEAL encode and encrypt", size, batch,
+            least(lambda n=batch: [tenseal.ckks_vector(context, [0.5]) for _ in range(n)], seconds))  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", action="store_true", help="only parts that need jax and numpy alone")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each row")
+    parser.add_argument("--json", help="write the rows here too")
+    options = parser.parse_args()
+    print(f"jax {jax.__version__} on {jax.devices()[0]}")
+    report: list[dict[str, Any]] = []
+    for size, ring in SETS.items():
+        ours(report, size, ring, options.seconds)
+        if not options.device:
+            flint_rows(report, size, ring, options.seconds)
+            tenseal_rows(report, size, ring, options.seconds)
+        rounds(report, size, ring, options.seconds)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"jax": jax.__version__, "device": str(jax.devices()[0]), "rows": report}, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()
