@@ -1,2 +1,31 @@
-def write_report(runs, out_file=None):
-    return []
+"""The report of one run, or of several side by side: a page that stands on its own, and plots in print quality."""
+
+from pathlib import Path
+
+from otafl.errors import InputError
+from otafl.experiments.store import storage
+from otafl.files import write_atomic
+from otafl.report.data import collect
+from otafl.report.page import render
+from otafl.report.plots import draw
+
+
+def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:
+    """Write the page and the plots; returns the files written.
+
+    The page goes to `out_file` (a file, or a folder that gets a report.html), else into the first run's folder; the
+    plots go to a folder `plots` beside it.
+    """
+    data = collect([Path(run) for run in runs])
+    page = Path(runs[0]) / "report.html" if out_file is None else Path(out_file)
+    if page.is_dir() or page.suffix == "":
+        page = page / "report.html"
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{page}: a report is an HTML page; give a name that ends in .html, or a folder")
+    with storage(page):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(page, render(data))
+        return [page, *draw(data, page.parent / "plots")]
+
+
+__all__ = ["collect", "write_report"]

@@ -1,0 +1,194 @@
+"""From run folders to one plain dict: all that the page and the plots show, exactly as the store has it.
+
+NaN is null and infinity the string "inf", as everywhere in the store. A matrix has one row per seed and one column per
+round; null where a seed had stopped. Long runs are thinned to a round axis that fits a page, never averaged.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otafl.errors import InputError
+from otafl.experiments.store import RunFolder, SchemeFolder
+from otafl.files import plain
+from otafl.report.devices import BARS, groups, read_devices, starts
+from otafl.report.tables import footer, paired_difference
+
+NUMBERS = 100_000  # in all per-round matrices of a page together: about 2 MB of text
+METRICS = {
+    "final_accuracy": "accuracy",
+    "worst_client": "worst client",
+    "accuracy_at_eps": "accuracy at the ε target",
+    "worst_client_at_eps": "worst client at the ε target",
+    "best_accuracy": "best accuracy",
+    "final_loss": "loss",
+    "final_eps": "ε",
+}
+SAME_DRAWS = ("task", "channel", "devices")  # what must agree for one seed to mean one partition and one channel
+
+Columns = dict[str, np.ndarray]
+
+
+def collect(folders: list[Path]) -> dict[str, Any]:
+    """Everything about these runs. Labels get the run's name in front where there are several runs."""
+    if not folders:
+        raise InputError("give at least one run folder")
+    runs = [RunFolder.open(folder) for folder in folders]
+    names = run_names([run.path for run in runs])
+    total = sum(len(run.labels()) for run in runs)
+    schemes: list[dict[str, Any]] = []
+    for run, name in zip(runs, names):
+        for label in run.labels():
+            shown = label if len(runs) == 1 else f"{name}: {label}"
+            schemes.append({"id": len(schemes), "label": shown, "run": name, **read_scheme(run.scheme(label), NUMBERS // max(total, 1))})
+    told = [describe(run, name) for run, name in zip(runs, names)]
+    return plain({
+        "title": told[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "runs": told,
+        "schemes": schemes,
+        "metrics": METRICS,
+        "differences": differences(schemes),
+        "footer": footer([entry for entry in map(as_summary, schemes) if entry]),
+        "notes": notes(told, schemes),
+    })  # fmt: skip
+
+
+def run_names(paths: list[Path]) -> list[str]:
+    """Short names that tell the runs apart.
+
+    >>> run_names([Path("a/x"), Path("b/x"), Path("b/y")])
+    ['a/x', 'b/x', 'y']
+    """
+    parts = [path.resolve().parts for path in paths]
+    names = []
+    for n, own in enumerate(parts):
+        others = [other for m, other in enumerate(parts) if m != n]
+        depth = next((d for d in range(1, len(own)) if all(other[-d:] != own[-d:] for other in others)), 1)
+        names.append("/".join(own[-depth:]))
+    return [name if names.count(name) == 1 else f"{name} #{n + 1}" for n, name in enumerate(names)]
+
+
+def describe(run: RunFolder, name: str) -> dict[str, Any]:
+    """A run's manifest and its resolved config."""
+    manifest = run.manifest
+    try:
+        config = (run.path / "config.toml").read_text(encoding="utf-8")
+    except OSError:
+        config = ""
+    keys = ("title", "seeds", "config_sha256", "data", "parameters", "versions", "machine")
+    return {"name": name, **{key: manifest.get(key) for key in keys}, "title": manifest.get("title") or name, "config": config}
+
+
+def read_scheme(place: SchemeFolder, numbers: int) -> dict[str, Any]:
+    """One scheme; what the store does not have is None."""
+    if not place.finished:
+        saved = sorted(file.name.removeprefix("checkpoint-") for file in place.work.glob("checkpoint-*"))
+        return {"finished": False, "checkpoint": int(saved[-1]) if saved else 0}
+    evaluations, rounds = _table(place, "evaluations"), _table(place, "rounds")
+    return {
+        "finished": True,
+        "summary": _json(place, "summary"),
+        "seconds": (_json(place, "timing") or {}).get("seconds"),
+        "card": short_card(_json(place, "card")),
+        "certificate": _json(place, "certificate"),
+        "evaluations": None if evaluations is None else by_seed(evaluations, numbers // 4),
+        "rounds": None if rounds is None else by_seed(rounds, numbers),
+        "devices": read_devices(place.path / "devices.parquet"),
+    }
+
+
+def short_card(card: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The privacy card with per-device eps only by the accountant that the cap is counted in, grouped where many."""
+    if card is None:
+        return None
+    spent = card.get("spent", [])
+    chosen = next((s for s in spent if s["accountant"] == card["cap"]["accountant"]), spent[0] if spent else None)
+    device_eps = None
+    if chosen is not None:
+        eps = np.array([float(value) for value in chosen["eps"]])
+        start = starts(groups(len(eps), BARS))
+        device_eps = {"accountant": chosen["accountant"], "start": start, "max": np.maximum.reduceat(eps, start)}
+    return {**card, "spent": [{k: v for k, v in s.items() if k != "eps"} for s in spent], "device_eps": device_eps}
+
+
+def _table(place: SchemeFolder, name: str) -> Columns | None:
+    try:
+        return place.read(name)
+    except (OSError, ValueError):  # never written, or torn
+        return None
+
+
+def _json(place: SchemeFolder, name: str) -> Any:
+    try:
+        return place.json(name)
+    except (OSError, json.JSONDecodeError):
+        return None
+
+
+def by_seed(table: Columns, numbers: int) -> dict[str, Any]:
+    """A long table as one (seeds, rounds) matrix per column, with at most `numbers` entries in all.
+
+    >>> by_seed({"seed": np.array([0, 0, 3]), "round": np.array([0, 1, 1]), "snr": np.array([2.0, 4.0, np.inf])}, 99)
+    {'seeds': [0, 3], 'round': [0, 1], 'of': 2, 'columns': {'snr': [[2.0, 4.0], [None, 'inf']]}}
+    """
+    names = [name for name in table if name not in ("seed", "round")]
+    seeds, row = np.unique(table["seed"], return_inverse=True)
+    rounds, column = np.unique(table["round"], return_inverse=True)
+    kept = thin(len(rounds), numbers // max(len(names) * len(seeds), 1))
+    matrices = {}
+    for name in names:
+        matrix = np.full((len(seeds), len(rounds)), np.nan)
+        matrix[row, column] = table[name].astype(float)
+        matrices[name] = plain(matrix[:, kept])
+    return {"seeds": plain(seeds), "round": plain(rounds[kept]), "of": len(rounds), "columns": matrices}
+
+
+def thin(count: int, most: int) -> np.ndarray:
+    """At most `most` of `count` positions, evenly spread, first and last among them.
+
+    >>> thin(5, 9).tolist(), thin(9, 3).tolist()
+    ([0, 1, 2, 3, 4], [0, 4, 8])
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, max(most, 2))).round().astype(int))
+
+
+def as_summary(scheme: dict[str, Any]) -> dict[str, Any] | None:
+    """A finished scheme's summary under the label that the page shows."""
+    return {**scheme["summary"], "label": scheme["label"]} if scheme["finished"] and scheme["summary"] else None
+
+
+def differences(schemes: list[dict[str, Any]]) -> dict[str, list[list[dict[str, float] | None]]]:
+    """Per metric: entry [a][b] is scheme a minus scheme b over the seeds both have; None where either is unfinished."""
+    entries = [as_summary(scheme) for scheme in schemes]
+    return {
+        metric: [[paired_difference(a, b, metric) if a and b and a is not b else None for b in entries] for a in entries]
+        for metric in METRICS
+    }  # fmt: skip
+
+
+def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str]:
+    """What a reader must know before comparing."""
+    said = []
+    for scheme in schemes:
+        if not scheme["finished"]:
+            said.append(f"{scheme['label']} is unfinished (last checkpoint: round {scheme['checkpoint']}); continue with otafl run --resume")
+    configs = [_config(run["config"]) for run in runs]
+    differing = [key for key in SAME_DRAWS if any(config.get(key) != configs[0].get(key) for config in configs)]
+    if differing:
+        said.append(f"The runs differ in {', '.join(differing)}: one seed is not one partition and one channel in all of them, "
+                    "so differences between runs pair unlike draws.")
+    shown = [(s["rounds"]["of"], len(s["rounds"]["round"])) for s in schemes if s.get("rounds")]
+    if any(kept < of for of, kept in shown):
+        of, kept = max(shown)
+        said.append(f"Curves over rounds show {kept} of {of} rounds, evenly spread; tables are computed from all.")
+    return said
+
+
+def _config(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return {}

@@ -1,0 +1,74 @@
+"""Who was silent, and what it cost to transmit: a run's largest table, read in pieces and summed into a picture."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+HEAT_ROWS, HEAT_COLUMNS = 80, 160  # cells of the heat map; more devices or rounds share a cell
+BARS = 240  # devices in a bar chart; more share a bar
+PIECE = 1 << 20  # rows in memory at a time
+
+Columns = dict[str, np.ndarray]
+
+
+def read_devices(path: Path) -> dict[str, Any] | None:
+    """The device view of one scheme, or None where it was not recorded.
+
+    `heat`: silent and total transmissions, over seeds, per group of devices and rounds. `bars`: per group of devices the
+    mean and the largest energy, and its largest share of the limit. A group is one device or one round where all fit.
+    """
+    if not path.exists():
+        return None
+    file = pq.ParquetFile(path)
+    devices = 1 + max((int(piece["client"].max()) for piece in pieces(file, ["client"])), default=-1)
+    rounds = 1 + max((int(piece["round"].max()) for piece in pieces(file, ["round"])), default=-1)
+    if devices == 0:
+        return None
+    rows, columns, bars = groups(devices, HEAT_ROWS), groups(rounds, HEAT_COLUMNS), groups(devices, BARS)
+    silent, total = np.zeros((2, rows.max() + 1, columns.max() + 1), int)
+    count, energy = np.zeros((2, bars.max() + 1))
+    peak, share = np.zeros((2, bars.max() + 1))
+    limit = np.full(bars.max() + 1, np.inf)
+    for piece in pieces(file, ["client", "round", "sent", "energy", "energy_limit"]):
+        cell = (rows[piece["client"]], columns[piece["round"]])
+        np.add.at(total, cell, 1)
+        np.add.at(silent, cell, ~piece["sent"].astype(bool))
+        bar = bars[piece["client"]]
+        count += np.bincount(bar, minlength=len(count))
+        energy += np.bincount(bar, piece["energy"], minlength=len(count))
+        np.maximum.at(peak, bar, piece["energy"])
+        np.maximum.at(share, bar, piece["energy"] / piece["energy_limit"])
+        np.minimum.at(limit, bar, piece["energy_limit"])
+    return {
+        "count": devices,
+        "rounds": rounds,
+        "heat": {"row_start": starts(rows), "column_start": starts(columns), "silent": silent, "total": total},
+        "bars": {"start": starts(bars), "mean": energy / np.maximum(count, 1), "max": peak, "limit": limit, "max_share": share},
+    }
+
+
+def pieces(file: pq.ParquetFile, columns: list[str]) -> Iterator[Columns]:
+    for batch in file.iter_batches(batch_size=PIECE, columns=columns):
+        if batch.num_rows:
+            yield {name: batch.column(name).to_numpy(zero_copy_only=False) for name in columns}
+
+
+def groups(count: int, most: int) -> np.ndarray:
+    """The group of each of `count` items: neighbours share one where there are more than `most`.
+
+    >>> groups(3, 5).tolist(), groups(5, 2).tolist()
+    ([0, 1, 2], [0, 0, 0, 1, 1])
+    """
+    return np.arange(count) // max(1, -(-count // most))
+
+
+def starts(group: np.ndarray) -> np.ndarray:
+    """First item of each group.
+
+    >>> starts(groups(5, 2)).tolist()
+    [0, 3]
+    """
+    return np.flatnonzero(np.diff(group, prepend=-1))

@@ -1,0 +1,155 @@
+"""The page: one HTML file with its style, its script and its data inside. Everything that a user named is escaped."""
+
+import json
+from html import escape
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from otafl.report.sections import card, certificate, comparison, facts, run_details
+
+SCRIPTS = ("numbers.js", "lines.js", "devices.js", "page.js")
+
+
+class Chart(NamedTuple):
+    """One figure: where its numbers are and how to read them. The script draws it, the same words describe it."""
+
+    id: str
+    title: str
+    caption: str
+    kind: str = "line"  # line, bars or heat
+    table: str = "rounds"
+    column: str = ""
+    label: str = ""  # of the vertical axis
+    log: bool = False
+    over_eps: bool = False
+    share: bool = False  # the axis holds [0, 1]
+    wide: bool = False
+
+
+LEARNING = (
+    Chart("accuracy", "Accuracy", "Held-out accuracy of the global model.", table="evaluations", column="accuracy",
+          label="accuracy", over_eps=True, wide=True),
+    Chart("worst_client", "Worst client", "Accuracy on the label mix of the client that is served worst.",
+          table="evaluations", column="worst_client", label="accuracy", over_eps=True),
+    Chart("loss", "Loss", "Cross-entropy on held-out data, without any penalty.", table="evaluations", column="loss",
+          label="cross-entropy", over_eps=True),
+)  # fmt: skip
+PENALTY = Chart("penalty", "Penalty", "The l2 term that training adds to the cross-entropy.", table="evaluations",
+                column="penalty", label="penalty", over_eps=True)  # fmt: skip
+PRIVACY = (
+    Chart("eps", "ε spent", "Worst client's ε after so many rounds; the dashed line is the cap.", table="evaluations",
+          column="eps", label="ε"),
+    Chart("device_eps", "ε of each device", "What each device has spent in the seed that spent most.", kind="bars",
+          label="ε"),
+)  # fmt: skip
+AIR = (
+    Chart("silence", "Who was silent", "Share of seeds in which a device did not send its update in a round.",
+          kind="heat", wide=True),
+    Chart("energy", "Transmit energy", "Dot: mean over rounds and seeds. Tip: the largest of all. Dashed line: limit.",
+          kind="bars", label="J per round", log=True),
+    Chart("energy_share", "Energy used of the limit", "Largest share over devices, per round.", column="energy_share",
+          label="energy / limit"),
+    Chart("sent_weight", "Weight that was sent", "Sum of the weights of the devices that sent.", column="sent_weight",
+          label="weight", share=True),
+    Chart("snr", "Received SNR", "Energy of the received signal over that of the noise.", column="snr", label="SNR",
+          log=True),
+    Chart("rx_scale", "Receive scaling", "What the plan makes the server divide by.", column="rx_scale",
+          label="rx_scale"),
+    Chart("noise_std", "Effective noise", "Standard deviation per coordinate, after dividing by the receive scaling.",
+          column="noise_std", label="noise std"),
+    Chart("clipped_share", "Clipped", "Share of devices whose message was clipped.", column="clipped_share",
+          label="share of devices", share=True),
+    Chart("update_norm", "Norm of the update", "What the server received, before the step size.", column="update_norm",
+          label="norm"),
+)  # fmt: skip
+
+
+def render(data: dict[str, Any]) -> str:
+    """The whole page."""
+    policy = info_charts(data)
+    learning = (*LEARNING, PENALTY) if _any_positive(data, "evaluations", "penalty") else LEARNING
+    sections = [
+        ("results", "Results", comparison(data)),
+        ("learning", "Learning", axis_choice() + figures(learning, data)),
+        ("privacy", "Privacy", figures(PRIVACY, data) + '<div class="cards">' + "".join(map(card, data["schemes"])) + "</div>"),
+        ("air", "On the air", figures(AIR, data)),
+        ("policy", "What the policy saw", figures(policy, data)),
+        ("certificate", "Certificate", "".join(map(certificate, data["schemes"]))),
+        ("details", "Config, versions, data", "".join(map(run_details, data["runs"]))),
+    ]
+    sections = [section for section in sections if section[2]]
+    drawn = {chart.id: chart._asdict() for chart in (*learning, *PRIVACY, *AIR, *policy)}
+    nav = "".join(f'<a href="#{id_}">{escape(title)}</a>' for id_, title, _ in sections)
+    body = "".join(
+        f'<section id="{id_}" aria-labelledby="{id_}-title"><h2 id="{id_}-title">{escape(title)}</h2>{content}</section>'
+        for id_, title, content in sections
+    )
+    return _asset("page.html").format(
+        title=escape(data["title"]),
+        style=_asset("page.css"),
+        facts=facts(data),
+        nav=nav,
+        notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in data["notes"]),
+        body=body,
+        data=embed({"report": data, "charts": drawn}),
+        script="\n".join(_asset(name) for name in SCRIPTS),
+    )
+
+
+def embed(value: Any) -> str:
+    """JSON that no text inside it can end: `<`, `>` and `&` are written as escapes, which JSON reads back."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def info_charts(data: dict[str, Any]) -> list[Chart]:
+    """One chart per quantity that some policy reports about itself."""
+    names = dict.fromkeys(
+        name for scheme in data["schemes"] for name in ((scheme.get("rounds") or {}).get("columns") or {}) if name.startswith("info_")
+    )  # fmt: skip
+    return [
+        Chart(name, name.removeprefix("info_").replace("_", " "), "As the policy reports it.", column=name,
+              label=name.removeprefix("info_").replace("_", " "))
+        for name in names
+    ]  # fmt: skip
+
+
+def figures(charts: Any, data: dict[str, Any]) -> str:
+    """A frame for each chart that has something to show; the script draws into it."""
+    frames = [_frame(chart) for chart in charts if _has_data(chart, data)]
+    return f'<div class="figures">{"".join(frames)}</div>' if frames else ""
+
+
+def axis_choice() -> str:
+    return (
+        '<fieldset class="choice" id="axis"><legend>Horizontal axis</legend>'
+        '<label><input type="radio" name="axis" value="round" checked> rounds</label>'
+        '<label><input type="radio" name="axis" value="eps"> privacy spent (ε)</label></fieldset>'
+    )
+
+
+def _frame(chart: Chart) -> str:
+    id_, title = escape(chart.id, quote=True), escape(chart.title)
+    log = "" if chart.kind == "heat" else '<button type="button" class="log" aria-pressed="false">log</button>'
+    kind = " wide" if chart.wide else ""
+    return (
+        f'<figure class="chart{kind}" data-chart="{id_}"><figcaption><h3>{title}</h3>{log}'
+        f'<p>{escape(chart.caption)}</p></figcaption><div class="plot"></div></figure>'
+    )
+
+
+def _has_data(chart: Chart, data: dict[str, Any]) -> bool:
+    if chart.id == "device_eps":
+        return any(scheme.get("card") and scheme["card"]["device_eps"] for scheme in data["schemes"])
+    if chart.kind != "line":
+        return any(scheme.get("devices") for scheme in data["schemes"])
+    return any(chart.column in (scheme.get(chart.table) or {}).get("columns", ()) for scheme in data["schemes"])
+
+
+def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:
+    rows = [row for s in data["schemes"] for row in (s.get(table) or {}).get("columns", {}).get(column, ())]
+    return any(isinstance(value, float) and value > 0 for row in rows for value in row)
+
+
+def _asset(name: str) -> str:
+    return files("otafl.report").joinpath("assets", name).read_text(encoding="utf-8")
