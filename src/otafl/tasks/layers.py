@@ -14,16 +14,19 @@ Sequences and residual blocks are layers too: their parameters, taps and activat
 
 The errors come from *taps*: zeros added to the output of each layer with parameters, by which the loss is
 differentiated. Convolutions are strided slices and one product, pooling is a maximum of shifted slices: XLA's own
-convolution is several times slower inside a compiled loop on a CPU.
+convolution is several times slower inside a compiled loop on a CPU. Initial values come from one array of uniform
+numbers for the whole network: every separate use of the generator costs a second of compilation.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from otafl import validate
 from otafl.errors import InputError
@@ -38,7 +41,8 @@ class Layer(NamedTuple):
     """One layer for one input shape. B samples; `params`, `tap` and `act` are pytrees, () where there is nothing."""
 
     shape: Shape  # of one sample's output
-    init: Callable[[Array], Any]  # key -> params
+    draws: int  # random numbers that init takes
+    init: Callable[[Array], Any]  # (draws,), uniform in (-1, 1) -> params
     forward: Callable[[Any, Array, Any], tuple[Array, Any]]  # params, x (B, ...), tap -> y (B, *shape), act
     tap: Callable[[int], Any]  # batch size -> zeros
     total: Callable[[Any, Any], Any]  # act, err -> like params
@@ -52,7 +56,8 @@ def _plain(shape: Shape, function: Callable[[Array], Array]) -> Layer:
     """A layer without parameters."""
     return Layer(
         shape=shape,
-        init=lambda key: (),
+        draws=0,
+        init=lambda uniform: (),
         forward=lambda params, x, tap: (function(x), ()),
         tap=lambda batch: (),
         total=lambda act, err: (),
@@ -119,13 +124,27 @@ def max_pool(size: int, stride: int) -> Builder:
     return build
 
 
-def _draw(init: Init, key: Array, shape: Shape, fan_in: int) -> Array:
-    if init == "zero":
-        return jnp.zeros(shape, jnp.float32)
+def uniform_draws(key: Array, count: int) -> Array:
+    """float32 in the open interval (-1, 1), so that their normal quantiles are finite."""
+    return jax.random.uniform(
+        key, (count,), jnp.float32, minval=np.nextafter(np.float32(-1), np.float32(0)), maxval=1.0
+    )
+
+
+def _start(init: Init, uniform: Array, weight_shape: Shape, bias: bool) -> dict[str, Array]:
+    """Weights and bias of a linear layer from as many draws as it needs."""
+    fan_in, out = math.prod(weight_shape[:-1]), weight_shape[-1]
+    weights, rest = jnp.split(uniform, [fan_in * out]) if init != "zero" else (uniform, uniform)
     if init == "he":
-        return jax.random.normal(key, shape, jnp.float32) * math.sqrt(2 / fan_in)
-    limit = 1 / math.sqrt(fan_in)
-    return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+        w = math.sqrt(4 / fan_in) * jax.lax.erf_inv(weights)  # normal, variance 2 / fan_in
+    elif init == "uniform":
+        w = weights / math.sqrt(fan_in)
+    else:
+        w = jnp.zeros(fan_in * out, jnp.float32)
+    params = {"w": w.reshape(weight_shape)}
+    if bias:
+        params["b"] = rest / math.sqrt(fan_in) if init == "uniform" else jnp.zeros(out, jnp.float32)
+    return params
 
 
 def _product_sq_norm(rows: Array, err: Array, bias: bool) -> Array:
@@ -147,13 +166,6 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
     """y = rows(x) w + b, where `rows` lays out what each output position reads: (B, ...) -> (B * positions, F)."""
     fan_in, out = math.prod(weight_shape[:-1]), weight_shape[-1]
 
-    def start(key: Array) -> dict[str, Array]:
-        weight_key, bias_key = jax.random.split(key)
-        params = {"w": _draw(init, weight_key, weight_shape, fan_in)}
-        if bias:
-            params["b"] = _draw("uniform" if init == "uniform" else "zero", bias_key, (out,), fan_in)
-        return params
-
     def forward(params: dict[str, Array], x: Array, tap: Array) -> tuple[Array, Array]:
         y = rows(x) @ params["w"].reshape(fan_in, out)
         y = y + params["b"] if bias else y
@@ -168,7 +180,8 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
 
     return Layer(
         shape=shape,
-        init=start,
+        draws={"he": fan_in * out, "uniform": (fan_in + bias) * out, "zero": 0}[init],
+        init=lambda uniform: _start(init, uniform, weight_shape, bias),
         forward=forward,
         tap=lambda batch: jnp.zeros((batch, *shape), jnp.float32),
         total=total,
@@ -232,7 +245,8 @@ def group_norm(groups: int, epsilon: float = 1e-5) -> Builder:
 
         return Layer(
             shape=shape,
-            init=lambda key: {"scale": jnp.ones(channels, jnp.float32), "shift": jnp.zeros(channels, jnp.float32)},
+            draws=0,
+            init=lambda uniform: {"scale": jnp.ones(channels, jnp.float32), "shift": jnp.zeros(channels, jnp.float32)},
             forward=forward,
             tap=lambda batch: jnp.zeros((batch, *shape), jnp.float32),
             total=total,
@@ -250,8 +264,10 @@ def sequence(*builders: Builder) -> Builder:
         for builder in builders:
             parts.append(builder(parts[-1].shape if parts else shape))
 
-        def init(key: Array) -> tuple[Any, ...]:
-            return tuple(part.init(k) for part, k in zip(parts, jax.random.split(key, len(parts))))
+        ends = list(itertools.accumulate(part.draws for part in parts))
+
+        def init(uniform: Array) -> tuple[Any, ...]:
+            return tuple(part.init(own) for part, own in zip(parts, jnp.split(uniform, ends[:-1])))
 
         def forward(params: Any, x: Array, tap: Any) -> tuple[Array, Any]:
             acts = []
@@ -262,6 +278,7 @@ def sequence(*builders: Builder) -> Builder:
 
         return Layer(
             shape=parts[-1].shape,
+            draws=ends[-1],
             init=init,
             forward=forward,
             tap=lambda batch: tuple(part.tap(batch) for part in parts),

@@ -43,6 +43,7 @@ from otafl.tasks.layers import (
     residual,
     sequence,
     tanh,
+    uniform_draws,
     zero_logit,
 )
 
@@ -80,6 +81,9 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
     validate.not_negative("l2", l2)
     network = builder(tuple(in_shape))
 
+    def init(key: Array) -> Any:
+        return network.init(uniform_draws(key, network.draws))
+
     def logits(params: Any, x: Array) -> Array:
         return network.forward(params, x, network.tap(x.shape[0]))[0]
 
@@ -87,7 +91,7 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
         return cross_entropy(logits(params, x), y).mean()
 
     ghost = ghosts.of_network(network, cross_entropy)
-    return Model(name, network.init, logits, loss, count_params(network.init), ghost, l2)
+    return Model(name, init, logits, loss, count_params(init), ghost, l2)
 
 
 def from_loss(
