@@ -52,7 +52,8 @@ def test_thousand_devices_keep_the_last_feasible_anchor():
     assert sca.status in ("converged", "solver_failed")
     assert np.all(np.diff(sca.history) <= 0)
     assert sca.normal_objective >= best.normal_objective * (1 - 1e-12)
-    assert sca.normal_objective <= 1.02 * best.normal_objective
+    assert sca.normal_objective < sca.history[0]
+    assert sca.status == "solver_failed" or sca.normal_objective <= best.normal_objective * (1 + 1e-5)
 
 
 def test_refusals():

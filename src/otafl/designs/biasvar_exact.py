@@ -102,23 +102,23 @@ def optimum(problem: Normal) -> Optimum:
     rho = np.broadcast_to(problem.rho, (*shape[:-1], 1)).reshape(-1, 1)
     share = 1 / (1 + rho)  # (K1) times this: rho = inf becomes share = 0
     pull = 2 * (minibatch * share + (1 - share) / w)
-    u, y, iterations = solve_kkt(s, share, pull, 2 * problem.noise_factor)
+    u, iterations = solve_kkt(s, share, pull, 2 * problem.noise_factor)
     flat = Normal(s, rho, w, minibatch, problem.noise_factor)
     value = objective(flat, u)
-    residual = _residual(flat, (u, y), share, pull, value)
+    residual = _residual(flat, u, share, pull, value)
     lead = shape[:-1]
     return Optimum(
         u.reshape(shape), levels(s, u)[0].reshape(shape), value.reshape(lead), residual.reshape(lead), iterations
     )
 
 
-def _residual(problem: Normal, best: tuple[Floats, Floats], share: Floats, pull: Floats, value: Floats) -> Floats:
+def _residual(problem: Normal, u: Floats, share: Floats, pull: Floats, value: Floats) -> Floats:
     """max( max_m p_m |dJ_n/dp_m + lambda|, t |dJ_n/dt| ) / J_n; with rho = inf, max |p/w - 1| in place of the first."""
-    u, y = best
     s, (p, t) = problem.scale, levels(problem.scale, u)
     v, q = u * u, (1 - u) * (1 + u)
     along_t = t * t * (2 * problem.noise_factor - (s * s * v * v * np.exp(-v / 2) / q).sum(-1, keepdims=True))
-    off = p * t * np.abs(s * marginal(u, q, share, pull) - y)
+    slope = s * marginal(u, q, share, pull)
+    off = p * t * np.abs(slope - (p * slope).sum(-1, keepdims=True))  # lambda: the mean slope
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.where(share > 0, off / share / value[..., None], np.abs(p / problem.weights - 1))
     return np.maximum(off.max(-1), np.abs(along_t[..., 0]) / value)

@@ -20,21 +20,24 @@ _STEPS = 100  # of the searches, which end by convergence after about 5
 _FAST = 16  # Newton steps before the search takes over
 
 
-def solve_kkt(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, Floats, int]:
-    """u (B, N), y (B, 1) and the number of steps."""
+def solve_kkt(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, int]:
+    """u (B, N) and the number of steps."""
     with np.errstate(all="ignore"):  # Newton may run off; a step of 0/0 in the search falls back to its bracket
-        u, y, steps, settled = _newton(s, share, pull, noise)
+        u, steps, settled = _newton(s, share, pull, noise)
         if not settled.all():
             rest = ~settled[:, 0]
-            u[rest], y[rest], more = _search(s[rest], share[rest], pull[rest], noise)
+            u[rest], more = _search(s[rest], share[rest], pull[rest], noise)
             steps += more
-    return u, y, steps
+    return u, steps
 
 
-def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, Floats, int, NDArray[np.bool_]]:
+def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, int, NDArray[np.bool_]]:
     """Newton on the logarithms of (K1) and (K2) over all z and log y; also which rows (B, 1) it solved."""
     square = s * s
-    z = logit(_inverse_w(noise / square.sum(-1, keepdims=True), steps=3)) + np.zeros_like(s)  # about the same u for all
+    log_s = np.log(s)
+    # start: the same u for all where rho is small, u ~ 1/s (equal levels) where it is large
+    z = logit(_inverse_w(noise / square.sum(-1, keepdims=True), steps=3))
+    z = z - 2 * (1 - share) * (log_s - log_s.mean(-1, keepdims=True))
     for steps in range(1, _FAST + 1):  # noqa: B007 (reported)
         v, q = expit(z), expit(-z)
         e, rest = np.exp(-v / 2), -np.expm1(-v / 2)
@@ -47,16 +50,16 @@ def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Float
         error = np.log(total / noise)
         log_y = ((lever * log_g).sum(-1, keepdims=True) - total * error) / lever.sum(-1, keepdims=True)
         step = (log_y - log_g) / stiffness
-        z = z + np.minimum(np.maximum(step, -2.0), 2.0)
+        z = z + np.minimum(np.maximum(step, -10.0), 10.0)
         # quadratic: after a step of 1e-8 nothing is left; (K2) is asked too, for stiffness may hide it near u = 1
         settled = (np.abs(step).max(-1, keepdims=True) <= 1e-8) & (np.abs(error) <= 1e-9)
         if settled.all():
             break
-    return np.sqrt(expit(z)), np.exp(log_y), steps, settled
+    return np.minimum(np.sqrt(expit(z)), 1 - 2.0**-53), steps, settled
 
 
-def _search(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, Floats, int]:
-    """Newton on log sum s^2 W = log 2 n_f over z of the reference device, inside its bracket; (u, y, steps).
+def _search(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, int]:
+    """Newton on log sum s^2 W = log 2 n_f over z of the reference device, inside its bracket; (u, steps).
 
     All arrays are (B, N) or (B, 1).
     """
@@ -89,7 +92,7 @@ def _search(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Float
         new = _inside(z, step, z_low, z_high, 1e-4)
         u = np.sqrt(np.clip(v + swing * (new - z) / stiffness, 0.1 * v, v + 0.9 * q))  # first-order guess
         z = new
-    return u, y, steps
+    return u, steps
 
 
 def _inside(x: Floats, step: Floats, low: Floats, high: Floats, tiny: ArrayLike) -> Floats:
