@@ -138,6 +138,12 @@ def test_infeasible_names_the_nearest_relaxations():
     assert report["eta_init"] is None
 
 
+@pytest.mark.parametrize("name", ["max_dropped", "max_asymmetry"])
+def test_a_target_of_zero_is_infeasible_on_an_automatic_grid(name):
+    with pytest.raises(Infeasible, match=f"feasible if {name} >= "):
+        run(arms="auto", **{name: 0.0})
+
+
 def test_diagnostic_goes_on_with_a_label(tmp_path):
     report = run(conv_target=0.5, diagnostic=True)
     assert report["label"] == "no joint certificate"
@@ -169,6 +175,8 @@ def test_budget_below_one_round_is_infeasible(tmp_path):
         ({"devices": "x.csv", "weights": None, "channel_scale": None}, "x.csv"),
         ({"batch_size": 5}, "batch_size"),
         ({"num_pilots": 5, "mu_low": [1.0, 1.0, 1.0]}, "num_pilots"),
+        ({"eps": 50.0}, "give one of them"),
+        ({"arms": [1e-20]}, "more rounds than can be counted"),
         ({"arms": []}, "arms"),
         ({"arms": "wide"}, "arms"),
         ({"rounds": 0}, "rounds"),

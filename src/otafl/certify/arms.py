@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from otafl import validate
+from otafl.certify.budget import horizons
 from otafl.certify.closed_form import eta_budget
 from otafl.certify.convergence import ConvBound
 from otafl.certify.ends import upper_end
 from otafl.certify.envelopes import Floats
 from otafl.certify.problem import Problem
-from otafl.privacy.zcdp import horizon
 
 Constraint = Literal["conv_target", "eps_target", "max_asymmetry", "max_dropped"]
 CONSTRAINTS: tuple[Constraint, ...] = ("conv_target", "eps_target", "max_asymmetry", "max_dropped")
@@ -79,7 +79,7 @@ def evaluate_arms(problem: Problem, arms: ArrayLike) -> Arms:
     """Costs, horizons, envelopes and convergence bounds of every arm."""
     eta = check_arms(arms)
     budget, cost = problem.zcdp_budget, problem.zcdp_cost(eta)
-    rounds = np.array([horizon(budget, float(c)) for c in cost])
+    rounds = horizons(budget, cost)
     bound = problem.conv_bound(eta, rounds)
     return Arms(
         eta,

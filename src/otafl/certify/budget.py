@@ -9,9 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from otafl import validate
+from otafl.errors import InputError
 from otafl.privacy import gaussian, zcdp
 
 Accounting = Literal["classic", "gaussian"]
+_COUNTABLE = 2.0**52  # beyond it float64 cannot tell one more round
 
 
 def zcdp_budget(accounting: Accounting, eps: float, delta: float) -> float:
@@ -28,3 +31,15 @@ def eps_of(accounting: Accounting, rho: ArrayLike, delta: float) -> np.ndarray:
     """The eps that a total zCDP of rho amounts to at delta."""
     convert = zcdp.classic_eps if accounting == "classic" else gaussian.eps_from_rho
     return np.asarray(convert(rho, delta))
+
+
+def horizons(budget: float, costs: ArrayLike) -> np.ndarray:
+    """How many rounds of each cost fit the budget, exactly, (M,) int."""
+    costs = np.atleast_1d(np.asarray(costs, float))
+    validate.positive("zcdp_cost", costs)
+    if budget / costs.min() > _COUNTABLE:
+        raise InputError(
+            f"zcdp_cost={costs.min():.3g} must be at least zcdp_budget/2^52={budget / _COUNTABLE:.3g}: "
+            "more rounds than can be counted; check the units of noise_std and arms"
+        )
+    return np.array([zcdp.horizon(budget, float(cost)) for cost in costs])

@@ -38,11 +38,14 @@ def eta_Q(problem: Problem) -> float:
 
 
 def upper_end(problem: Problem) -> tuple[float, str]:
-    """The first end among dropped weight, asymmetry and the privacy of a single round, and which one it is."""
-    ends = {
-        "max_dropped": eta_U(problem),
-        "max_asymmetry": eta_Q(problem),
-        "eps_target": eta_P(problem, rounds=1),
-    }
+    """The first end among dropped weight, asymmetry and the privacy of a single round, and which one it is.
+
+    A participation target of 0 excludes every scaling and so ends nothing: a grid is still wanted to say so.
+    """
+    ends = {"eps_target": eta_P(problem, rounds=1)}
+    if problem.max_dropped > 0:
+        ends["max_dropped"] = eta_U(problem)
+    if problem.max_asymmetry > 0:
+        ends["max_asymmetry"] = eta_Q(problem)
     reason = min(ends, key=ends.__getitem__)
     return ends[reason], reason

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from otafl.certify.arms import CONSTRAINTS, Certificate
+from otafl.certify.budget import horizons
 from otafl.certify.closed_form import eta_budget, eta_LT, low_truncation_terms
 from otafl.certify.conv_budget import conv_budget
 from otafl.certify.problem import Granularity, Problem
 from otafl.certify.relax import nearest_arm, relaxations
 from otafl.certify.sets import feasible_sets, grid_sets
 from otafl.privacy import gaussian, zcdp
-from otafl.privacy.zcdp import horizon
 
 _CURVE_POINTS = 200
 
@@ -154,7 +154,7 @@ def _curves(problem: Problem, certificate: Certificate, rounds: int) -> dict[str
     """The four quantities over the range of the arms: the bound at each point's own horizon, eps at `rounds`."""
     eta = np.geomspace(certificate.arms.rx_scale[0], certificate.arms.rx_scale[-1], _CURVE_POINTS)
     cost = problem.zcdp_cost(eta)
-    own = np.array([horizon(certificate.zcdp_budget, float(c)) for c in cost])
+    own = horizons(certificate.zcdp_budget, cost)
     return {
         "rx_scale": eta,
         "rounds": rounds,

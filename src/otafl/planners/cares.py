@@ -70,6 +70,13 @@ class Inputs(FileModel):
     independent_batches: bool = False
     diagnostic: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_eps(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "eps" in data and "eps_target" in data:
+            raise InputError("eps and eps_target are the same thing: give one of them")
+        return data
+
     @model_validator(mode="after")
     def _one_of_each(self) -> "Inputs":
         clients = [name for name in ("weights", "sizes", "devices") if getattr(self, name) is not None]
