@@ -147,20 +147,30 @@ def test_vmapped_over_seeds_equals_seed_by_seed():
     assert_trees_close(together, alone, rtol=1e-5)
 
 
-def test_float32_and_same_bits_inside_an_x64_scope():
-    model = CASES["residual"]
-    params, x, y, w = batch(model)
-
-    def everything(key, params, x, y, w):
-        fresh = model.init(key)
+def everything(model):
+    def compute(key, params, x, y, w):
         saved = model.ghost.trace(params, x, y)
-        return (fresh, saved.loss, model.ghost.sq_norms(saved), model.ghost.group_sums(saved, w),
-                model.ghost.group_sq_norms(saved, w), model.loss(params, x, y), model.logits(params, x))  # fmt: skip
+        return (model.init(key), saved.loss, model.ghost.sq_norms(saved), model.ghost.weighted(saved, w.reshape(-1)),
+                model.ghost.group_sums(saved, w), model.ghost.group_sq_norms(saved, w),
+                model.loss(params, x, y), model.logits(params, x))  # fmt: skip
 
-    key = jax.random.key(3)
-    outside = jax.jit(everything)(key, params, x, y, w)
+    return compute
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_inside_an_x64_scope(name):
+    model = CASES[name]
+    arguments = (jax.random.key(3), *batch(model))
     with jax.enable_x64(True):
-        inside = jax.jit(everything)(key, params, x, y, w)
+        results = jax.eval_shape(everything(model), *arguments)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(results)} == {"float32"}
+
+
+def test_same_bits_inside_an_x64_scope():
+    model = CASES["mlp-tanh"]
+    arguments = (jax.random.key(3), *batch(model))
+    outside = jax.jit(everything(model))(*arguments)
+    with jax.enable_x64(True):
+        inside = jax.jit(everything(model))(*arguments)
     for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(outside)):
-        assert a.dtype == jnp.float32
         np.testing.assert_array_equal(a, b)
