@@ -1,6 +1,7 @@
 """The command line: `otafl run | list | plan | reproduce | report | doctor`. Thin; every word of work is elsewhere."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -207,6 +208,15 @@ def main() -> None:
         sys.exit(130)
     except typer.Abort:
         sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has left: `otafl list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as problem:
+        err.print(f"otafl: {problem.filename or 'system'}: {problem.strerror or problem}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except MemoryError:
+        err.print("otafl: out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1")
+        sys.exit(1)
     except Exception as problem:  # click's usage errors carry their own text and code
         if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
             err.print(f"otafl: {problem.format_message()}", markup=False, highlight=False, soft_wrap=True)

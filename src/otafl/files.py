@@ -5,28 +5,42 @@ import difflib
 import json
 import math
 import os
-import re
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from otafl.errors import InputError, OtaflError
 
 
 class FileModel(BaseModel):
-    """Base of everything that is read from a file: unknown keys are refused, values are not coerced from strings."""
+    """Base of everything that is read from a file: unknown keys are refused, text and booleans are no numbers."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _no_guessing(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        model = read(data)
+        for key, value in data.items() if isinstance(data, dict) else ():
+            _refuse_guess(key, value, getattr(model, key, value))
+        return model
+
+
+def _refuse_guess(key: str, given: Any, read: Any) -> None:
+    """pydantic takes "5" and true for numbers; a file that says so is mistaken."""
+    if isinstance(given, list) and isinstance(read, list | tuple):
+        for n, (one, other) in enumerate(zip(given, read)):
+            _refuse_guess(f"{key}[{n}]", one, other)
+    elif isinstance(given, str | bool) and isinstance(read, int | float) and type(given) is not type(read):
+        kind = "true or false" if isinstance(read, bool) else "a number"
+        raise InputError(f"{key} must be {kind}, not {json.dumps(given)}")
+
 
 M = TypeVar("M", bound=BaseModel)
-
-# What pydantic puts into a location besides keys, to say which member of a union it tried.
-UNION_MEMBER = re.compile(r"str|int|float|bool|dict|[A-Z][a-z]{2,}\w*|(list|dict|tuple|literal|constrained|function|nullable)[-\[].*")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -41,7 +55,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # bad syntax, endless digits, endless nesting
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -59,29 +73,41 @@ def read(model: type[M], path: Path) -> M:
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    problem = error.errors()[0]
-    inner = problem.get("ctx", {}).get("error")
-    location = [str(part) for n, part in enumerate(problem["loc"]) if n == 0 or not UNION_MEMBER.fullmatch(str(part))]
+    vague = ("_type", "_parsing", "literal_error")  # of a union every member complains: the one that came closest counts
+    problem = min(error.errors(), key=lambda one: one["type"].endswith(vague))
+    unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
+    location, tables = _locate(model, problem["loc"], unknown)
     key = ".".join(location) or "file"
-    value = problem["input"]
-    shown = value if not isinstance(value, dict | list) else type(value).__name__
-    if isinstance(inner, OtaflError | ValueError):  # one of our own checks inside a validator
+    context = problem.get("ctx", {})
+    if isinstance(inner := context.get("error"), OtaflError | ValueError):  # one of our own checks inside a validator
         return f"{key}: {inner}" if location else str(inner)
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        context = problem.get("ctx", {})
-        tag = context.get("discriminator", "").strip("'")
-        said = f"={context['tag']!r}" if "tag" in context else ""
-        expected = f" must be one of {context['expected_tags']}".replace("'", "") if "expected_tags" in context else " is required"
-        return f"{key}.{tag}{said}{expected}"
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        near = difflib.get_close_matches(location[-1], _keys_at(model, location[:-1]), n=1, cutoff=0.5)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        return f"{key}: unknown key{hint}"
+        tag = context["discriminator"].strip("'")
+        if "expected_tags" not in context:
+            return f"{key}.{tag} is required"
+        return f"{key}.{tag}={context['tag']!r} must be one of {context['expected_tags'].replace(chr(39), '')}"
+    if unknown:
+        known = [name for table in tables for name in _fields(table)]
+        near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+        return f"{_quoted(key)}: unknown key" + (f"; did you mean '{near[0]}'?" if near else "")
     if problem["type"] == "missing":
         return f"{key}: missing, this key is required"
     more = error.error_count() - 1
     also = f" (and {more} more)" if more else ""
-    return f"{key}={shown!r}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+    return f"{key}={_shown(problem['input'])}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+
+
+def _quoted(key: str) -> str:
+    """A key as it stands in the file; escaped where it holds a line break or the like: a message is one line."""
+    return key if key.isprintable() else repr(key)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: short, on one line."""
+    if isinstance(value, dict | list):
+        return type(value).__name__
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else f"{str(value)[:10]}..."
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _tables_in(annotation: Any) -> list[type]:
@@ -94,16 +120,35 @@ def _tables_in(annotation: Any) -> list[type]:
 def _fields(table: type) -> dict[str, Any]:
     if issubclass(table, BaseModel):
         return {name: field.annotation for name, field in table.model_fields.items()}
-    return get_type_hints(table)
+    hints = get_type_hints(table)
+    return {field.name: hints[field.name] for field in dataclasses.fields(table)}  # type: ignore[arg-type]
 
 
-def _keys_at(model: type[BaseModel], location: list[str]) -> list[str]:
-    """The keys that are known where an unknown one was found."""
+def _locate(model: type[BaseModel], location: tuple[int | str, ...], unknown: bool) -> tuple[list[str], list[type]]:
+    """A place in the file, and the tables that may stand there.
+
+    pydantic's locations also name the members of unions that it tried, by class, type or tag. They are no part of the
+    file; only walking along the model tells them from keys.
+    """
+    keys: list[str] = []
     tables: list[type] = [model]
-    for part in location:
-        inner = [t for outer in tables if part in _fields(outer) for t in _tables_in(_fields(outer)[part])]
-        tables = inner or tables  # list indices and union tags do not descend
-    return [field for table in tables for field in _fields(table)]
+    for n, part in enumerate(location):
+        found = [annotation for table in tables if (annotation := _fields(table).get(str(part))) is not None]
+        if found:
+            tables = [table for annotation in found for table in _tables_in(annotation)]
+        elif members := [table for table in tables if part in (table.__name__, *_tags(table))]:
+            tables = members
+            continue
+        elif not isinstance(part, int) and not (unknown and n == len(location) - 1):
+            continue
+        keys.append(str(part))
+    return keys, tables
+
+
+def _tags(table: type) -> list[Any]:
+    """Values of the literals in a table: what a discriminated union calls its members."""
+    literals = [annotation for annotation in _fields(table).values() if get_origin(annotation) is Literal]
+    return [value for literal in literals for value in get_args(literal)]
 
 
 def plain(value: Any) -> Any:
@@ -133,11 +178,14 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
+PART = ".part"  # a file that is being written; one that stays belonged to a process that was killed
+
+
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Write so that a reader, or a kill at any moment, sees the old file or the new one, never a part."""
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -148,3 +196,9 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left in a folder."""
+    for left in Path(folder).glob(f".*{PART}"):
+        left.unlink(missing_ok=True)

@@ -27,15 +27,34 @@ def machine() -> dict[str, str]:
     return {"python": platform.python_version(), "system": platform.platform(), "cores": str(os.cpu_count()), "jax devices": devices}
 
 
+def locate(name: str) -> str:
+    """Where a data set would be read from. Looks at file names only: nothing is opened, checked or fetched."""
+    from otafl.tasks.datasets import _places
+    from otafl.tasks.sources import DATASETS
+
+    built_in = {"digits": "comes with scikit-learn", "npz": "your own file: task.data.path"}
+    if name in built_in:
+        return built_in[name]
+    source = DATASETS[name]
+    for place in (folder for given in _places(source) for folder in (given, given / name)):
+        for filename, note in source.npz:
+            if (place / filename).is_file():
+                return f"{place / filename}" + (f" ({note})" if note else "")
+        for release in source.releases:
+            if release.archive and (place / release.archive).is_file():
+                return str(place / release.archive)
+            for folder in (place, *(place / below for below in release.folders)):
+                if all((folder / filename).is_file() for filename in release.files):
+                    return str(folder)
+    return "not found; a run that needs it fetches it, or says what to do"
+
+
 def examine() -> dict[str, dict[str, Any]]:
     """Everything `otafl doctor` prints."""
-    from otafl.tasks.datasets import DATASETS, locate
+    from otafl.tasks.sources import DATASETS
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    data = {}
-    for name in DATASETS:
-        place = locate(name)
-        data[name] = str(place) if place else "not found; `otafl run` says what to do"
+    data = {name: locate(name) for name in DATASETS}
     extras = {name: f"{version} ({EXTRAS[name]})" for name, version in versions(tuple(EXTRAS)).items()}
     return {
         "packages": versions(),

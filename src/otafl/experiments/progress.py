@@ -45,10 +45,10 @@ class LiveLine(Reporter):
             TextColumn("[bold]{task.description:<22}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[said]}"), TimeRemainingColumn(), console=console,
         )  # fmt: skip
-        self.progress.start()
         self.tasks: dict[str, Any] = {}
 
     def start(self, label: str, rounds: int, done: int) -> None:
+        self.progress.start()  # not before: a refusal must leave the terminal as it was
         self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
 
     def tick(self, tick: Tick) -> None:

@@ -5,7 +5,8 @@ The same config and seeds give the same bytes, whether or not the run was interr
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import numpy as np
 
 from otafl import air, policies
 from otafl.clients.base import ClientMap
-from otafl.errors import BudgetExceeded, Interrupted, PrivacyViolation, RunError
-from otafl.experiments import build, doctor
+from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
+from otafl.experiments import build, doctor, limits
+from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.interrupts import StopFlag, graceful_stop
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import Outcome, devices_table, eps_curve, evaluations_table, rounds_table, summarise
 from otafl.experiments.schema import Experiment, load, resolved
-from otafl.experiments.store import RunFolder, SchemeFolder, pack, storage
+from otafl.experiments.store import RunFolder, SchemeFolder, npz, storage
 from otafl.files import to_json, write_atomic
 from otafl.plan import Events, Plan, Trace
 from otafl.privacy import Budget, Ledger, check_realised, events, make_card
@@ -40,9 +42,9 @@ def default_folder(name: str) -> Path:
 
 
 def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) -> Path:
-    """Run an experiment into a new folder; returns the folder."""
-    config = resolved(experiment)
-    task = build.build_task(experiment)
+    """Run an experiment into a new folder; returns the folder. All schemes are planned before the folder is made."""
+    folder, config, reporter = RunFolder(RunFolder.free(path)), resolved(experiment), reporter or Reporter()
+    task, executions = _prepare(experiment, folder, reporter)
     manifest = {
         "title": experiment.title,
         "schemes": experiment.labels,
@@ -53,31 +55,48 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         "versions": doctor.versions(),
         "machine": doctor.machine(),
     }
-    return _run(experiment, task, RunFolder.create(path, config, manifest), reporter or Reporter())
+    RunFolder.create(path, config, manifest)
+    return _run(folder, executions, reporter)
 
 
 def resume(path: Path, reporter: Reporter | None = None) -> Path:
     """Continue a run to the same bytes as if it had never stopped."""
-    folder = RunFolder.open(path)
+    folder, reporter = RunFolder.open(path), reporter or Reporter()
     experiment = load(folder.path / "config.toml")
     if hashlib.sha256(resolved(experiment).encode()).hexdigest() != folder.manifest["config_sha256"]:
         raise RunError(f"{path}/config.toml: was changed since the run began; start a new run instead")
-    return _run(experiment, build.build_task(experiment), folder, reporter or Reporter())
+    return _run(folder, _prepare(experiment, folder, reporter)[1], reporter)
 
 
-def _run(experiment: Experiment, task: build.Task, folder: RunFolder, reporter: Reporter) -> Path:
+def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list["Execution"]]:
+    """Data and plans of all schemes that are not finished: whatever is to be refused is refused here."""
+    limits.check_traces(experiment)
+    task = build.build_task(experiment)
+    limits.check_model(experiment, task.model.num_params)
+    executions = []
+    for scheme in experiment.scheme:
+        place = folder.scheme(scheme.label or scheme.name)
+        if place.finished:
+            place.clear_work()
+        else:
+            executions.append(Execution(experiment, scheme, task, place, reporter))
+    return task, executions
+
+
+def _run(folder: RunFolder, executions: list["Execution"], reporter: Reporter) -> Path:
     from otafl.report import write_report
 
     use_compilation_cache()
     try:
         with graceful_stop() as stop:
-            for scheme in experiment.scheme:
-                place = folder.scheme(scheme.label or scheme.name)
-                if not place.finished:
-                    Execution(experiment, scheme, task, place, reporter).run(stop)
+            for execution in executions:
+                if stop.requested:
+                    raise Interrupted(f"interrupted between two schemes; continue with: otafl run --resume {folder.path}")
+                execution.run(stop)
     finally:
         reporter.close()
-    write_report([folder.path])
+    with storage(folder.path):
+        write_report([folder.path])
     return folder.path
 
 
@@ -95,12 +114,14 @@ class Execution:
 
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task, folder: SchemeFolder, reporter: Reporter):
         self.experiment, self.scheme, self.task, self.folder, self.reporter = experiment, scheme, task, folder, reporter
-        self.setup = build.build_scheme(experiment, scheme, task)
-        self.label = self.setup.label
+        self.label = scheme.label or scheme.name
+        private = policies.SCHEMES[scheme.name].private
+        self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
+        with self._planning():
+            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
         first = self.setup.sites[0]
         self.loop = first.policy.loop
-        self.every = experiment.evaluate_every
-        self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and policies.SCHEMES[scheme.name].private
+        self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
         self.budget = Budget(
             eps=experiment.privacy.eps if self.capped else np.inf,
             delta=experiment.privacy.delta,
@@ -110,23 +131,38 @@ class Execution:
             adaptive=self.loop != "open",
             order=None,
         )
-        self.ledgers = [self._new_ledger() for _ in self.setup.sites]
-        self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
+        earlier, count = experiment.privacy.already_spent, experiment.task.clients
+        self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
-        if self.loop == "open":
-            self._plan_everything()
+        with self._planning():
+            self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
+            if self.loop == "open":
+                self._plan_everything()
         self.horizon = self._horizon()
+        self.every = min(experiment.evaluate_every, self.horizon)  # rounds of a chunk
 
     # --- before the first round ---------------------------------------------------------------------------------
 
-    def _new_ledger(self) -> Ledger:
-        earlier = self.experiment.privacy.already_spent
-        ledger = Ledger(self.budget, self.experiment.task.clients)
-        if earlier is not None:
-            before = Ledger.load(earlier)
-            ledger.parts, ledger.releases = list(before.parts), list(before.releases)
-        return ledger
+    def _with_target(self, eps: float | None) -> Experiment:
+        """The experiment as policies see it: they plan with what an earlier run left, while the ledgers cap the whole."""
+        privacy = self.experiment.privacy.model_copy(update={"eps": eps})
+        return self.experiment.model_copy(update={"privacy": privacy})
+
+    @contextmanager
+    def _planning(self) -> Iterator[None]:
+        """Whatever goes wrong while planning is said with the scheme's label."""
+        privacy = self.experiment.privacy
+        try:
+            yield
+        except Infeasible as refusal:
+            if self.eps_left == privacy.eps:
+                raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
+            raise BudgetExceeded(f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}") from None
+        except InputError as refusal:
+            raise InputError(f"{self.label}: {refusal}") from None
+        except (ArithmeticError, np.linalg.LinAlgError) as problem:
+            raise RunError(f"{self.label}: planning failed numerically ({problem}); look for extreme numbers") from None
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""
@@ -180,8 +216,8 @@ class Execution:
                 self._checkpoint(done, carry, pending)
                 segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
             if stop.requested and done < self.horizon:
-                run_folder = self.folder.path.parent.parent
-                raise Interrupted(f"interrupted; checkpoint {self.folder.work}/checkpoint-{done:07d}; continue with: otafl run --resume {run_folder}")
+                where, run_folder = self.folder.checkpoint(done), self.folder.path.parent.parent
+                raise Interrupted(f"interrupted; checkpoint {where}; continue with: otafl run --resume {run_folder}")
         self._finish(merge([*segments, *pending]), carry, time.monotonic() - began)
 
     def _engine(self) -> tuple[Engine, Callable[..., Any] | None]:
@@ -304,7 +340,7 @@ class Execution:
         files: dict[str, bytes | str] = {
             "card.json": card.to_json(),
             "card.md": card.to_markdown(),
-            "model.npz": pack({f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry.params))}),
+            "model.npz": npz({f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry.params))}),
             "summary.json": to_json({"label": self.label, "scheme": self.scheme.name, **self._facts(), **summary}),
         }
         files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, self.ledgers)}

@@ -5,6 +5,7 @@ tagged models below are made from them, so a new scheme brings its own part of t
 """
 
 import dataclasses
+import os
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_type_hints
@@ -17,6 +18,7 @@ from otafl import clients as client_kinds
 from otafl import policies
 from otafl.channels import CHANNELS, PUBLISHED, Channel
 from otafl.errors import InputError
+from otafl.experiments.store import slug
 from otafl.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
 from otafl.tasks.datasets import DATASETS
@@ -30,6 +32,8 @@ for strict in (DataOptions, PcaOptions):  # unknown keys are mistakes here as ev
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1, le=10**5)]  # of clients, of seeds
+SeedNumbers = Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=10**5)]
 
 
 def tagged(name: str, tag: str, options: type, **common: Any) -> type[FileModel]:
@@ -66,17 +70,17 @@ class Task(FileModel):
     """What is learned, from whose data."""
 
     data: DataOptions = Field(default_factory=DataOptions, description=f"a table, or a name: {', '.join(DATASETS)}")
-    clients: Whole = 20
+    clients: Count = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
     report_on: Literal["report", "validation"] = Field("report", description="which held-out part results are computed on")
 
-    @field_validator("data", mode="before")
+    @field_validator("data", mode="before", json_schema_input_type=DataOptions | Literal[tuple(DATASETS)])
     @classmethod
     def _by_name(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else value
         name = value.get("name", "digits") if isinstance(value, dict) else getattr(value, "name", "digits")
-        if name not in DATASETS:
+        if not isinstance(name, str) or name not in DATASETS:
             raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}")
         return value
 
@@ -180,8 +184,8 @@ class Experiment(FileModel):
 
     preset: dict[str, Any] | None = Field(None, exclude=True, description="what a preset says about itself")
     title: str = ""
-    rounds: Whole = Field(100, description="horizon; a budget may end a run before")
-    seeds: Whole | list[Annotated[int, Field(ge=0)]] = Field(5, description="how many (0, 1, ...), or which")
+    rounds: Annotated[int, Field(ge=1, le=10**7)] = Field(100, description="horizon; a budget may end a run before")
+    seeds: Count | SeedNumbers = Field(5, description="how many (0, 1, ...), or which")
     evaluate_every: Whole = 10
     task: Task = Field(default_factory=Task)
     channel: Channel = Field(default_factory=Channel, description=f"a table, or one of {', '.join(CHANNELS)}")
@@ -193,7 +197,7 @@ class Experiment(FileModel):
     engine: EngineOptions = Field(default_factory=EngineOptions)
     scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
 
-    @field_validator("channel", mode="before")
+    @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])
     @classmethod
     def _published(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -206,10 +210,13 @@ class Experiment(FileModel):
     def _consistent(self) -> "Experiment":
         if len(set(self.seed_list)) < len(self.seed_list):
             raise InputError(f"seeds={self.seeds} must not repeat")
-        labels = self.labels
-        for label in labels:
-            if labels.count(label) > 1:
-                raise InputError(f"scheme label {label!r} is used twice; give each its own label")
+        folders: dict[str, str] = {}
+        for label in self.labels:
+            if not label.isprintable():
+                raise InputError(f"scheme label {label!r} must be one line of printable characters")
+            if (folder := slug(label)) in folders:
+                raise InputError(f"scheme labels {folders[folder]!r} and {label!r} share a folder; give each its own label")
+            folders[folder] = label
         return self
 
     @property
@@ -227,10 +234,13 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     data = read_toml(path)
     for override in overrides or []:
         assign(data, override)
-    task = data.get("task", {})
-    for table, key in ((data, "devices"), (task.get("data") if isinstance(task, dict) else None, "path")):
+    for place in ("devices", "task.data.path", "privacy.already_spent"):
+        *outer, key = place.split(".")
+        table: Any = data
+        for part in outer:
+            table = table.get(part) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(table.get(key), str):
-            table[key] = str((path.parent / table[key]).resolve())
+            table[key] = os.path.normpath(path.parent.absolute() / table[key])
     return parse(Experiment, data, path)
 
 
@@ -248,7 +258,7 @@ def assign(data: dict[str, Any], override: str) -> None:
         raise InputError(f"--set {override!r} must have the form key=value")
     try:
         value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()  # a bare word is a string
     node: Any = data
     parts = key.strip().split(".")
