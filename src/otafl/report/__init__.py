@@ -14,7 +14,7 @@ def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:
     """Write the page and the plots; returns the files written.
 
     The page goes to `out_file` (a file, or a folder that gets a report.html), else into the first run's folder; the
-    plots go to a folder `plots` beside it.
+    plots go beside it, into `plots` (for a page NAME.html other than report.html into `NAME-plots`).
     """
     data = collect([Path(run) for run in runs])
     page = Path(runs[0]) / "report.html" if out_file is None else Path(out_file)
@@ -25,7 +25,7 @@ def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:
     with storage(page):
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(page, render(data))
-        return [page, *draw(data, page.parent / "plots")]
+        return [page, *draw(data, page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots"))]
 
 
 __all__ = ["collect", "write_report"]

@@ -38,12 +38,13 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         raise InputError("give at least one run folder")
     runs = [RunFolder.open(folder) for folder in folders]
     names = run_names([run.path for run in runs])
-    total = sum(len(run.labels()) for run in runs)
+    total = max(1, sum(len(run.labels()) for run in runs))
     schemes: list[dict[str, Any]] = []
     for run, name in zip(runs, names):
         for label in run.labels():
+            found = read_scheme(run.scheme(label), NUMBERS // total)
             shown = label if len(runs) == 1 else f"{name}: {label}"
-            schemes.append({"id": len(schemes), "label": shown, "run": name, **read_scheme(run.scheme(label), NUMBERS // max(total, 1))})
+            schemes.append({"id": len(schemes), "label": shown, "run": name, **found})
     told = [describe(run, name) for run, name in zip(runs, names)]
     return plain({
         "title": told[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
@@ -79,7 +80,8 @@ def describe(run: RunFolder, name: str) -> dict[str, Any]:
     except OSError:
         config = ""
     keys = ("title", "seeds", "config_sha256", "data", "parameters", "versions", "machine")
-    return {"name": name, **{key: manifest.get(key) for key in keys}, "title": manifest.get("title") or name, "config": config}
+    told = {key: manifest.get(key) for key in keys}
+    return {"name": name, **told, "title": told["title"] or name, "config": config}
 
 
 def read_scheme(place: SchemeFolder, numbers: int) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def read_scheme(place: SchemeFolder, numbers: int) -> dict[str, Any]:
     evaluations, rounds = _table(place, "evaluations"), _table(place, "rounds")
     return {
         "finished": True,
-        "summary": _json(place, "summary"),
+        "summary": _at_eps_only_private(_json(place, "summary")),
         "seconds": (_json(place, "timing") or {}).get("seconds"),
         "card": short_card(_json(place, "card")),
         "certificate": _json(place, "certificate"),
@@ -160,13 +162,21 @@ def as_summary(scheme: dict[str, Any]) -> dict[str, Any] | None:
     return {**scheme["summary"], "label": scheme["label"]} if scheme["finished"] and scheme["summary"] else None
 
 
+def _at_eps_only_private(summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A scheme that spends an infinite eps has no value at a finite one."""
+    if summary is None or summary["private"]:
+        return summary
+    return {key: [None] * len(value) if key.endswith("_at_eps") else value for key, value in summary.items()}
+
+
 def differences(schemes: list[dict[str, Any]]) -> dict[str, list[list[dict[str, float] | None]]]:
     """Per metric: entry [a][b] is scheme a minus scheme b over the seeds both have; None where either is unfinished."""
     entries = [as_summary(scheme) for scheme in schemes]
-    return {
-        metric: [[paired_difference(a, b, metric) if a and b and a is not b else None for b in entries] for a in entries]
-        for metric in METRICS
-    }  # fmt: skip
+
+    def gap(a: dict[str, Any] | None, b: dict[str, Any] | None, metric: str) -> dict[str, float] | None:
+        return paired_difference(a, b, metric) if a and b and a is not b else None
+
+    return {metric: [[gap(a, b, metric) for b in entries] for a in entries] for metric in METRICS}
 
 
 def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str]:
@@ -174,12 +184,15 @@ def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str
     said = []
     for scheme in schemes:
         if not scheme["finished"]:
-            said.append(f"{scheme['label']} is unfinished (last checkpoint: round {scheme['checkpoint']}); continue with otafl run --resume")
+            saved = f"last checkpoint: round {scheme['checkpoint']}"
+            said.append(f"{scheme['label']} is unfinished ({saved}); otafl run --resume continues it.")
     configs = [_config(run["config"]) for run in runs]
     differing = [key for key in SAME_DRAWS if any(config.get(key) != configs[0].get(key) for config in configs)]
     if differing:
-        said.append(f"The runs differ in {', '.join(differing)}: one seed is not one partition and one channel in all of them, "
-                    "so differences between runs pair unlike draws.")
+        said.append(
+            f"The runs differ in {', '.join(differing)}: one seed is not one partition and one channel in all of them, "
+            "so differences between runs pair unlike draws."
+        )
     shown = [(s["rounds"]["of"], len(s["rounds"]["round"])) for s in schemes if s.get("rounds")]
     if any(kept < of for of, kept in shown):
         of, kept = max(shown)

@@ -17,8 +17,8 @@ Columns = dict[str, np.ndarray]
 def read_devices(path: Path) -> dict[str, Any] | None:
     """The device view of one scheme, or None where it was not recorded.
 
-    `heat`: silent and total transmissions, over seeds, per group of devices and rounds. `bars`: per group of devices the
-    mean and the largest energy, and its largest share of the limit. A group is one device or one round where all fit.
+    `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices
+    the mean and the largest energy, and its largest share of the limit. A group is one item where all fit.
     """
     if not path.exists():
         return None
@@ -46,7 +46,13 @@ def read_devices(path: Path) -> dict[str, Any] | None:
         "count": devices,
         "rounds": rounds,
         "heat": {"row_start": starts(rows), "column_start": starts(columns), "silent": silent, "total": total},
-        "bars": {"start": starts(bars), "mean": energy / np.maximum(count, 1), "max": peak, "limit": limit, "max_share": share},
+        "bars": {
+            "start": starts(bars),
+            "mean": energy / np.maximum(count, 1),
+            "max": peak,
+            "limit": limit,
+            "max_share": share,
+        },
     }
 
 

@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from otafl.report.sections import card, certificate, comparison, facts, run_details
+from otafl.report.sections import cards, certificate, comparison, facts, run_details
 
 SCRIPTS = ("numbers.js", "lines.js", "devices.js", "page.js")
 
@@ -23,6 +23,7 @@ class Chart(NamedTuple):
     log: bool = False
     over_eps: bool = False
     share: bool = False  # the axis holds [0, 1]
+    on_air: bool = False  # only schemes that transmit
     wide: bool = False
 
 
@@ -46,9 +47,9 @@ AIR = (
     Chart("silence", "Who was silent", "Share of seeds in which a device did not send its update in a round.",
           kind="heat", wide=True),
     Chart("energy", "Transmit energy", "Dot: mean over rounds and seeds. Tip: the largest of all. Dashed line: limit.",
-          kind="bars", label="J per round", log=True),
+          kind="bars", label="J per round", log=True, on_air=True),
     Chart("energy_share", "Energy used of the limit", "Largest share over devices, per round.", column="energy_share",
-          label="energy / limit"),
+          label="energy / limit", on_air=True),
     Chart("sent_weight", "Weight that was sent", "Sum of the weights of the devices that sent.", column="sent_weight",
           label="weight", share=True),
     Chart("snr", "Received SNR", "Energy of the received signal over that of the noise.", column="snr", label="SNR",
@@ -71,7 +72,7 @@ def render(data: dict[str, Any]) -> str:
     sections = [
         ("results", "Results", comparison(data)),
         ("learning", "Learning", axis_choice() + figures(learning, data)),
-        ("privacy", "Privacy", figures(PRIVACY, data) + '<div class="cards">' + "".join(map(card, data["schemes"])) + "</div>"),
+        ("privacy", "Privacy", figures(PRIVACY, data) + cards(data["schemes"])),
         ("air", "On the air", figures(AIR, data)),
         ("policy", "What the policy saw", figures(policy, data)),
         ("certificate", "Certificate", "".join(map(certificate, data["schemes"]))),
@@ -81,7 +82,7 @@ def render(data: dict[str, Any]) -> str:
     drawn = {chart.id: chart._asdict() for chart in (*learning, *PRIVACY, *AIR, *policy)}
     nav = "".join(f'<a href="#{id_}">{escape(title)}</a>' for id_, title, _ in sections)
     body = "".join(
-        f'<section id="{id_}" aria-labelledby="{id_}-title"><h2 id="{id_}-title">{escape(title)}</h2>{content}</section>'
+        f'<section id="{id_}" aria-labelledby="{id_}-title"><h2 id="{id_}-title">{title}</h2>{content}</section>'
         for id_, title, content in sections
     )
     return _asset("page.html").format(
@@ -104,9 +105,8 @@ def embed(value: Any) -> str:
 
 def info_charts(data: dict[str, Any]) -> list[Chart]:
     """One chart per quantity that some policy reports about itself."""
-    names = dict.fromkeys(
-        name for scheme in data["schemes"] for name in ((scheme.get("rounds") or {}).get("columns") or {}) if name.startswith("info_")
-    )  # fmt: skip
+    tables = [scheme["rounds"]["columns"] for scheme in data["schemes"] if scheme.get("rounds")]
+    names = dict.fromkeys(name for table in tables for name in table if name.startswith("info_"))
     return [
         Chart(name, name.removeprefix("info_").replace("_", " "), "As the policy reports it.", column=name,
               label=name.removeprefix("info_").replace("_", " "))
@@ -116,8 +116,10 @@ def info_charts(data: dict[str, Any]) -> list[Chart]:
 
 def figures(charts: Any, data: dict[str, Any]) -> str:
     """A frame for each chart that has something to show; the script draws into it."""
-    frames = [_frame(chart) for chart in charts if _has_data(chart, data)]
-    return f'<div class="figures">{"".join(frames)}</div>' if frames else ""
+    shown = [chart for chart in charts if _has_data(chart, data)]
+    wide = "".join(_frame(chart) for chart in shown if chart.wide)
+    rest = "".join(_frame(chart) for chart in shown if not chart.wide)
+    return wide + (f'<div class="figures">{rest}</div>' if rest else "")
 
 
 def axis_choice() -> str:
@@ -131,9 +133,8 @@ def axis_choice() -> str:
 def _frame(chart: Chart) -> str:
     id_, title = escape(chart.id, quote=True), escape(chart.title)
     log = "" if chart.kind == "heat" else '<button type="button" class="log" aria-pressed="false">log</button>'
-    kind = " wide" if chart.wide else ""
     return (
-        f'<figure class="chart{kind}" data-chart="{id_}"><figcaption><h3>{title}</h3>{log}'
+        f'<figure class="chart" data-chart="{id_}"><figcaption><h3>{title}</h3>{log}'
         f'<p>{escape(chart.caption)}</p></figcaption><div class="plot"></div></figure>'
     )
 

@@ -1,12 +1,153 @@
 """Print-quality plots of a report's data: PNG to look at, PDF to put into a paper."""
 
+import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.files import write_atomic
 from otafl.report.tables import numbers
+
+# Okabe and Ito's colours; yellow is darkened to be seen on paper
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#A89A00")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 2)), (0, (6, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 1.5)))
+MARKERS = ("o", "s", "^", "D", "X", "P")
+STYLE: Any = {
+    "font.family": "DejaVu Sans", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": "#E6E8EB", "grid.linewidth": 0.7, "lines.linewidth": 1.8,
+    "lines.markersize": 4.5, "legend.frameon": False, "legend.fontsize": 8, "pdf.fonttype": 42, "savefig.dpi": 200,
+    "text.parse_math": False, "figure.subplot.left": 0.13, "figure.subplot.right": 0.98, "figure.subplot.bottom": 0.14,
+    "figure.subplot.top": 0.97,
+}  # fmt: skip
+SIZE_INCHES = (5.2, 3.4)
+
+
+class Plot(NamedTuple):
+    """One file: a column of the evaluations over rounds, or over eps."""
+
+    name: str
+    column: str
+    label: str
+    over_eps: bool = False
+
+
+PLOTS = (
+    Plot("accuracy", "accuracy", "accuracy"),
+    Plot("accuracy_over_eps", "accuracy", "accuracy", over_eps=True),
+    Plot("worst_client", "worst_client", "accuracy of the worst client"),
+    Plot("loss", "loss", "cross-entropy"),
+    Plot("eps", "eps", "ε of the worst client"),
+)
 
 
 def draw(data: dict[str, Any], folder: Path) -> list[Path]:
-    return []
+    """Draw everything that has data into `folder`; returns the files."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    schemes = [scheme for scheme in data["schemes"] if scheme["finished"]]
+    written: list[Path] = []
+    with matplotlib.rc_context(STYLE):
+        for name, paint in (*((plot.name, _lines(plot)) for plot in PLOTS), ("energy", _energy)):
+            figure = Figure(figsize=SIZE_INCHES)
+            if paint(figure.add_subplot(), schemes):
+                folder.mkdir(parents=True, exist_ok=True)
+                written += _save(figure, folder / name)
+    return written
+
+
+def _save(figure: Any, path: Path) -> list[Path]:
+    """Without dates and versions, so that the same data give the same bytes."""
+    saved = []
+    for kind, dated in (("png", ("Software",)), ("pdf", ("CreationDate", "Producer", "Creator"))):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(dated))
+        saved.append(path.with_name(f"{path.name}.{kind}"))
+        write_atomic(saved[-1], buffer.getvalue())
+    return saved
+
+
+def seed_statistics(matrix: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sample standard deviation over the seeds that have a number, per column.
+
+    >>> mean, sd = seed_statistics([[1.0, None, "inf"], [3.0, 2.0, "inf"]])
+    >>> mean.tolist(), sd.tolist()
+    ([2.0, 2.0, inf], [1.4142135623730951, nan, nan])
+    """
+    columns = [column[~np.isnan(column)] for column in np.array([numbers(row) for row in matrix]).T]
+    mean = [float(np.mean(c)) if c.size else np.nan for c in columns]
+    sd = [float(np.std(c, ddof=1)) if c.size > 1 and np.all(np.isfinite(c)) else np.nan for c in columns]
+    return np.array(mean), np.array(sd)
+
+
+def _lines(plot: Plot) -> Any:
+    def paint(axes: Any, schemes: list[dict[str, Any]]) -> bool:
+        found = [s for s in schemes if plot.column in (s["evaluations"] or {}).get("columns", ())]
+        drawn = [_line(axes, plot, scheme) for scheme in found]
+        caps = {s["summary"]["target_eps"] for s in found if s["summary"] and s["summary"]["capped"]}
+        for cap in sorted(caps) if plot.column == "eps" else ():
+            axes.axhline(cap, color="black", linewidth=1, linestyle=(0, (4, 3)))
+            axes.annotate(f"cap ε = {cap:g}", (0, cap), xycoords=("axes fraction", "data"), xytext=(4, -10),
+                          textcoords="offset points", fontsize=8)  # fmt: skip
+        axes.set_xlabel("ε of the worst client, mean over seeds" if plot.over_eps else "round")
+        axes.set_ylabel(plot.label)
+        axes.margins(x=0.03)
+        if any(drawn):
+            axes.legend()
+        return any(drawn)
+
+    return paint
+
+
+def _line(axes: Any, plot: Plot, scheme: dict[str, Any]) -> bool:
+    """Mean with a band of one standard deviation and faint seeds; False where nothing is finite."""
+    table, look = scheme["evaluations"], _look(scheme["id"])
+    matrix = table["columns"][plot.column]
+    mean, sd = seed_statistics(matrix)
+    x = seed_statistics(table["columns"]["eps"])[0] if plot.over_eps else np.asarray(table["round"], float)
+    if plot.over_eps and not np.any(np.isfinite(x)):
+        level = mean[np.isfinite(mean)][-1:]
+        if level.size:
+            axes.axhline(level[0], label=f"{scheme['label']} (ε = ∞)", **{**look, "marker": None, "linewidth": 1.2})
+        return False
+    good = np.isfinite(x) & np.isfinite(mean)
+    if not np.any(good):
+        return False
+    axes.fill_between(x[good], (mean - sd)[good], (mean + sd)[good], color=look["color"], alpha=0.15, linewidth=0)
+    for s, row in enumerate(matrix if len(matrix) > 1 else ()):
+        own = numbers(table["columns"]["eps"][s]) if plot.over_eps else x
+        seen = np.isfinite(own) & np.isfinite(numbers(row))
+        axes.plot(own[seen], numbers(row)[seen], color=look["color"], linewidth=0.5, alpha=0.35)
+    axes.plot(x[good], mean[good], label=scheme["label"], markevery=max(1, int(np.sum(good)) // 10), **look)
+    return True
+
+
+def _energy(axes: Any, schemes: list[dict[str, Any]]) -> bool:
+    """Mean to largest energy of each device, with the limit."""
+    found = [s for s in schemes if s["devices"] and (s["summary"] or {}).get("uplink") == "analog"]
+    limits = set()
+    for n, scheme in enumerate(found):
+        bars, look = scheme["devices"]["bars"], _look(scheme["id"])
+        x = np.arange(len(bars["start"])) + 0.6 * ((n + 0.5) / len(found) - 0.5)
+        mean, largest, limit = numbers(bars["mean"]), numbers(bars["max"]), numbers(bars["limit"])
+        limits |= set(limit[np.isfinite(limit)].tolist())
+        axes.vlines(x, mean, largest, color=look["color"], linewidth=1.2, alpha=0.6)
+        label = f"{scheme['label']}: mean to largest"
+        axes.plot(x, mean, look["marker"], color=look["color"], markersize=3.5, label=label)
+    if not found or not any(np.any(numbers(s["devices"]["bars"]["max"]) > 0) for s in found):
+        return False
+    if len(limits) == 1:
+        axes.axhline(limits.pop(), color="black", linewidth=1, linestyle=(0, (4, 3)), label="limit")
+    grouped = len(found[0]["devices"]["bars"]["start"]) < found[0]["devices"]["count"]
+    axes.set(yscale="log", xlabel="group of devices" if grouped else "device", ylabel="transmit energy per round (J)")
+    axes.legend()
+    return True
+
+
+def _look(number: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[(number + number // len(COLOURS)) % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }

@@ -1,11 +1,17 @@
 """The parts of the page that are words and tables: they are there without any script, and in print."""
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from otafl.report.tables import mean_sd, numbers
+
+HEADS = ("scheme", "accuracy", "difference", "worst client", "ε", "at the ε target", "loss", "rounds", "silent weight",
+         "energy/round", "time")  # fmt: skip
+WORDS = ("scheme", "difference", "accountant", "participation")  # columns of words
+LEFT = ' class="left"'
 
 
 def facts(data: dict[str, Any]) -> str:
@@ -31,20 +37,32 @@ def _count(number: int, thing: str) -> str:
 
 
 def comparison(data: dict[str, Any]) -> str:
-    """The main table. The last column is the difference to a reference, which the script lets the reader choose."""
+    """The main table. One column is the difference to a reference, which the script lets the reader choose."""
     done = [scheme for scheme in data["schemes"] if scheme["finished"] and scheme["summary"]]
     if not done:
         return "<p>No scheme has finished yet.</p>"
-    heads = ("scheme", "accuracy", "worst client", "at the ε target", "loss", "ε", "rounds", "silent weight", "energy/round",
-             "time", "difference")  # fmt: skip
-    head = "".join(f'<th scope="col"{" class=left" if name in ("scheme", "difference") else ""}>{name}</th>' for name in heads)
     rows = "".join(_row(scheme, done[0], data) for scheme in done)
     return (
-        f'{_choices(data, done)}<div class="scroll" tabindex="0" role="region" aria-label="Comparison of schemes">'
-        f'<table id="comparison"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f"{_choices(data, done)}{_table('Comparison of schemes', HEADS, rows, 'comparison')}"
         f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
         "corrected for the number of comparisons.</p>"
     )
+
+
+def _table(label: str, heads: Sequence[str], rows: str, id_: str = "") -> str:
+    """A table in a box that scrolls by itself. Words stand left, numbers right."""
+    cells = "".join(f'<th scope="col"{LEFT if name in WORDS else ""}>{escape(name)}</th>' for name in heads)
+    head = f"<thead><tr>{cells}</tr></thead>" if heads else ""
+    named = f' id="{id_}"' if id_ else ' class="pairs"' if not heads else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}">'
+        f"<table{named}>{head}<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _named(scheme: dict[str, Any]) -> str:
+    """A scheme's label with room for the sample of its line, which the script draws."""
+    return f'<span class="key"></span>{escape(scheme["label"])}'
 
 
 def _choices(data: dict[str, Any], done: list[dict[str, Any]]) -> str:
@@ -60,21 +78,21 @@ def _row(scheme: dict[str, Any], reference: dict[str, Any], data: dict[str, Any]
     s = scheme["summary"]
     energy = numbers(s["energy_per_round"])
     cells = [
-        mean_sd(numbers(s["final_accuracy"])),
         mean_sd(numbers(s["worst_client"])),
+        mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
         mean_sd(numbers(s["accuracy_at_eps"])),
         mean_sd(numbers(s["final_loss"])),
-        mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
         f"{np.mean(numbers(s['rounds'])):.0f}",
         f"{abs(np.mean(numbers(s['silent_weight']))):.1%}",
         f"{np.mean(energy):.2g} J" if s["uplink"] == "analog" and np.all(np.isfinite(energy)) else "–",
         "–" if scheme["seconds"] is None else f"{scheme['seconds']:.1f} s",
     ]
     gap = data["differences"]["final_accuracy"][scheme["id"]][reference["id"]]
+    accuracy = escape(mean_sd(numbers(s["final_accuracy"])))
     body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return (
-        f'<tr data-scheme="{scheme["id"]}"><th scope="row" class="left"><span class="key"></span>{escape(scheme["label"])}</th>'
-        f'{body}<td class="left difference">{escape(verdict(gap))}</td></tr>'
+        f'<tr data-scheme="{scheme["id"]}"><th scope="row"{LEFT}>{_named(scheme)}</th><td>{accuracy}</td>'
+        f'<td class="left difference">{escape(verdict(gap))}</td>{body}</tr>'
     )
 
 
@@ -95,43 +113,47 @@ def verdict(gap: dict[str, Any] | None) -> str:
     return f"{shown} ± {half:.3f}" + (", cannot be separated" if abs(mean) <= half else "")
 
 
-# --- privacy card ----------------------------------------------------------------------------------------------------
+# --- privacy cards ---------------------------------------------------------------------------------------------------
 
 
-def card(scheme: dict[str, Any]) -> str:
-    """The privacy card of one scheme."""
-    found = scheme.get("card")
-    if not found:
-        return ""
-    eps, cap = found["guarantee"]["eps"], found["cap"]
-    infinite = eps == "inf"
-    kind = "cap: the policy looks at the training" if found["guarantee"]["is_cap"] else "what the worst client has spent"
-    headline = "No guarantee: ε = ∞" if infinite else f"ε = {round_up(eps)}"
+def cards(schemes: list[dict[str, Any]]) -> str:
+    """The privacy card of every scheme that has one."""
+    found = "".join(_card(scheme, scheme["card"]) for scheme in schemes if scheme.get("card"))
+    return f'<div class="cards">{found}</div>' if found else ""
+
+
+def _card(scheme: dict[str, Any], card: dict[str, Any]) -> str:
+    eps, cap = card["guarantee"]["eps"], card["cap"]
+    if eps == "inf":
+        headline, kind = "No guarantee: ε = ∞", "nothing protects the clients"
+    else:
+        headline = f"ε = {round_up(eps)}"
+        kind = "the cap (adaptive policy)" if card["guarantee"]["is_cap"] else "spent by the worst client"
     limit = "no cap" if cap["eps"] == "inf" else f"cap ε = {cap['eps']:g}, counted by {cap['accountant']}"
-    basics = f"δ = {found['delta']:g}, {found['unit']} level, {found['adjacency']} adjacency; {limit}; {found['rounds']} rounds, {found['clients']} clients"
+    basics = [
+        f"{kind}; δ = {card['delta']:g}, {card['unit']} level, {card['adjacency']} adjacency; {limit}",
+        f"{card['rounds']} rounds, {card['clients']} clients",
+    ]
     return (
-        f'<article class="card{" open" if infinite else ""}" data-scheme="{scheme["id"]}">'
-        f'<h3><span class="key"></span>{escape(scheme["label"])}</h3>'
-        f'<p class="headline">{escape(headline)}</p><p>{escape(kind if not infinite else "nothing protects the clients")}</p>'
-        f"<p>{escape(basics)}</p>{_spent(found)}"
-        f'<p><b>Trusted noise:</b> {escape(found["trusted_noise"])}</p><p><b>Sampling:</b> {escape(found["sampling"])}</p>'
-        f'{_list("Assumptions", found["assumptions"])}{_list("Outside the guarantee", found["outside_the_guarantee"])}</article>'
+        f'<article class="card" data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>'
+        f'<p class="headline">{escape(headline)}</p><p>{escape("; ".join(basics))}</p>{_spent(card)}'
+        f"<p><b>Trusted noise:</b> {escape(card['trusted_noise'])}</p>"
+        f"<p><b>Sampling:</b> {escape(card['sampling'])}</p>{_list('Assumptions', card['assumptions'])}"
+        f"{_list('Outside the guarantee', card['outside_the_guarantee'])}</article>"
     )
 
 
-def _spent(found: dict[str, Any]) -> str:
-    rows = "".join(
-        f'<tr><th scope="row" class="left">{escape(s["accountant"])}</th><td class="left">{escape(s["accounting"])}</td>'
-        f"<td>{round_up(s['eps_worst'])}</td><td>{round_up(s['eps_mean'])}</td><td>{'yes' if s['certified'] else 'design value'}</td></tr>"
-        for s in found["spent"]
-    )
-    remarks = [f"{s['accountant']}: {note}" for s in found["spent"] for note in s["notes"]]
-    remarks += [f"{name} does not apply: {why}" for name, why in found["not_applicable"].items()]
-    heads = '<th scope="col" class="left">accountant</th><th scope="col" class="left">participation</th>' + "".join(
-        f'<th scope="col">{name}</th>' for name in ("ε worst", "ε mean", "certified")
-    )
-    table = f'<div class="scroll" tabindex="0" role="region" aria-label="ε by accountant"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-    return table + (_list("Remarks", remarks) if remarks else "")
+def _spent(card: dict[str, Any]) -> str:
+    rows = ""
+    for spend in card["spent"]:
+        certified = "yes" if spend["certified"] else "design value"
+        values = (round_up(spend["eps_worst"]), round_up(spend["eps_mean"]), certified)
+        names = f"<td{LEFT}>{escape(spend['accounting'])}</td>" + "".join(f"<td>{value}</td>" for value in values)
+        rows += f'<tr><th scope="row"{LEFT}>{escape(spend["accountant"])}</th>{names}</tr>'
+    remarks = [f"{spend['accountant']}: {note}" for spend in card["spent"] for note in spend["notes"]]
+    remarks += [f"{name} does not apply: {why}" for name, why in card["not_applicable"].items()]
+    heads = ("accountant", "participation", "ε worst", "ε mean", "certified")
+    return _table("ε by accountant", heads, rows) + _list("Remarks", remarks)
 
 
 def _list(title: str, items: list[str]) -> str:
@@ -159,7 +181,8 @@ def certificate(scheme: dict[str, Any]) -> str:
     """What was certified before the run, if anything."""
     if not scheme.get("certificate"):
         return ""
-    return f'<article data-scheme="{scheme["id"]}"><h3><span class="key"></span>{escape(scheme["label"])}</h3>{_pairs(flat(scheme["certificate"]))}</article>'
+    table = _pairs(f"Certificate of {scheme['label']}", flat(scheme["certificate"]))
+    return f'<article data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>{table}</article>'
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -185,18 +208,25 @@ def tell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _pairs(entries: dict[str, Any]) -> str:
-    rows = "".join(f'<tr><th scope="row" class="left">{escape(key)}</th><td class="left">{escape(tell(value))}</td></tr>' for key, value in entries.items())
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="values"><table class="pairs"><tbody>{rows}</tbody></table></div>'
+def _pairs(label: str, entries: dict[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row"{LEFT}>{escape(key)}</th><td{LEFT}>{escape(tell(value))}</td></tr>'
+        for key, value in entries.items()
+    )
+    return _table(label, (), rows)
 
 
 def run_details(run: dict[str, Any]) -> str:
     """The resolved config, hashes and versions of one run."""
-    hashes = {**{f"data {key}": value for key, value in (run["data"] or {}).items()}, "config sha256": run["config_sha256"]}
-    seeds = {"seeds": flat(run["seeds"], "s")["s"], "parameters": run["parameters"]}
+    basics = {
+        "seeds": flat(run["seeds"], "seeds")["seeds"],
+        "parameters": run["parameters"],
+        **{f"data {key}": value for key, value in (run["data"] or {}).items()},
+        "config sha256": run["config_sha256"],
+    }
+    versions = _pairs("Versions", {**(run["versions"] or {}), **(run["machine"] or {})})
     return (
-        f"<article><h3>{escape(run['name'])}</h3><p>{escape(run['title'])}</p>"
-        f'{_pairs({**seeds, **hashes})}'
-        f"<details><summary>Versions and machine</summary>{_pairs({**(run['versions'] or {}), **(run['machine'] or {})})}</details>"
-        f'<details><summary>Resolved config</summary><pre tabindex="0">{escape(run["config"])}</pre></details></article>'
+        f"<article><h3>{escape(run['name'])}</h3><p>{escape(run['title'])}</p>{_pairs('Identity of the run', basics)}"
+        f"<details><summary>Versions and machine</summary>{versions}</details>"
+        f"<details><summary>Resolved config</summary><pre>{escape(run['config'])}</pre></details></article>"
     )

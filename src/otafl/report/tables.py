@@ -17,7 +17,8 @@ def summaries(folder: Path) -> list[dict[str, Any]]:
     for label in run.labels():
         place = run.scheme(label)
         if place.finished:
-            found.append({**place.json("summary"), "seconds": place.json("timing")["seconds"], "card": place.json("card")})
+            seconds = place.json("timing")["seconds"]
+            found.append({**place.json("summary"), "seconds": seconds, "card": place.json("card")})
     return found
 
 
@@ -42,10 +43,11 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str, level: 
     """a - b over the seeds both have: mean, half width of the t interval, number of pairs."""
     common = [seed for seed in a["seeds"] if seed in b["seeds"]]
     first, second = dict(zip(a["seeds"], numbers(a[metric]))), dict(zip(b["seeds"], numbers(b[metric])))
-    gaps = np.array([first[seed] - second[seed] for seed in common])
-    gaps = gaps[np.isfinite(gaps)]
+    usable = [seed for seed in common if np.isfinite(first[seed]) and np.isfinite(second[seed])]
+    gaps = np.array([first[seed] - second[seed] for seed in usable])
     if gaps.size < 2:
-        return {"mean": float(np.mean(gaps)) if gaps.size else float("nan"), "half_width": float("nan"), "pairs": int(gaps.size)}
+        mean = float(np.mean(gaps)) if gaps.size else float("nan")
+        return {"mean": mean, "half_width": float("nan"), "pairs": int(gaps.size)}
     half = float(stats.t.ppf((1 + level) / 2, gaps.size - 1) * np.std(gaps, ddof=1) / np.sqrt(gaps.size))
     return {"mean": float(np.mean(gaps)), "half_width": half, "pairs": int(gaps.size)}
 
@@ -74,12 +76,14 @@ def footer(found: list[dict[str, Any]]) -> str:
     """Unit, adjacency, delta, accountant and target of every epsilon in the table."""
     said = []
     for entry in found:
-        text = f"ε at δ={entry['delta']:g}, {entry['unit']} level, {entry['adjacency']}, worst client, {entry['accountant']}"
+        level = f"{entry['unit']} level, {entry['adjacency']}, worst client, {entry['accountant']}"
+        text = f"ε at δ={entry['delta']:g}, {level}"
         if text not in said:
             said.append(text)
     targets = {entry["target_eps"] for entry in found if entry["target_eps"] is not None}
     cap = f"; cap ε={', '.join(f'{t:g}' for t in sorted(targets))}" if targets else ""
-    past = [entry["label"] for entry in found if entry["target_eps"] is not None and not entry["capped"] and entry["private"]]
+    aimed = [entry for entry in found if entry["target_eps"] is not None and entry["private"]]
+    past = [entry["label"] for entry in aimed if not entry["capped"]]
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
     return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round."

@@ -12,13 +12,13 @@ function deviceValues(scheme, chart) {
 
 function drawBars(place, chart, schemes, options) {
   const rows = schemes.map((scheme) => ({ scheme, ...deviceValues(scheme, chart) }))
-    .filter((row) => row.start && (chart.id !== "energy" || (row.scheme.summary || {}).uplink === "analog"));
+    .filter((row) => row.start && (!chart.on_air || onAir(row.scheme)));
   const drawn = rows.filter((row) => row.dot.some((value) => Number.isFinite(value) && (!options.log || value > 0)));
   if (!drawn.length) return empty(place, rows.length ? "infinite or zero for every device" : "no scheme here transmits over the air");
   const count = Math.max(...drawn.map((row) => row.start.length));
   const values = drawn.flatMap((row) => [...row.dot, ...(row.tip || []), ...(row.limit || [])]);
   const frame = canvas(place, options.height, (a, b) => slots(count, drawn, a, b),
-    (a, b) => scale(values, a, b, options.log, options.log ? [] : [0]), { x: "device", y: chart.label + (options.log ? " (log)" : "") });
+    (a, b) => scale(values, a, b, options.log, options.log ? [] : [0], PAD), { x: "device", y: chart.label + (options.log ? " (log)" : "") });
   if (!frame) return empty(place, "nothing to show");
   const { svg, box, x, y } = frame;
   const width = (box.right - box.left) / count, step = Math.min(width / (drawn.length + 1), 9);

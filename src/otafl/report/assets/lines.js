@@ -3,6 +3,7 @@
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 40 };
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "9 2 2 2 2 2"];
 const SHAPES = ["circle", "square", "triangle", "diamond", "cross", "plus"];
+const PAD = 0.05; // of the vertical range, above and below
 const MOST_SEEDS = 20; // single seeds drawn per scheme; the mean is over all
 
 const style = (id) => ({ colour: `var(--c${id % 8})`, dash: DASHES[(id + Math.floor(id / 8)) % 8], shape: SHAPES[id % 6] });
@@ -51,6 +52,9 @@ function series(scheme, chart, overEps) {
   return { scheme, points, seeds };
 }
 
+/** Whether energy means anything: a perfect uplink has none. */
+const onAir = (scheme) => (scheme.summary || {}).uplink === "analog";
+
 const path = (points) => {
   let text = "", pen = "M";
   for (const [x, y] of points) {
@@ -84,14 +88,14 @@ function canvas(place, height, xs, ys, labels) {
 
 function drawLines(place, chart, schemes, options) {
   const overEps = options.overEps && chart.over_eps;
-  const lines = schemes.map((scheme) => series(scheme, chart, overEps)).filter(Boolean);
+  const lines = schemes.filter((scheme) => !chart.on_air || onAir(scheme)).map((scheme) => series(scheme, chart, overEps)).filter(Boolean);
   const finite = lines.flatMap((line) => line.points.filter((p) => Number.isFinite(p.mean) && Number.isFinite(p.x)));
   const flats = overEps ? lines.filter((line) => !line.points.some((p) => Number.isFinite(p.x))) : [];
   const limits = chart.id === "eps" ? [...new Set(schemes.map((s) => s.summary && s.summary.capped && s.summary.target_eps).filter(Boolean))] : [];
   const values = lines.flatMap((line) => line.points.flatMap((p) => (Number.isFinite(p.sd) ? [p.mean - p.sd, p.mean + p.sd, p.low, p.high] : [p.mean])));
   const frame = canvas(place, options.height,
-    (a, b) => scale(finite.map((p) => p.x), a, b, false, overEps ? [0] : []),
-    (a, b) => scale(values, a, b, options.log, [...limits, ...(chart.share && !options.log ? [0, 1] : [])]),
+    (a, b) => scale(finite.map((p) => p.x), a, b, false, [0]),
+    (a, b) => scale(values, a, b, options.log, [...limits, ...(options.log ? [] : chart.share ? [0, 1] : chart.id === "eps" ? [0] : [])], PAD),
     { x: overEps ? "ε of the worst client, mean over seeds" : "round", y: chart.label + (options.log ? " (log)" : "") });
   if (!frame) return empty(place, lines.length ? "infinite or undefined throughout" : "nothing to show");
   const { svg, box, x, y } = frame;

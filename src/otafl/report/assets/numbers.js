@@ -46,12 +46,14 @@ function logTicks(low, high) {
   return finer.length > 1 ? finer : linearTicks(low, high, 4).filter((tick) => tick > 0);
 }
 
-/** A map from [low, high] to pixels, linear or logarithmic. */
-function scale(values, from, to, log, include = []) {
+/** A map from the range of values, and a margin of `pad` times that range, to pixels; linear or logarithmic. */
+function scale(values, from, to, log, include = [], pad = 0) {
   const usable = [...values, ...include].filter((value) => Number.isFinite(value) && (!log || value > 0));
   if (!usable.length) return null;
   let low = usable.reduce((a, b) => Math.min(a, b)), high = usable.reduce((a, b) => Math.max(a, b));
   if (low === high) [low, high] = log ? [low / 2, high * 2] : low === 0 ? [-0.5, 0.5] : [low - Math.abs(low) / 2, high + Math.abs(high) / 2];
+  if (log) [low, high] = [low * (low / high) ** pad, high * (high / low) ** pad];
+  else [low, high] = [low - pad * (high - low), high + pad * (high - low)];
   const place = log ? Math.log10 : (value) => value;
   const map = (value) => from + ((place(value) - place(low)) / (place(high) - place(low))) * (to - from);
   map.ticks = (wanted) => (log ? logTicks(low, high) : linearTicks(low, high, wanted));
