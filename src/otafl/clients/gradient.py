@@ -34,7 +34,9 @@ def client_promise(dim: int, clip_norm: float, adjacency: str) -> Any:
     return promise
 
 
-def draw_batch(data: Data, seed: Seed, keys: Array, ids: Array, batch: int) -> tuple[Array, Array, Array, Array]:
+def draw_batch(
+    data: Data, seed: Seed, keys: Array, ids: Array, batch: int, min_size: int
+) -> tuple[Array, Array, Array, Array]:
     """Batches of a few clients: x (n, B, ...), y (n, B), weights (n, B) that average over real samples, flag."""
     rows, sizes = seed.rows[ids], seed.sizes[ids]
     max_size = rows.shape[1]
@@ -42,20 +44,20 @@ def draw_batch(data: Data, seed: Seed, keys: Array, ids: Array, batch: int) -> t
         positions = jnp.broadcast_to(jnp.arange(max_size, dtype=jnp.int32), rows.shape)
         mask, flag = positions < sizes[:, None], jnp.zeros((), bool)
     else:
-        positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size))(keys, sizes)
+        positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(keys, sizes)
         flag = jnp.any(short)
     index = jnp.take_along_axis(rows, positions, axis=1)
     count = jnp.maximum(jnp.sum(mask, axis=1, keepdims=True), 1)
     return data.x[index], data.y[index], mask.astype(jnp.float32) / count.astype(jnp.float32), flag
 
 
-def gradient(config: Gradient, model: Model) -> Clients:
-    """Clients for `model`. Sensitivity: unit client, see `client_promise`; every round sees every client."""
+def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
+    """Clients for `model`, each with at least `min_size` samples. Sensitivity: unit client, see `client_promise`; every round sees every client."""
     validate.positive("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
 
     def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
-        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch)
+        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
         return client_gradients(model, params, x, y, weights), flag
 
     promise = client_promise(model.num_params, config.clip_norm, config.adjacency)

@@ -24,7 +24,7 @@ class LocalSGD:
     adjacency: Literal["replace", "zero-out"] = "replace"
 
 
-def local_sgd(config: LocalSGD, model: Model) -> Clients:
+def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`. Sensitivity: unit client; the clip bounds whatever the local steps did (CDPB E14)."""
     validate.positive("clip_norm", config.clip_norm)
     validate.positive("local_step_size", config.local_step_size)
@@ -34,7 +34,7 @@ def local_sgd(config: LocalSGD, model: Model) -> Clients:
     def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
         def one(key: Array, client: Array) -> tuple[Any, Array]:
             def step(local: Any, step_key: Array) -> tuple[Any, Array]:
-                x, y, weights, flag = draw_batch(data, seed, step_key[None], client[None], config.batch)
+                x, y, weights, flag = draw_batch(data, seed, step_key[None], client[None], config.batch, min_size)
                 slope = client_gradients(model, local, x, y, weights)
                 moved = jax.tree.map(lambda p, g: p - config.local_step_size * g[0], local, slope)
                 return moved, flag

@@ -75,7 +75,7 @@ def promise_of(config: PerSample, dim: int) -> Any:
     return promise
 
 
-def per_sample(config: PerSample, model: Model) -> Clients:
+def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`; norms come without forming per-sample gradients where the model can do that."""
     validate.positive("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
@@ -114,7 +114,7 @@ def per_sample(config: PerSample, model: Model) -> Clients:
         return ghost.group_sums(own, weights), batch.overflow
 
     def fixed_messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
-        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch)
+        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
         saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
         return ghost.group_sums(saved, weights * factor.reshape(weights.shape)), flag

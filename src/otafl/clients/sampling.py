@@ -13,32 +13,42 @@ import numpy as np
 from otafl.plan import Array
 
 
-def without_replacement(key: Array, size: Array, batch: int, max_size: int) -> tuple[Array, Array, Array]:
-    """A uniform batch of min(batch, size) distinct positions below `size`; batch < max_size.
+def without_replacement(
+    key: Array, size: Array, batch: int, max_size: int, min_size: int = 1
+) -> tuple[Array, Array, Array]:
+    """A uniform batch of min(batch, size) distinct positions below `size`. Returns (positions, mask, flag).
 
-    Returns (positions, mask, flag).
-
-    Small clients sort random keys. Large ones keep the first `batch` distinct values of 2 * batch uniform draws, which
-    has exactly the law of sampling without replacement; the flag is raised where so many draws hold too few distinct
-    values (probability below 1e-20 at the sizes where this branch is used).
+    `batch` < `max_size`; every size lies in [min_size, max_size], which decides what has to be compiled. Small clients
+    sort random keys. Large ones keep the first `batch` distinct values of 2 * batch uniform draws, which has exactly
+    the law of sampling without replacement; the flag is raised where so many draws hold too few distinct values
+    (probability below 1e-20 at the sizes where this branch is used).
     """
-    small = max(4 * batch, 256)
-    slots = jnp.arange(batch, dtype=jnp.int32)
-    mask = slots < jnp.minimum(batch, size)
+    small = max(4 * batch, 256)  # up to this size all keys are sorted
     few_key, many_key = jax.random.split(key)
-    width = min(small, max_size)
-    ranks = jax.random.uniform(few_key, (width,), jnp.float32)
-    order = jnp.argsort(jnp.where(jnp.arange(width) < size, ranks, np.float32(2)))
-    few = order[:batch].astype(jnp.int32)
-    if max_size <= small:
-        return few, mask, jnp.zeros((), bool)
+    mask = jnp.arange(batch, dtype=jnp.int32) < jnp.minimum(batch, size)
+    if min_size <= small:
+        width = min(small, max_size)
+        ranks = jax.random.uniform(few_key, (width,), jnp.float32)
+        few = jnp.argsort(jnp.where(jnp.arange(width) < size, ranks, np.float32(2)))[:batch].astype(jnp.int32)
+        if max_size <= small:
+            return few, mask, jnp.zeros((), bool)
     draws = jax.random.randint(many_key, (2 * batch,), 0, jnp.maximum(size, 1), dtype=jnp.int32)
-    seen = jnp.any(jnp.tril(draws[:, None] == draws[None, :], k=-1), axis=1)
-    first = jnp.argsort(seen, stable=True)[:batch]
-    many = draws[first]
-    is_large = size > small
-    short = is_large & (jnp.sum(~seen) < batch)
-    return jnp.where(is_large, many, few), mask, short
+    many, enough = first_distinct(draws, batch)
+    if min_size > small:
+        return many, mask, ~enough
+    return jnp.where(size > small, many, few), mask, (size > small) & ~enough
+
+
+def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
+    """The first `count` different values in the order they were drawn, and whether there are so many.
+
+    Without a sort: an accelerator sorts slowly, and for a hundred draws comparing all pairs is cheap everywhere.
+    """
+    earlier = jnp.tril(jnp.ones((draws.shape[0],) * 2, bool), k=-1)
+    new = ~jnp.any(earlier & (draws[:, None] == draws[None, :]), axis=1)
+    rank = jnp.cumsum(new, dtype=jnp.int32) - 1
+    place = new[:, None] & (rank[:, None] == jnp.arange(count, dtype=jnp.int32))
+    return jnp.sum(jnp.where(place, draws[:, None], 0), axis=0, dtype=jnp.int32), rank[-1] >= count - 1
 
 
 def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) -> tuple[int, float]:

@@ -43,7 +43,7 @@ def draw_directions(key: Array, params: Any, law: str, count: int) -> Any:
     return jax.tree.unflatten(tree, drawn)
 
 
-def zero_order(config: ZeroOrder, model: Model) -> Clients:
+def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`. The update is sum_p received_p phi_p / directions; no 1/(2 radius) (EEZOFL 3.6)."""
     validate.positive("clip_norm", config.clip_norm)
     validate.positive("radius", config.radius)
@@ -56,7 +56,7 @@ def zero_order(config: ZeroOrder, model: Model) -> Clients:
         return draw_directions(key, params, config.law, config.directions)
 
     def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
-        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch)
+        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
         radius = np.float32(config.radius) * (1 + round_.astype(jnp.float32)) ** np.float32(-config.radius_decay)
         flat_x, flat_y = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
 

@@ -139,7 +139,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model)
+    clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
     rounds = experiment.rounds
     sites = []
     for seed, part in zip(experiment.seed_list, task.partitions):

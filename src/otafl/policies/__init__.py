@@ -46,6 +46,10 @@ SCHEMES: dict[str, Entry] = {
     "cdpb-hmin": Entry("CDPB baseline: the weakest client sets the scaling, left-over power is noise", "cdpb_baselines", "hmin_based", "HminConfig"),
     "cdpb-is": Entry("CDPB baseline: independent sampling on top of the threshold", "cdpb_baselines", "independent_sampling", "SamplingConfig"),
     "cdpb-noise-free": Entry("CDPB baseline: idle without artificial noise", "cdpb_baselines", "noise_free", "NoiseFreeConfig"),
+    "biasvar": Entry("bias-variance: fixed pre-scalers from the exact design, truncated inversion", "biasvar", "biasvar"),
+    "opc": Entry("OPC: the per-round optimum of power control, weak devices at full power", "opc", "opc"),
+    "lcpc": Entry("LCPC: one common pre-scaler, truncated inversion", "lcpc", "lcpc"),
+    "bbfl": Entry("BB-FL: only devices near the server, or in turn with all of them", "bbfl", "bbfl"),
 }
 
 
