@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from otafl.crypto import budget, fused, modes, overair, randomness, scaling, xmkckks
+from otafl.crypto import budget, fused, modes, overair, randomness, realchannel, scaling, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 
@@ -38,6 +38,17 @@ def least(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
         best_cpu = min(best_cpu, time.process_time() - cpu)
         done += 1
     return best_wall * 1e3, best_cpu * 1e3
+
+
+def check_exact(ring: rings.Ring) -> None:
+    """A product on this device against Python's big integers: a fast wrong answer is worth nothing."""
+    x, y = randomness.uniform(randomness.OperatingSystem(), ring, (2,))
+    with jax.enable_x64(True):
+        product = jax.jit(rings.multiply, static_argnums=0)(ring, x, y)
+    exact = realchannel.integer_product(rings.integers(ring, x), rings.integers(ring, y))
+    if rings.integers(ring, product) != realchannel.reduced(ring, exact):
+        raise SystemExit(f"n={ring.n}: wrong product on {jax.devices()[0]}")
+    print(f"n={ring.n}: product equals big integers, coefficient by coefficient")
 
 
 def row(report: list[dict[str, Any]], what: str, size: str, batch: int, timing: tuple[float, float]) -> None:
@@ -146,6 +157,7 @@ def main() -> None:
     print(f"jax {jax.__version__} on {jax.devices()[0]}")
     report: list[dict[str, Any]] = []
     for size, ring in SETS.items():
+        check_exact(ring)
         ours(report, size, ring, options.seconds)
         if not options.device:
             flint_rows(report, size, ring, options.seconds)

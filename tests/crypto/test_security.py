@@ -199,29 +199,50 @@ def test_clients_refuse_a_chosen_key_where_keys_are_published(params, make_clien
         overair.play(devices, np.ones((4, 1)), air, mode)
 
 
-@pytest.mark.parametrize("cheat", ["one client's c1", "constant", "changed part", "missing part"])
+def publish(devices, bits=60):
+    """Encrypt, commit, and add up, as an honest digital round does."""
+    sent = clients.encrypt_together(devices, np.ones((4, 1)), bits, 0, 0, devices[0]._board)
+    promised = {part.device: clients.commitment(part) for part in sent}
+    for device in devices:
+        device.accept_commitments(promised)
+    return sent, xmkckks.add_up(devices[0].agreed.parameters.ring, np.stack([part.c1 for part in sent]))
+
+
+@pytest.mark.parametrize("cheat", ["one client's c1", "constant", "changed part", "steered part", "missing part"])
 def test_digital_clients_refuse_a_c1_that_is_not_the_sum(params, make_clients, cheat):
     devices = make_clients(params)
-    sent = clients.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
-    c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
+    sent, c1 = publish(devices)
     if cheat == "one client's c1":
         c1 = sent[0].c1
     elif cheat == "constant":
-        c1 = np.zeros_like(c1)
-        c1[:, 0] = 12345
+        c1 = constant(params.ring, 12345)
     elif cheat == "changed part":
         sent[1] = sent[1]._replace(c1=sent[0].c1)
+    elif cheat == "steered part":  # a late client chooses its part so that the sum becomes what it likes
+        sent[3] = sent[3]._replace(c1=sent[0].c1)
+        c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
     else:
         sent = sent[:-1]
-    with pytest.raises(InputError, match=r"sum of the published parts|was changed|agreed devices"):
+    with pytest.raises(InputError, match=r"sum of the published|was changed|agreed devices|committed to"):
         devices[1].share(0, 0, c1, sent)
+
+
+def test_digital_clients_want_commitments_first_and_only_once(params, make_clients):
+    devices = make_clients(params)
+    sent = clients.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
+    c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
+    with pytest.raises(InputError, match="no commitments"):
+        devices[0].share(0, 0, c1, sent)
+    promised = {part.device: clients.commitment(part) for part in sent}
+    devices[0].accept_commitments(promised)
+    with pytest.raises(InputError, match="cannot change"):
+        devices[0].accept_commitments(promised)
 
 
 def test_server_refuses_missing_doubled_or_foreign_shares(params, make_clients):
     devices = make_clients(params)
     names = [device.device for device in devices]
-    sent = clients.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
-    c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
+    sent, c1 = publish(devices)
     shares = clients.share_together(devices, 0, 0, c1, sent)
     assert clients.collect(shares, names, 0, 0, c1).shape[0] == 4
     with pytest.raises(InputError, match="missing share of 'device-3'"):
@@ -357,7 +378,7 @@ def test_attack_without_share_noise_one_answer_is_the_key(params, make_clients):
     c1_hat, bare_hat = xmkckks.to_ntt(ring, c1), xmkckks.to_ntt(ring, bare)
     inverse = np.array([[pow(int(x), -1, p) for x in row] for row, p in zip(c1_hat, ring.primes)], dtype=np.uint32)
     with jax.enable_x64(True):
-        found = rings.untransform(ring, rings.pointwise(ring, bare_hat, jax.numpy.asarray(inverse)))
+        found = jax.jit(lambda x, y: rings.untransform(ring, rings.pointwise(ring, x, y)))(bare_hat, inverse)
     assert rings.integers(ring, found) == device._key._s.tolist()
 
 

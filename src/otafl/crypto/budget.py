@@ -245,3 +245,14 @@ def largest_f(p: Parameters, channel: Fading, mode: str = "fixed-point") -> int:
         if headroom(dataclasses.replace(p, f=f, sigma_phi=p.sigma_phi * 2.0 ** (f - p.f)), channel, mode).least >= 0
     ]
     return max(fits, default=-1)
+
+
+def check_headroom(p: Parameters, channel: Fading, mode: str = "fixed-point") -> None:
+    """Refuse parameters under which honest rounds would wrap or failed ones could not be told."""
+    room = headroom(p, channel, mode)
+    if room.least < 0:
+        raise InputError(
+            f"headroom={room.least:.1f} bits ({room.binding}) must be >= 0: f={p.f}, Lambda=2^{p.scale_bits}, "
+            f"Mmax={p.Mmax:g} in q=2^{p.log2_q:.1f}; largest f {largest_f(p, channel, mode)} at this Lambda, "
+            f"largest Lambda 2^{math.floor(p.scale_bits + room.least)} at this f"
+        )

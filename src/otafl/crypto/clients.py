@@ -48,6 +48,12 @@ def digest(x: np.ndarray) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(x).tobytes()).digest()
 
 
+def commitment(part: Ciphertext) -> bytes:
+    """Binds a device to its c1 before it has seen the others'; hiding because c1 is pseudo-random."""
+    head = f"{part.device}/{part.round}/{part.attempt}/".encode()
+    return hashlib.sha256(head + part.c1.tobytes()).digest()
+
+
 class Client:
     """One device of a job. Secrets stay inside; `public` is for everyone."""
 
@@ -60,6 +66,7 @@ class Client:
         self._members: tuple[str, ...] = ()
         self._attempt: tuple[int, int] | None = None  # the one it encrypted for last
         self._own_c1: bytes = b""
+        self._promised: dict[str, bytes] | None = None  # commitments to the c1 parts of this attempt
         self._open = False  # may still send one share for that attempt
         self._answered: set[bytes] = set()
         self._sent: set[bytes] = set()  # keyed digests of the scalars of the current round
@@ -112,7 +119,7 @@ class Client:
                 f"the scalars of round {round} were sent in an earlier attempt: draw a fresh direction and minibatch"
             )
         self._sent.add(mark)
-        self._attempt, self._open = (round, attempt), True
+        self._attempt, self._open, self._promised = (round, attempt), True, None
 
     def sent(self, c1: np.ndarray) -> None:
         self._own_c1 = digest(c1)
@@ -131,8 +138,18 @@ class Client:
         self._open = False
         self._answered.add(name)
 
+    def accept_commitments(self, promised: dict[str, bytes]) -> None:
+        """Take every member's commitment to its c1, once per attempt; the parts are checked against them."""
+        if self._promised is not None:
+            raise InputError("commitments for this attempt were accepted before: they cannot change")
+        if sorted(promised) != sorted(self._members):
+            raise InputError("the commitments do not come from the agreed devices, one each")
+        self._promised = dict(promised)
+
     def check_parts(self, c1: np.ndarray, parts: Sequence[Ciphertext]) -> None:
-        """Digital mode: C1 must be the sum of one published c1 from every member, mine unchanged."""
+        """Digital mode: C1 must be the sum of one published c1 from every member, as committed to, mine unchanged."""
+        if self._promised is None:
+            raise InputError(f"{self.device!r} has no commitments to the c1 parts; call accept_commitments first")
         if sorted(part.device for part in parts) != sorted(self._members):
             raise InputError("the published c1 parts do not come from the agreed devices, one each")
         for part in parts:
@@ -140,6 +157,8 @@ class Client:
                 raise InputError(f"the c1 part of {part.device!r} belongs to another round or attempt")
             if part.device == self.device and digest(part.c1) != self._own_c1:
                 raise InputError(f"the c1 part of {self.device!r} was changed")
+            if commitment(part) != self._promised[part.device]:
+                raise InputError(f"the c1 part of {part.device!r} is not the one it committed to")
         if not np.array_equal(c1, xmkckks.add_up(self.agreed.parameters.ring, np.stack([part.c1 for part in parts]))):
             raise InputError("C1 is not the sum of the published parts: refusing to decrypt")
 

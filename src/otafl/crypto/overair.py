@@ -13,7 +13,15 @@ import numpy as np
 
 from otafl.crypto import clients as devices
 from otafl.crypto import modes, scaling, xmkckks
-from otafl.crypto.budget import FAIL_SIGMAS, Fading, average_variance, decode_bits, message_bits
+from otafl.crypto.budget import (
+    FAIL_SIGMAS,
+    Fading,
+    analytic_noise_std,
+    average_variance,
+    check_headroom,
+    decode_bits,
+    message_bits,
+)
 from otafl.crypto.clients import Client
 from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.randomness import Source
@@ -71,6 +79,10 @@ def play(
     sent = devices.encrypt_together(clients, values, message_bits(p, mode), round, attempt, key)
     c0 = air("c0", np.stack([part.c0[:, kept] for part in sent]), kept)
     c1 = air("c1", np.stack([part.c1 for part in sent]))
+    if mode == "digital":
+        promised = {part.device: devices.commitment(part) for part in sent}  # all arrive before any c1 is shown
+        for client in clients:
+            client.accept_commitments(promised)
     opened = devices.share_together(clients, round, attempt, c1, sent if mode == "digital" else None)
     if mode in ("digital", "hybrid"):
         stacked = devices.collect(opened, [client.device for client in clients], round, attempt, c1)
@@ -113,11 +125,17 @@ def run_round(
     The failing controls end in `RoundFailed` here; use `play` to look at their residues.
     """
     p = clients[0].agreed.parameters
+    budget_mode = mode if mode in ("digital", "hybrid") else "fixed-point"
+    check_headroom(p, channel, budget_mode)
     air = modes.grid_air(mode, p, h, rng, setup_h=setup_h)
     seen = play(clients, values, air, mode, round, attempt)
-    budget_mode = mode if mode in ("digital", "hybrid") else "fixed-point"
     expected = float(np.sqrt(average_variance(p, channel, budget_mode)))
     return release(p, seen.received, expected, decode_bits(p, mode), seen.insecure_test_rng)
+
+
+def analytic_round(p: Parameters, values: np.ndarray, h: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """`analytic` mode, no ring: sum_i h_i x_i (P,) plus normal noise of a fixed-point round's variance given h."""
+    return h @ values + rng.normal(0.0, float(analytic_noise_std(h, p)), p.P)
 
 
 def gather_clients(agreed: xmkckks.Setup, count: int, sources: Sequence[Source] | None = None) -> list[Client]:
