@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otafl.designs.adascale import Leakage, algorithm1, draw, optimal_excess, play, tune_V
@@ -71,6 +71,9 @@ def naive_discounted(floor, left, budget, later, decay):
 @given(
     st.floats(1e-3, 1), st.integers(0, 40), st.floats(1e-2, 1e4), st.floats(1e-3, 1), st.sampled_from([1.0, 0.99, 0.9])
 )
+@example(0.5, 0, 1.0, 0.1, 0.99)
+@example(0.5, 0, 1.0, 0.1, 1.0)
+@example(1.0, 1, 1.5, 0.001, 0.9)
 def test_discounted_level_against_bisection(floor, left, budget, later, decay):
     expected = naive_discounted(floor, left, budget, later, decay)
     assert rules.discounted_level(floor, left, budget, later, decay) == pytest.approx(expected, rel=1e-9)

@@ -12,7 +12,7 @@ import numpy as np
 
 from otafl import validate
 from otafl.designs.adascale import baselines, system, tuning
-from otafl.designs.adascale.comparison import run_epsilon
+from otafl.designs.adascale.comparison import COARSE_ORDERS, run_epsilon
 from otafl.designs.adascale.offline import water_level
 from otafl.designs.adascale.online import Rule
 from otafl.errors import InputError
@@ -170,7 +170,7 @@ def lyapunov(config: LyapunovConfig, deployment: Deployment, message: Message, c
     validate.positive("nu", config.nu)
 
     def mean_epsilon(noise: Array) -> Array:
-        return run_epsilon(noise, deployment, message, context.delta).mean((-2, -1))  # devices, traces
+        return run_epsilon(noise, deployment, message, context.delta, COARSE_ORDERS).mean((-2, -1))  # devices, traces
 
     def parameters(obs: Obs) -> tuple[Any, ...]:
         floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)(obs)

@@ -107,8 +107,8 @@ def discounted_level(floor: Any, left: int, budget: Any, later: Any, decay: floa
     """N_t = max(f_t, L decay^(-n/2)) with 1/N_t + sum_{e<n} 1/max(later, L decay^(-e/2)) = b, or f_t if that is cheap
     enough for b.
 
-    In x = 1/L the left side is concave, rising and made of straight pieces: Newton's method from x = 0 climbs to the
-    root without passing it and arrives exactly.
+    In x = 1/L the left side is concave, rising and made of straight pieces: Newton's method is left of the root after
+    one step, then climbs to it without passing it and arrives exactly.
     """
     floor, budget, later = np.broadcast_arrays(*(np.asarray(part, float) for part in (floor, budget, later)))
     if decay == 1:
@@ -116,18 +116,18 @@ def discounted_level(floor: Any, left: int, budget: Any, later: Any, decay: floa
     root = np.sqrt(decay)
     affordable = 1 / floor + left / later <= budget
     goal = np.where(affordable, budget / 2, budget)  # any goal with a root; the answer is f_t there
-    x = np.zeros(floor.shape)
-    for _ in range(left + 3):
+    x = 0.5 * np.minimum(1 / later, root**-left / floor)  # nothing is held yet
+    for attempt in range(left + 4):
         # Later rounds e < first are held at their floor, the others form a geometric sum; now is held or not.
         with np.errstate(divide="ignore"):
-            first = np.clip(np.ceil(-np.log(x * later) / np.log(root)), 0, left)
+            first = np.minimum(np.maximum(np.ceil(-np.log(x * later) / np.log(root)), 0), left)
         held_now = x * root**left >= 1 / floor
-        fixed = first / later + np.where(held_now, 1 / floor, 0.0)
-        rate = (root**first - root**left) / (1 - root) + np.where(held_now, 0.0, root**left)
+        fixed = first / later + held_now / floor
+        rate = (root**first - root**left) / (1 - root) + ~held_now * root**left
         new = np.where(rate > 0, (goal - fixed) / np.where(rate > 0, rate, 1.0), x)
-        if np.all(new <= x * (1 + 1e-15)):
+        if attempt and np.all(new <= x * (1 + 1e-15)):
             break
-        x = np.maximum(new, x)
+        x = np.maximum(new, x if attempt else 0.0)
     return np.where(affordable, floor, np.maximum(floor, root**-left / x))
 
 

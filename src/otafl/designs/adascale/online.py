@@ -103,11 +103,14 @@ def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
 
     def guess(floor: Array, queue: Array) -> Array:
         wanted = np.asarray(floor - queue)[..., None]
-        table = np.broadcast_to(balance, (*np.broadcast_shapes(wanted.shape[:-1], balance.shape[:-1]), noise.size))
-        above = np.clip((table < wanted).sum(-1, keepdims=True), 1, noise.size - 1)
-        left, right = np.take_along_axis(table, above - 1, -1), np.take_along_axis(table, above, -1)
-        share = np.clip((wanted - left) / (right - left), 0.0, 1.0)
-        return np.exp(log_noise[above - 1] + share * (log_noise[1] - log_noise[0]))[..., 0]
+        shape = np.broadcast_shapes(wanted.shape[:-1], balance.shape[:-1])
+        table = np.broadcast_to(balance, (*shape, noise.size)).reshape(-1, noise.size)
+        wanted = np.broadcast_to(wanted, (*shape, 1)).reshape(-1, 1)
+        lane, above = np.arange(len(table)), (table < wanted).sum(-1)
+        above = np.minimum(np.maximum(above, 1), noise.size - 1)
+        left, right = table[lane, above - 1], table[lane, above]
+        share = np.minimum(np.maximum((wanted[:, 0] - left) / (right - left), 0.0), 1.0)
+        return np.exp(log_noise[above - 1] + share * (log_noise[1] - log_noise[0])).reshape(shape)
 
     return guess
 

@@ -12,26 +12,27 @@ Function = Callable[[Array], Array]
 
 
 def expand_bracket(function: Function, start: Any, factor: float = 1.0, limit: float = 60.0) -> tuple[Array, ...]:
-    """Widen [start - factor, start + factor] until a *rising* function changes sign in it, elementwise.
+    """A bracket of the root of a *rising* function, searched outwards from start +- factor, elementwise.
 
     Returns (low, high, function at low, function at high). Steps double, but never leave start +- limit: a root
-    further out is refused.
+    further out is refused. What was passed on the way out becomes the near end.
     """
     centre = np.asarray(start, float)
-    ends, values = [], []
-    for side in (-1.0, 1.0):
-        reach = np.full(centre.shape, factor)
-        value = np.asarray(function(centre + side * reach), float)
-        while np.any(missing := side * value < 0):
-            if np.any(reach[missing] >= limit):
-                raise InputError(
-                    f"no root within e^{limit:g} of the starting point: the target cannot be met by tuning"
-                )
-            reach = np.where(missing, np.minimum(2 * reach, limit), reach)
-            value = np.asarray(function(centre + side * reach), float)
-        ends.append(centre + side * reach)
-        values.append(value)
-    return ends[0], ends[1], values[0], values[1]
+    low, high = centre - factor, centre + factor
+    at_low, at_high = np.asarray(function(low), float), np.asarray(function(high), float)
+    reach = np.full(centre.shape, factor)
+    while np.any(outside := (at_low > 0) | (at_high < 0)):
+        if np.any(reach[outside] >= limit):
+            raise InputError(f"no root within e^{limit:g} of the starting point: the target cannot be met by tuning")
+        reach = np.minimum(np.where(outside, 2 * reach, reach), limit)
+        left, right = at_low > 0, at_high < 0
+        probe = np.where(left, centre - reach, np.where(right, centre + reach, low))
+        value = np.where(outside, function(probe), at_low)
+        high, at_high = np.where(left, low, high), np.where(left, at_low, at_high)
+        low, at_low = np.where(left, probe, low), np.where(left, value, at_low)
+        low, at_low = np.where(right, high, low), np.where(right, at_high, at_low)
+        high, at_high = np.where(right, probe, high), np.where(right, value, at_high)
+    return low, high, at_low, at_high
 
 
 def bracketed_root(
