@@ -146,7 +146,7 @@ def test_a_flipped_byte_anywhere_in_an_npz_is_found_or_harmless(tmp_path):
         path.write_bytes(damaged)
         try:
             got = formats.read_npz(path)
-        except (InputError, NotImplementedError):
+        except InputError:
             found += 1
         else:
             assert all(np.array_equal(a, b) for a, b in zip(got, good))

@@ -174,3 +174,30 @@ def test_same_bits_inside_an_x64_scope():
         inside = jax.jit(everything(model))(*arguments)
     for a, b in zip(jax.tree.leaves(inside), jax.tree.leaves(outside)):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shape", "options"),
+    [
+        ("cnn-mnist", (28, 28), {}),
+        ("cnn-cifar", (16, 16, 3), {}),
+        ("resnet", (14, 14), {"depth": 8, "width": 4, "groups": 2}),
+    ],
+)
+def test_norms_and_sums_of_whole_image_models(name, shape, options):
+    model = models.build(name, shape, 10, **options)
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.standard_normal((4, *shape)), jnp.float32)
+    y, w = jnp.asarray([3, 1, 4, 1], jnp.int32), jnp.asarray([[1.0, -2.0], [0.0, 0.5]], jnp.float32)
+    arguments = jax.jit(model.init)(jax.random.key(0)), x, y, w
+
+    def both(ghost):
+        def compute(params, x, y, w):
+            saved = ghost.trace(params, x, y)
+            return ghost.sq_norms(saved), ghost.group_sums(saved, w), ghost.group_sq_norms(saved, w)
+
+        return jax.jit(compute)(*arguments)
+
+    for got, expected in zip(both(model.ghost), both(ghosts.materialised(model.loss))):
+        assert_trees_close(got, expected)

@@ -36,9 +36,9 @@ def read_npz(path: Path) -> Arrays:
             if missing:
                 raise InputError(f"{path}: has no array {missing[0]!r}; needs {', '.join(KEYS)}")
             x_train, y_train, x_test, y_test = (file[key] for key in KEYS)
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, OSError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError, OSError) as error:
         raise InputError(f"{path}: damaged or not an NPZ file ({error})") from None
     return check(path, x_train, y_train, x_test, y_test)
 
