@@ -3,8 +3,8 @@
     python benchmarks/crypto.py              every competitor that is installed, both parameter sets
     python benchmarks/crypto.py --device     only what needs jax and numpy (a bare machine with an accelerator)
 
-Times are wall time per device in ms, the least of several repetitions; "CPU" is the process time of all threads for the
-same call, which a busy machine disturbs less. TenSEAL encodes one scalar and encrypts it under one public key: the same
+Times are wall time per device in ms, the least of several repetitions; "CPU" is the mean process time of all threads,
+which a busy machine disturbs less. TenSEAL encodes one scalar and encrypts it under one public key: the same
 ring work as one of our encryptions (it draws its own randomness, so compare with "with OS randomness").
 """
 
@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,17 +28,14 @@ ROUND_DEVICES = 10
 
 
 def least(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
-    """(wall, cpu) of the fastest of at least 3 calls within about `seconds`, in ms."""
+    """(least wall, mean CPU) of at least 3 calls within about `seconds`, in ms. The first call compiles."""
     call()
-    best_wall = best_cpu = float("inf")
-    start, done = time.perf_counter(), 0
-    while done < 3 or time.perf_counter() - start < seconds:
-        wall, cpu = time.perf_counter(), time.process_time()
+    start, cpu, walls = time.perf_counter(), time.process_time(), []
+    while len(walls) < 3 or time.perf_counter() - start < seconds:
+        before = time.perf_counter()
         call()
-        best_wall = min(best_wall, time.perf_counter() - wall)
-        best_cpu = min(best_cpu, time.process_time() - cpu)
-        done += 1
-    return best_wall * 1e3, best_cpu * 1e3
+        walls.append(time.perf_counter() - before)
+    return min(walls) * 1e3, (time.process_time() - cpu) / len(walls) * 1e3
 
 
 def check_exact(ring: rings.Ring) -> None:
@@ -55,6 +53,10 @@ def row(report: list[dict[str, Any]], what: str, size: str, batch: int, timing: 
     wall, cpu = (t / batch for t in timing)
     report.append({"what": what, "set": size, "batch": batch, "wall_ms": wall, "cpu_ms": cpu})
     print(f"{what:42s} {size:9s} batch {batch:4d}   {wall:9.4f} ms/device   CPU {cpu:9.4f}", flush=True)
+
+
+def ready(compiled: Callable[..., Any], *arrays: Any) -> None:
+    jax.block_until_ready(rings.in_chunks(compiled, *arrays))
 
 
 def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
@@ -75,10 +77,12 @@ def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: flo
         with jax.enable_x64(True):
             held = jax.device_put((agreed.a_hat, key_hat, *draw, messages))
             uniform = jax.device_put(randomness.uniform(source, ring, (batch,)))
-            row(report, "product, one factor transformed", size, batch,
-                least(lambda u=uniform, h=held: jax.block_until_ready(product(u, h[1])), seconds))  # fmt: skip
-            row(report, "encryption, arithmetic only", size, batch,
-                least(lambda h=held: jax.block_until_ready(compiled(ring, *h)), seconds))  # fmt: skip
+            shared, own = held[:2], held[2:]
+            times = partial(lambda y_hat, x: product(x, y_hat), shared[1])
+            encrypt = partial(compiled, ring, *shared)
+            timing = least(partial(ready, times, uniform), seconds)
+            row(report, "product, one factor transformed", size, batch, timing)
+            row(report, "encryption, arithmetic only", size, batch, least(partial(ready, encrypt, *own), seconds))
 
         def whole(batch: int = batch, messages: np.ndarray = messages) -> None:
             xmkckks.encrypt_batch(agreed, key, xmkckks.ephemeral(p, source, batch), messages)

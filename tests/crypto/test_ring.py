@@ -73,12 +73,17 @@ def test_extreme_residues_survive_the_lazy_reduction():
     assert squared == [2 * k + 2 - chosen.n for k in range(chosen.n)]
 
 
-def test_batches_are_the_same_bits_chunked_or_not(rng):
-    x = np.stack([ring.residues(SMALL, random_integers(rng, 16, SMALL.q)) for _ in range(23)])
+@pytest.mark.parametrize("count", [1, 10, 23])
+def test_batches_are_the_same_bits_chunked_mapped_or_one_by_one(rng, monkeypatch, count):
+    x = np.stack([ring.residues(SMALL, random_integers(rng, 16, SMALL.q)) for _ in range(count)])
+    monkeypatch.setattr(ring, "DEVICES_AT_ONCE", 7)
     with jax.enable_x64(True):
-        chunked = jax.jit(lambda v: ring.over_devices(lambda row: ring.multiply(SMALL, row, row), v))(x)
-        one_by_one = [multiply(SMALL, row, row) for row in x]
-    assert np.array_equal(chunked, np.stack(one_by_one))
+        square = jax.jit(lambda v: ring.over_devices(lambda row: ring.multiply(SMALL, row, row), v))
+        mapped = square(x)
+        chunked = np.concatenate(ring.in_chunks(lambda v: multiply(SMALL, v, v), x))
+        one_by_one = np.stack([multiply(SMALL, row, row) for row in x])
+    assert np.array_equal(mapped, one_by_one)
+    assert np.array_equal(chunked, one_by_one)
 
 
 @settings(max_examples=60, deadline=None)

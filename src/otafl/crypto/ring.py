@@ -26,6 +26,7 @@ from otafl.errors import InputError
 Array = Any
 PRIME_BITS = 28
 DEVICES_PER_CHUNK = 10  # on a CPU a larger batch leaves the cache
+DEVICES_AT_ONCE = 200  # bounds the memory of one compiled program
 
 
 def is_prime(value: int) -> bool:
@@ -230,8 +231,25 @@ def multiply(ring: Ring, x: Array, y: Array) -> Array:
 
 
 def over_devices(function: Callable[..., Any], *arrays: Array) -> Any:
-    """Map a one-device function over the leading axis: in cache-sized chunks on a CPU, all at once elsewhere."""
+    """Map a one-device function over the leading axis inside a compiled program; many devices in bounded memory."""
+    if arrays[0].shape[0] <= DEVICES_AT_ONCE:
+        return jax.vmap(function)(*arrays)
+    return jax.lax.map(lambda row: function(*row), arrays, batch_size=DEVICES_AT_ONCE)
+
+
+def in_chunks(compiled: Callable[..., Any], *arrays: Array) -> list[Any]:
+    """Call a compiled batch function on cache-sized pieces of the leading axis (on a CPU; elsewhere at once).
+
+    Measured on a CPU, calls on ten devices each are up to twice as fast as one on a hundred or a loop inside the
+    program. All pieces have one shape, so nothing is compiled twice: the last one reaches back and drops what it
+    repeats.
+    """
     count = arrays[0].shape[0]
     if count <= DEVICES_PER_CHUNK or jax.default_backend() != "cpu":
-        return jax.vmap(function)(*arrays)
-    return jax.lax.map(lambda row: function(*row), arrays, batch_size=DEVICES_PER_CHUNK)
+        return [compiled(*arrays)]
+    pieces = []
+    for start in range(0, count, DEVICES_PER_CHUNK):
+        first = min(start, count - DEVICES_PER_CHUNK)
+        piece = compiled(*(x[first : first + DEVICES_PER_CHUNK] for x in arrays))
+        pieces.append(jax.tree.map(lambda x, skip=start - first: x[skip:], piece) if first < start else piece)
+    return pieces

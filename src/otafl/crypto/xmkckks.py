@@ -157,8 +157,9 @@ def encrypt_batch(agreed: Setup, key: Array, draw: Ephemeral, messages: Array) -
     """Encrypt message residues (N, L, n) under the aggregated key (L, n): c0, c1 (N, L, n)."""
     ring = agreed.parameters.ring
     with jax.enable_x64(True):
-        c0, c1 = _encrypt(ring, agreed.a_hat, _transform(ring, key), draw.v, draw.e0, draw.e1, messages)
-        return np.asarray(c0), np.asarray(c1)
+        call = partial(_encrypt, ring, agreed.a_hat, _transform(ring, key))
+        c0, c1 = zip(*rings.in_chunks(call, draw.v, draw.e0, draw.e1, messages))
+        return np.concatenate(c0), np.concatenate(c1)
 
 
 def share_batch(agreed: Setup, keys: list[SecretKey], c1: np.ndarray) -> np.ndarray:
@@ -166,7 +167,8 @@ def share_batch(agreed: Setup, keys: list[SecretKey], c1: np.ndarray) -> np.ndar
     p = agreed.parameters
     e_star = randomness.flooding([key.share_noise(c1) for key in keys], p.ring, p.sigma_phi)
     with jax.enable_x64(True):
-        return np.asarray(_shares(p.ring, c1, np.stack([key._s for key in keys]), e_star))
+        secrets = np.stack([key._s for key in keys])
+        return np.concatenate(rings.in_chunks(partial(_shares, p.ring, c1), secrets, e_star))
 
 
 def reconstruct(ring: Ring, c0: Array, share_sum: Array) -> np.ndarray:
