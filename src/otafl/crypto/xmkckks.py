@@ -11,6 +11,7 @@ is in `clients.py` and `overair.py`. All arrays are residues (..., L, n) uint32;
 
 import dataclasses
 import hashlib
+import hmac
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ class SecretKey:
 
     def share_noise(self, c1: np.ndarray) -> Source:
         """A stream keyed by (this key, c1) and nothing else: the same c1 meets the same noise, in whatever round."""
-        return randomness.Stream(hashlib.sha256(self._prf + c1.tobytes()).digest(), self.insecure_test_rng)
+        return randomness.Stream(hmac.digest(self._prf, c1.tobytes(), "sha256"), self.insecure_test_rng)
 
 
 def secret_polynomial(p: Parameters, source: Source, shape: tuple[int, ...] = ()) -> np.ndarray:
