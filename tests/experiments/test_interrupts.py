@@ -1,0 +1,112 @@
+"""Ctrl-C and SIGTERM: a checkpoint, its path, exit code 130, and the same bytes after --resume."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from otafl.errors import Interrupted
+from otafl.experiments import runner
+from otafl.experiments.interrupts import graceful_stop
+from otafl.experiments.progress import Reporter, Tick
+from otafl.experiments.schema import Experiment
+
+
+class SignalAt(Reporter):
+    """Sends this process a signal after a given chunk."""
+
+    def __init__(self, label: str, round_: int, number: signal.Signals):
+        self.label, self.round, self.number = label, round_, number
+
+    def tick(self, tick: Tick) -> None:
+        if (tick.label, tick.round) == (self.label, self.round):
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("label", "round_"), [("constant", 2), ("cares-adaptive", 4)])
+def test_a_stopped_run_resumes_to_the_same_bytes(
+    number: signal.Signals, label: str, round_: int, tiny: Callable[..., Experiment], tmp_path: Path, reference: Path,
+    same_results: Callable[[Path, Path], None],
+) -> None:  # fmt: skip
+    with pytest.raises(Interrupted, match="--resume") as stopped:
+        runner.start(tiny(), tmp_path / "run", SignalAt(label, round_, number))
+    where = tmp_path / "run" / "schemes" / label / "work" / f"checkpoint-{round_:07d}"
+    assert str(where) in str(stopped.value)
+    assert where.exists()
+    runner.resume(tmp_path / "run")
+    same_results(tmp_path / "run", reference)
+
+
+def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the_next(
+    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None]
+) -> None:
+    with pytest.raises(Interrupted, match="between two schemes"):
+        runner.start(tiny(), tmp_path / "run", SignalAt("constant", 5, signal.SIGINT))
+    assert (tmp_path / "run/schemes/constant/done.json").exists()
+    assert not (tmp_path / "run/schemes/cares-adaptive").exists()
+    runner.resume(tmp_path / "run")
+    same_results(tmp_path / "run", reference)
+
+
+def test_the_second_ctrl_c_stops_at_once() -> None:
+    with graceful_stop() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_sigterm_is_patient() -> None:
+    with graceful_stop() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+
+
+def test_other_threads_leave_signals_alone() -> None:
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def inside() -> None:
+        with graceful_stop():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def start_process(file: Path, folder: Path) -> subprocess.Popen[str]:
+    """`otafl run` of a long horizon; returns when its first checkpoint is there."""
+    command = [sys.executable, "-m", "otafl.cli", "run", str(file), "--out", str(folder), "--set", "rounds=100000"]
+    command += ["--set", "privacy.eps=1e9"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 300
+    while not list(folder.glob("schemes/*/work/checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, tmp_path: Path) -> None:
+    process = start_process(tiny_file, tmp_path / "run")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    said = [line for line in err.splitlines() if line.startswith("otafl:")]
+    assert len(said) == 1
+    assert f"--resume {tmp_path / 'run'}" in said[0]
+    assert "Traceback" not in err + out
+    assert Path(said[0].split("checkpoint ")[1].split(";")[0]).exists()
+
+

@@ -1,0 +1,263 @@
+"""The run folder: damage is noticed, full disks and read-only folders are said in one line, nothing saved is lost."""
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otafl.errors import InputError, Interrupted, OtaflError, RunError
+from otafl.experiments import runner
+from otafl.experiments.progress import Reporter, Tick
+from otafl.experiments.schema import Experiment
+from otafl.experiments.store import RunFolder, SchemeFolder, StorageError, npz, pack, read_table, seal, unpack, unseal, write_table
+
+Same = Callable[[Path, Path], None]
+Tiny = Callable[..., Experiment]
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(True), "c": np.zeros((0, 4), np.int32)}
+
+
+def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(one[n].dtype == other[n].dtype and np.array_equal(one[n], other[n]) for n in one)
+
+
+# --- sealed files ----------------------------------------------------------------------------------------------------
+
+
+def test_sealed_arrays_come_back_with_their_dtypes_and_the_same_bytes() -> None:
+    assert equal(unpack(pack(ARRAYS)) or {}, ARRAYS)
+    assert pack(ARRAYS) == pack(ARRAYS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 8 * len(pack(ARRAYS)) - 1))
+def test_every_flipped_bit_is_noticed(bit: int) -> None:
+    content = bytearray(pack(ARRAYS))
+    content[bit // 8] ^= 1 << bit % 8
+    assert unpack(bytes(content)) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(pack(ARRAYS)) - 1))
+def test_every_truncation_is_noticed(length: int) -> None:
+    assert unpack(pack(ARRAYS)[:length]) is None
+
+
+def test_a_missing_sealed_file_is_a_damaged_one(tmp_path: Path) -> None:
+    assert unseal(tmp_path / "none") is None
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def saved(folder: Path, rounds: tuple[int, ...] = (2, 4, 6)) -> SchemeFolder:
+    place = SchemeFolder(folder)
+    place.prepare()
+    for round_ in rounds:
+        place.save(round_, {"state": np.array(round_)}, {"record": np.array([round_])})
+    return place
+
+
+def spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_the_last_two_checkpoints_and_all_records_are_kept(tmp_path: Path) -> None:
+    place = saved(tmp_path)
+    assert sorted(file.name for file in place.work.iterdir()) == [
+        "checkpoint-0000004", "checkpoint-0000006", "records-0000002", "records-0000004", "records-0000006"]  # fmt: skip
+    round_, state, records, warnings = place.latest()
+    assert (round_, int(state["state"]), [int(r["record"][0]) for r in records], warnings) == (6, 6, [2, 4, 6], [])
+
+
+@pytest.mark.parametrize("damage", [spoil, lambda path: path.write_bytes(path.read_bytes()[:100]), Path.unlink])
+@pytest.mark.parametrize("name", ["checkpoint-0000006", "records-0000006"])
+def test_damage_leads_back_to_the_checkpoint_before(damage: Callable[[Path], object], name: str, tmp_path: Path) -> None:
+    place = saved(tmp_path)
+    damage(place.work / name)
+    round_, state, records, warnings = place.latest()
+    assert (round_, int(state["state"]), len(records)) == (4, 4, 2)
+    if (damage, name) != (Path.unlink, "checkpoint-0000006"):
+        assert warnings == ["checkpoint at round 6 is damaged (checksum); going back to the one at round 4"]
+    assert not (place.work / "records-0000006").exists()  # it will be written again
+
+
+@pytest.mark.parametrize("damage", [spoil, Path.unlink])
+def test_a_lost_early_segment_means_the_beginning(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    """A gap in the records must never be closed silently."""
+    place = saved(tmp_path)
+    damage(place.work / "records-0000002")
+    round_, state, records, warnings = place.latest()
+    assert (round_, state, records, len(warnings)) == (0, {}, [], 2)
+    assert "starting from the beginning" in warnings[-1]
+    assert list(place.work.iterdir()) == []
+
+
+class StopAt(Reporter):
+    def __init__(self, label: str, round_: int):
+        self.label, self.round, self.notes = label, round_, []
+
+    def tick(self, tick: Tick) -> None:
+        if (tick.label, tick.round) == (self.label, self.round):
+            raise Interrupted("stop")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("spoilt", [1, 2, "records"])
+def test_a_run_with_damaged_checkpoints_ends_with_the_same_bytes_and_says_so(
+    spoilt: int | str, tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same
+) -> None:
+    with pytest.raises(Interrupted):
+        runner.start(tiny(), tmp_path / "run", StopAt("cares-adaptive", 5))
+    work = tmp_path / "run/schemes/cares-adaptive/work"
+    for path in sorted(work.glob("checkpoint-*"))[-spoilt:] if isinstance(spoilt, int) else [work / "records-0000004"]:
+        spoil(path)
+    listener = StopAt("nobody", 0)
+    runner.resume(tmp_path / "run", listener)
+    same_results(tmp_path / "run", reference)
+    assert listener.notes
+    assert all("damaged (checksum)" in note and note.startswith("cares-adaptive: ") for note in listener.notes)
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        runner.start(tiny(), tmp_path / "run", StopAt("constant", 5))
+    newest = max((tmp_path / "run/schemes/constant/work").glob("checkpoint-*"))
+    state = unseal(newest)
+    assert state is not None
+    seal(newest, {name: np.asarray(value, np.float16) if value.ndim > 1 else value for name, value in state.items()})
+    with pytest.raises(RunError, match="does not fit this version"):
+        runner.resume(tmp_path / "run")
+
+
+# --- the disk --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "said"), [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "it is read-only"),
+                                            (errno.EACCES, "permission denied"), (errno.EIO, "Input/output error")])  # fmt: skip
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+def test_a_disk_that_fails_in_the_middle_is_one_line_and_loses_nothing(
+    code: int, said: str, call: str, tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, countdown = getattr(os, call), [9]
+
+    def failing(*args: object, **kwargs: object) -> object:
+        ours = call != "open" or ".part" in str(args[0])
+        countdown[0] -= ours
+        if ours and countdown[0] < 0:
+            raise OSError(code, os.strerror(code))
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        with pytest.raises(StorageError) as refusal:
+            runner.start(tiny(), tmp_path / "run")
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert list((tmp_path / "run/schemes/constant/work").glob("checkpoint-*"))
+    assert not list((tmp_path / "run").rglob(".*")), "a failed write must not leave its part behind"
+    runner.resume(tmp_path / "run")
+    same_results(tmp_path / "run", reference)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        runner.start(tiny(), tmp_path / "file" / "run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount")
+def test_a_disk_that_is_really_full(tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        with pytest.raises(StorageError, match="the disk is full"):
+            runner.start(tiny(), disk / "run")
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        runner.resume(disk / "run")
+        same_results(disk / "run", reference)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_never_overwritten(reference: Path, tiny: Tiny) -> None:
+    with pytest.raises(InputError, match="holds a run already"):
+        runner.start(tiny(), reference)
+
+
+def test_resuming_a_finished_run_changes_nothing(reference: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in reference.rglob("*") if path.is_file()}
+    runner.resume(reference)
+    assert before == {path: path.stat().st_mtime_ns for path in reference.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "3", "\x00"])
+def test_a_damaged_manifest_is_said(content: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(OtaflError, match=r"manifest\.json|config\.toml") as refusal:
+        runner.resume(tmp_path)
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError, match=r"manifest\.json"):
+        _ = RunFolder(tmp_path).manifest
+
+
+def test_a_changed_config_is_not_resumed(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        runner.start(tiny(), tmp_path / "run", StopAt("constant", 2))
+    config = tmp_path / "run/config.toml"
+    config.write_text(config.read_text().replace("rounds = 5", "rounds = 6"))
+    with pytest.raises(RunError, match="was changed since the run began"):
+        runner.resume(tmp_path / "run")
+
+
+def test_no_run_no_resume(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run folder"):
+        runner.resume(tmp_path)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_pandas_and_polars_read_what_was_written(tmp_path: Path) -> None:
+    columns = {"seed": np.array([0, 1]), "loss": np.array([0.5, np.inf]), "sent": np.array([True, False])}
+    write_table(tmp_path / "t.parquet", columns)
+    for read in (pd.read_parquet, pl.read_parquet):
+        frame = read(tmp_path / "t.parquet")
+        assert list(frame.columns) == list(columns)
+        for name, values in columns.items():
+            np.testing.assert_array_equal(frame[name].to_numpy(), values)
+    assert equal(read_table(tmp_path / "t.parquet"), columns)
+
+
+def test_tables_and_model_of_a_run_open_with_common_tools(reference: Path) -> None:
+    place = reference / "schemes/cares-adaptive"
+    devices = pd.read_parquet(place / "devices.parquet")
+    rounds = pl.read_parquet(place / "rounds.parquet")
+    assert len(devices) == 4 * len(rounds) == 4 * 2 * 5
+    model = np.load(place / "model.npz")
+    assert sorted(array.size for array in (model[name] for name in model.files)) == [2 * 10, 2 * 640]
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["final_accuracy"] == [
+        frame["accuracy"].iloc[-1] for _, frame in pd.read_parquet(place / "evaluations.parquet").groupby("seed")]  # fmt: skip
+
+
+def test_npz_is_the_same_for_the_same_arrays() -> None:
+    assert npz(ARRAYS) == npz({name: value.copy() for name, value in ARRAYS.items()})
