@@ -24,7 +24,7 @@ kind = "rayleigh"
 """
 
 
-def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: int, rng: np.random.Generator, **how: Any) -> None:
+def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: int, rng: Any, **how: Any) -> None:
     """Tables of one scheme: random, but of the shape, type and range that a run writes."""
     place, private, every = run.scheme(label), how.get("private", True), 10
     place.path.mkdir(parents=True)
@@ -43,9 +43,10 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
     })  # fmt: skip
     if how.get("devices", True):
         place.table("devices", {
-            "seed": np.repeat(seed, clients), "round": np.repeat(round_, clients), "client": np.tile(np.arange(clients), rows),
-            "sent": sent.ravel(), "norm": np.ones(rows * clients, np.float32), "raw_norm": np.ones(rows * clients, np.float32),
-            "energy": energy.ravel(), "energy_limit": np.full(rows * clients, 1.0), "noise_multiplier": np.ones(rows * clients),
+            "seed": np.repeat(seed, clients), "round": np.repeat(round_, clients), "sent": sent.ravel(),
+            "client": np.tile(np.arange(clients), rows), "norm": np.ones(sent.size, np.float32),
+            "raw_norm": np.ones(sent.size, np.float32), "energy": energy.ravel(), "energy_limit": np.ones(sent.size),
+            "noise_multiplier": np.ones(sent.size),
         })  # fmt: skip
     ends = [np.unique([*range(every, length + 1, every), length]) for length in lengths]
     count = sum(map(len, ends))
@@ -91,8 +92,9 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 
     def make(name: str, schemes: dict[str, dict[str, Any]], seeds: Any = (0, 1, 2), rounds: int = 30, clients: int = 6,
              title: str = "A run", config: str = CONFIG) -> Path:  # fmt: skip
-        manifest = {"title": title, "schemes": list(schemes), "seeds": list(seeds), "config_sha256": "c0ffee", "parameters": 10,
-                    "data": {"name": "digits", "sha256": "beef"}, "versions": {"jax": "1"}, "machine": {"cores": "2"}}  # fmt: skip
+        manifest = {"title": title, "schemes": list(schemes), "seeds": list(seeds), "config_sha256": "c0ffee",
+                    "data": {"name": "digits", "sha256": "beef"}, "versions": {"jax": "1"}, "machine": {"cores": "2"},
+                    "parameters": 10}  # fmt: skip
         run = RunFolder.create(tmp_path / name, config, manifest)
         rng = np.random.default_rng(len(name))
         for label, how in schemes.items():
@@ -109,8 +111,9 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 class Browser:
     """Headless Chromium over its debugging pipe: messages are JSON, ended by a zero byte."""
 
-    FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync", "--hide-scrollbars",
-             "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe")  # fmt: skip
+    FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+             "--remote-debugging-pipe")  # fmt: skip
 
     def __init__(self, program: str, profile: str):
         to_child, from_child = os.pipe(), os.pipe()
@@ -120,8 +123,9 @@ class Browser:
             os.dup2(copies[0], 3)
             os.dup2(copies[1], 4)
 
-        self.process = subprocess.Popen([program, *self.FLAGS, f"--user-data-dir={profile}", "about:blank"], preexec_fn=wire,
-                                        close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        command = [program, *self.FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, preexec_fn=wire, close_fds=False, **quiet)
         os.close(to_child[0])
         os.close(from_child[1])
         self.write, self.read = os.fdopen(to_child[1], "wb", 0), os.fdopen(from_child[0], "rb", 0)
@@ -162,17 +166,21 @@ class Browser:
             self.complaints.append(str(params["args"]))
         if method == "Log.entryAdded":
             self.complaints.append(params["entry"]["text"])
-        if method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "data:", "about:")):
-            self.complaints.append(f"fetched {params['request']['url']}")
+        if method == "Network.requestWillBeSent":
+            address = params["request"]["url"]
+            if not address.startswith(("file:", "data:", "about:")):
+                self.complaints.append(f"fetched {address}")
 
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a page afresh and wait until it has been drawn."""
         self.complaints.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=page.resolve().as_uri())
-        self.run("new Promise(done => document.readyState === 'complete' ? done(1) : addEventListener('load', () => done(1)))")
+        self.run("new Promise(go => document.readyState === 'complete' ? go() : addEventListener('load', () => go()))")
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""

@@ -131,21 +131,26 @@ def _json(place: SchemeFolder, name: str) -> Any:
 
 
 def by_seed(table: Columns, numbers: int) -> dict[str, Any]:
-    """A long table as one (seeds, rounds) matrix per column, with at most `numbers` entries in all.
+    """A long table as one (seeds, rounds) matrix per column, with about `numbers` entries in all.
 
-    >>> by_seed({"seed": np.array([0, 0, 3]), "round": np.array([0, 1, 1]), "snr": np.array([2.0, 4.0, np.inf])}, 99)
-    {'seeds': [0, 3], 'round': [0, 1], 'of': 2, 'columns': {'snr': [[2.0, 4.0], [None, 'inf']]}}
+    `end` is each seed's last round, which is always kept; `of` is the number of rounds before thinning.
+
+    >>> by_seed({"seed": np.array([0, 0, 3]), "round": np.array([0, 1, 0]), "snr": np.array([2.0, 4.0, np.inf])}, 99)
+    {'seeds': [0, 3], 'round': [0, 1], 'end': [1, 0], 'of': 2, 'columns': {'snr': [[2.0, 4.0], ['inf', None]]}}
     """
     names = [name for name in table if name not in ("seed", "round")]
     seeds, row = np.unique(table["seed"], return_inverse=True)
     rounds, column = np.unique(table["round"], return_inverse=True)
-    kept = thin(len(rounds), numbers // max(len(names) * len(seeds), 1))
+    ends = np.zeros(len(seeds), int)
+    np.maximum.at(ends, row, column)
+    kept = np.union1d(thin(len(rounds), numbers // max(len(names) * len(seeds), 1)), ends)
     matrices = {}
     for name in names:
         matrix = np.full((len(seeds), len(rounds)), np.nan)
         matrix[row, column] = table[name].astype(float)
         matrices[name] = plain(matrix[:, kept])
-    return {"seeds": plain(seeds), "round": plain(rounds[kept]), "of": len(rounds), "columns": matrices}
+    axes = {"seeds": plain(seeds), "round": plain(rounds[kept]), "end": plain(rounds[ends]), "of": len(rounds)}
+    return {**axes, "columns": matrices}
 
 
 def thin(count: int, most: int) -> np.ndarray:

@@ -22,16 +22,17 @@ class Chart(NamedTuple):
     label: str = ""  # of the vertical axis
     log: bool = False
     over_eps: bool = False
-    share: bool = False  # the axis holds [0, 1]
+    share: bool = False  # values lie in [0, 1]
+    whole: bool = False  # the axis shows all of [0, 1]
     on_air: bool = False  # only schemes that transmit
     wide: bool = False
 
 
 LEARNING = (
     Chart("accuracy", "Accuracy", "Held-out accuracy of the global model.", table="evaluations", column="accuracy",
-          label="accuracy", over_eps=True, wide=True),
+          label="accuracy", share=True, over_eps=True, wide=True),
     Chart("worst_client", "Worst client", "Accuracy on the label mix of the client that is served worst.",
-          table="evaluations", column="worst_client", label="accuracy", over_eps=True),
+          table="evaluations", column="worst_client", label="accuracy", share=True, over_eps=True),
     Chart("loss", "Loss", "Cross-entropy on held-out data, without any penalty.", table="evaluations", column="loss",
           label="cross-entropy", over_eps=True),
 )  # fmt: skip
@@ -51,7 +52,7 @@ AIR = (
     Chart("energy_share", "Energy used of the limit", "Largest share over devices, per round.", column="energy_share",
           label="energy / limit", on_air=True),
     Chart("sent_weight", "Weight that was sent", "Sum of the weights of the devices that sent.", column="sent_weight",
-          label="weight", share=True),
+          label="weight", share=True, whole=True),
     Chart("snr", "Received SNR", "Energy of the received signal over that of the noise.", column="snr", label="SNR",
           log=True),
     Chart("rx_scale", "Receive scaling", "What the plan makes the server divide by.", column="rx_scale",
@@ -59,7 +60,7 @@ AIR = (
     Chart("noise_std", "Effective noise", "Standard deviation per coordinate, after dividing by the receive scaling.",
           column="noise_std", label="noise std"),
     Chart("clipped_share", "Clipped", "Share of devices whose message was clipped.", column="clipped_share",
-          label="share of devices", share=True),
+          label="share of devices", share=True, whole=True),
     Chart("update_norm", "Norm of the update", "What the server received, before the step size.", column="update_norm",
           label="norm"),
 )  # fmt: skip

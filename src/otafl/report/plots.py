@@ -81,6 +81,16 @@ def seed_statistics(matrix: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(mean), np.array(sd)
 
 
+def carried(table: dict[str, Any], column: str) -> list[list[Any]]:
+    """A seed that has stopped keeps its model and what it has spent: its last evaluation holds from then on.
+
+    >>> carried({"round": [5, 8, 9], "end": [9, 5], "columns": {"eps": [[1, 2, 3], [4, None, None]]}}, "eps")
+    [[1, 2, 3], [4, 4, 4]]
+    """
+    lasts = [table["round"].index(end) for end in table["end"]]
+    return [row[: last + 1] + [row[last]] * (len(row) - last - 1) for row, last in zip(table["columns"][column], lasts)]
+
+
 def _lines(plot: Plot) -> Any:
     def paint(axes: Any, schemes: list[dict[str, Any]]) -> bool:
         found = [s for s in schemes if plot.column in (s["evaluations"] or {}).get("columns", ())]
@@ -104,22 +114,24 @@ def _line(axes: Any, plot: Plot, scheme: dict[str, Any]) -> bool:
     """Mean with a band of one standard deviation and faint seeds; False where nothing is finite."""
     table, look = scheme["evaluations"], _look(scheme["id"])
     matrix = table["columns"][plot.column]
-    mean, sd = seed_statistics(matrix)
-    x = seed_statistics(table["columns"]["eps"])[0] if plot.over_eps else np.asarray(table["round"], float)
+    lasting = carried(table, plot.column)
+    mean, sd = seed_statistics(lasting)
+    mean[np.any(np.isnan([numbers(row) for row in lasting]), axis=0)] = np.nan  # evaluated in some seeds only
+    x = seed_statistics(carried(table, "eps"))[0] if plot.over_eps else np.asarray(table["round"], float)
     if plot.over_eps and not np.any(np.isfinite(x)):
         level = mean[np.isfinite(mean)][-1:]
         if level.size:
-            axes.axhline(level[0], label=f"{scheme['label']} (ε = ∞)", **{**look, "marker": None, "linewidth": 1.2})
+            axes.axhline(level[0], label=f"{_name(scheme)} (ε = ∞)", **{**look, "marker": None, "linewidth": 1.2})
         return False
     good = np.isfinite(x) & np.isfinite(mean)
     if not np.any(good):
         return False
     axes.fill_between(x[good], (mean - sd)[good], (mean + sd)[good], color=look["color"], alpha=0.15, linewidth=0)
     for s, row in enumerate(matrix if len(matrix) > 1 else ()):
-        own = numbers(table["columns"]["eps"][s]) if plot.over_eps else x
+        own = numbers(table["columns"]["eps"][s]) if plot.over_eps else np.asarray(table["round"], float)
         seen = np.isfinite(own) & np.isfinite(numbers(row))
         axes.plot(own[seen], numbers(row)[seen], color=look["color"], linewidth=0.5, alpha=0.35)
-    axes.plot(x[good], mean[good], label=scheme["label"], markevery=max(1, int(np.sum(good)) // 10), **look)
+    axes.plot(x[good], mean[good], label=_name(scheme), markevery=max(1, int(np.sum(good)) // 10), **look)
     return True
 
 
@@ -133,7 +145,7 @@ def _energy(axes: Any, schemes: list[dict[str, Any]]) -> bool:
         mean, largest, limit = numbers(bars["mean"]), numbers(bars["max"]), numbers(bars["limit"])
         limits |= set(limit[np.isfinite(limit)].tolist())
         axes.vlines(x, mean, largest, color=look["color"], linewidth=1.2, alpha=0.6)
-        label = f"{scheme['label']}: mean to largest"
+        label = f"{_name(scheme)}: mean to largest"
         axes.plot(x, mean, look["marker"], color=look["color"], markersize=3.5, label=label)
     if not found or not any(np.any(numbers(s["devices"]["bars"]["max"]) > 0) for s in found):
         return False
@@ -143,6 +155,12 @@ def _energy(axes: Any, schemes: list[dict[str, Any]]) -> bool:
     axes.set(yscale="log", xlabel="group of devices" if grouped else "device", ylabel="transmit energy per round (J)")
     axes.legend()
     return True
+
+
+def _name(scheme: dict[str, Any]) -> str:
+    """The label; matplotlib leaves out those that begin with an underscore, hence the zero-width space."""
+    label: str = scheme["label"]
+    return f"\u200b{label}" if label.startswith("_") else label
 
 
 def _look(number: int) -> dict[str, Any]:

@@ -144,15 +144,17 @@ def _card(scheme: dict[str, Any], card: dict[str, Any]) -> str:
 
 
 def _spent(card: dict[str, Any]) -> str:
+    said = any(spend["accounting"] != "none" for spend in card["spent"])  # what silence was worth
+    heads = ("accountant", *(["participation"] if said else []), "ε worst", "ε mean", "certified")
     rows = ""
     for spend in card["spent"]:
         certified = "yes" if spend["certified"] else "design value"
         values = (round_up(spend["eps_worst"]), round_up(spend["eps_mean"]), certified)
-        names = f"<td{LEFT}>{escape(spend['accounting'])}</td>" + "".join(f"<td>{value}</td>" for value in values)
-        rows += f'<tr><th scope="row"{LEFT}>{escape(spend["accountant"])}</th>{names}</tr>'
+        cells = f"<td{LEFT}>{escape(spend['accounting'])}</td>" if said else ""
+        cells += "".join(f"<td>{value}</td>" for value in values)
+        rows += f'<tr><th scope="row"{LEFT}>{escape(spend["accountant"])}</th>{cells}</tr>'
     remarks = [f"{spend['accountant']}: {note}" for spend in card["spent"] for note in spend["notes"]]
     remarks += [f"{name} does not apply: {why}" for name, why in card["not_applicable"].items()]
-    heads = ("accountant", "participation", "ε worst", "ε mean", "certified")
     return _table("ε by accountant", heads, rows) + _list("Remarks", remarks)
 
 

@@ -123,7 +123,11 @@ function mapTitle(scheme, text) {
   return box;
 }
 
-const quiet = (scheme, total) => mapTitle(scheme, `nobody was silent (${total.toLocaleString("en")} transmissions)`);
+function quiet(scheme, total) {
+  const box = mapTitle(scheme, `nobody was silent (${total.toLocaleString("en")} transmissions)`);
+  box.classList.add("line");
+  return box;
+}
 
 function heatMap(scheme, heat, share, ramp) {
   const box = mapTitle(scheme, `silent in ${show(100 * share, 3)} % of transmissions`);

@@ -6,6 +6,10 @@ const SHAPES = ["circle", "square", "triangle", "diamond", "cross", "plus"];
 const PAD = 0.05; // of the vertical range, above and below
 const MOST_SEEDS = 20; // single seeds drawn per scheme; the mean is over all
 
+let printing = false;
+/** On paper all figures have the same type size, whatever window they were drawn in. */
+const paperWidth = (place) => printing && (place.closest(".figures") ? 360 : 740);
+
 const style = (id) => ({ colour: `var(--c${id % 8})`, dash: DASHES[(id + Math.floor(id / 8)) % 8], shape: SHAPES[id % 6] });
 
 function node(name, attributes = {}, ...children) {
@@ -36,20 +40,38 @@ function swatch(id) {
   return node("svg", { width: 30, height: 14, "aria-hidden": "true" }, line, marker(shape, 15, 7, 3.4, colour));
 }
 
-/** Points of one scheme for one chart: mean, spread and single seeds at each kept round, over rounds or over eps. */
+/** One standard deviation about the mean, kept inside what the quantity can be: not below zero, a share not above one. */
+function band(y, chart) {
+  const bottom = y.mean - y.sd, top = y.mean + y.sd;
+  return { bottom: y.low >= 0 ? Math.max(bottom, 0) : bottom, top: chart.share ? Math.min(top, 1) : top };
+}
+
+/**
+ * Points of one scheme for one chart: mean, spread and single seeds at each kept round, over rounds or over eps.
+ * Evaluations are averaged only where all seeds have one: seeds that stop early are evaluated at rounds of their own.
+ */
 function series(scheme, chart, overEps) {
   const table = scheme[chart.table];
   const matrix = table && table.columns[chart.column];
   if (!matrix) return null;
-  const eps = overEps ? table.columns.eps : null;
+  const eps = overEps ? table.columns.eps : null, evaluated = chart.table === "evaluations";
+  const lasting = (values) => (evaluated ? carried(table, values) : values);
+  const means = lasting(matrix), spent = eps && lasting(eps);
   const points = table.round.map((round, index) => {
-    const y = column(matrix, index);
-    const spent = eps ? column(eps, index) : null;
-    return { round, x: spent ? spent.mean : round, spent, ...y };
-  });
+    const y = column(means, index);
+    return { round, x: spent ? column(spent, index).mean : round, ...y, ...band(y, chart) };
+  }).filter((point) => !evaluated || point.count === matrix.length);
   const seeds = matrix.slice(0, MOST_SEEDS).map((row, s) =>
     row.map((value, index) => ({ x: eps ? number(eps[s][index]) : table.round[index], y: number(value) })));
   return { scheme, points, seeds };
+}
+
+/** A seed that has stopped keeps its model and what it has spent: its last evaluation holds from then on. */
+function carried(table, matrix) {
+  return matrix.map((row, s) => {
+    const last = table.round.indexOf(table.end[s]);
+    return row.map((value, index) => (index > last ? row[last] : value));
+  });
 }
 
 /** Whether energy means anything: a perfect uplink has none. */
@@ -66,7 +88,7 @@ const path = (points) => {
 
 /** Axes, grid and labels; returns the svg and its inner box. */
 function canvas(place, height, xs, ys, labels) {
-  const width = Math.max(280, place.clientWidth || 600);
+  const width = paperWidth(place) || Math.max(260, place.clientWidth);
   const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0 });
   const box = { width, height, left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
   const x = xs(box.left, box.right), y = ys(box.bottom, box.top);
@@ -92,10 +114,10 @@ function drawLines(place, chart, schemes, options) {
   const finite = lines.flatMap((line) => line.points.filter((p) => Number.isFinite(p.mean) && Number.isFinite(p.x)));
   const flats = overEps ? lines.filter((line) => !line.points.some((p) => Number.isFinite(p.x))) : [];
   const limits = chart.id === "eps" ? [...new Set(schemes.map((s) => s.summary && s.summary.capped && s.summary.target_eps).filter(Boolean))] : [];
-  const values = lines.flatMap((line) => line.points.flatMap((p) => (Number.isFinite(p.sd) ? [p.mean - p.sd, p.mean + p.sd, p.low, p.high] : [p.mean])));
+  const values = lines.flatMap((line) => line.points.flatMap((p) => (Number.isFinite(p.sd) ? [p.bottom, p.top, p.low, p.high] : [p.mean])));
   const frame = canvas(place, options.height,
     (a, b) => scale(finite.map((p) => p.x), a, b, false, [0]),
-    (a, b) => scale(values, a, b, options.log, [...limits, ...(options.log ? [] : chart.share ? [0, 1] : chart.id === "eps" ? [0] : [])], PAD),
+    (a, b) => scale(values, a, b, options.log, [...limits, ...(options.log ? [] : chart.whole ? [0, 1] : chart.id === "eps" ? [0] : [])], PAD),
     { x: overEps ? "ε of the worst client, mean over seeds" : "round", y: chart.label + (options.log ? " (log)" : "") });
   if (!frame) return empty(place, lines.length ? "infinite or undefined throughout" : "nothing to show");
   const { svg, box, x, y } = frame;
@@ -110,13 +132,19 @@ function drawLines(place, chart, schemes, options) {
   readOut(place, svg, box, lines.filter((line) => !flats.includes(line)), x, y, overEps);
 }
 
+/** A text with a tail, cut so that it fits so many pixels. */
+function clip(text, pixels, tail) {
+  const room = Math.floor(pixels / 6.6) - tail.length;
+  return (text.length > room ? `${text.slice(0, Math.max(room - 1, 1))}…` : text) + tail;
+}
+
 /** A scheme without a finite eps, on the eps axis: its last value, as a level to compare with. */
 function flat(line, box, fit) {
   const last = line.points[line.points.length - 1], { colour, dash } = style(line.scheme.id);
   const group = node("g", { "data-scheme": line.scheme.id });
   if (!Number.isFinite(last.mean)) return group;
   group.append(node("line", { x1: box.left, x2: box.right, y1: fit(last.mean), y2: fit(last.mean), stroke: colour, "stroke-width": 1.6, "stroke-dasharray": dash || "3 3" }));
-  group.append(node("text", { x: box.right - 2, y: fit(last.mean) - 5, "text-anchor": "end" }, `${line.scheme.label}: ε = ∞, after the last round`));
+  group.append(node("text", { x: box.right - 2, y: fit(last.mean) - 5, "text-anchor": "end" }, clip(line.scheme.label, box.right - box.left, ": ε = ∞")));
   return group;
 }
 
@@ -125,7 +153,7 @@ function curve(line, x, fit, options) {
   const group = node("g", { "data-scheme": line.scheme.id });
   const good = line.points.filter((p) => Number.isFinite(p.x));
   const spread = good.filter((p) => Number.isFinite(p.sd));
-  const outline = [...spread.map((p) => [x(p.x), fit(p.mean + p.sd)]), ...spread.reverse().map((p) => [x(p.x), fit(p.mean - p.sd)])];
+  const outline = [...spread.map((p) => [x(p.x), fit(p.top)]), ...spread.reverse().map((p) => [x(p.x), fit(p.bottom)])];
   if (outline.length) group.append(node("path", { d: `${path(outline)}Z`, fill: colour, opacity: 0.15 }));
   if (line.seeds.length > 1) {
     for (const seed of line.seeds) group.append(node("path", { class: "seed", d: path(seed.map((p) => [Number.isFinite(p.x) ? x(p.x) : NaN, fit(p.y)])), fill: "none", stroke: colour, "stroke-width": 0.8, opacity: 0.3 }));

@@ -83,10 +83,10 @@ function verdict(gap) {
 
 /** The interval as a small picture, zero in the middle. */
 function interval(gap, reach) {
-  const x = (value) => 45 + (43 * value) / reach, mean = number(gap.mean), half = number(gap.half_width) || 0;
+  const x = (value) => 36 + (32 * value) / reach, mean = number(gap.mean), half = number(gap.half_width) || 0;
   const colour = Math.abs(mean) <= half ? "var(--soft)" : "var(--accent)";
-  return node("svg", { width: 90, height: 14, "aria-hidden": "true" },
-    node("line", { x1: 45, x2: 45, y1: 0, y2: 14, stroke: "var(--line)" }),
+  return node("svg", { width: 72, height: 14, "aria-hidden": "true" },
+    node("line", { x1: 36, x2: 36, y1: 0, y2: 14, stroke: "var(--line)" }),
     node("line", { x1: x(mean - half), x2: x(mean + half), y1: 7, y2: 7, stroke: colour, "stroke-width": 2 }),
     node("circle", { cx: x(mean), cy: 7, r: 3.2, fill: colour }));
 }
@@ -113,6 +113,9 @@ const setTheme = (dark) => { document.documentElement.dataset.theme = dark ? "da
 prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 document.getElementById("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
 setTheme(prefersDark.matches);
+
+addEventListener("beforeprint", () => { printing = true; document.documentElement.dataset.wasTheme = document.documentElement.dataset.theme; setTheme(false); });
+addEventListener("afterprint", () => { printing = false; setTheme(document.documentElement.dataset.wasTheme === "dark"); });
 
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });

@@ -1,0 +1,264 @@
+"""The report shows what the store holds, escapes what users wrote, and survives what runs leave behind."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from otafl.errors import InputError
+from otafl.report import collect, write_report
+from otafl.report.devices import HEAT_COLUMNS, HEAT_ROWS, groups
+from otafl.report.page import embed, render
+from otafl.report.plots import carried, seed_statistics
+from otafl.report.tables import comparison, numbers, paired_difference
+
+NASTY = "</script><b>&\"'`$x_1$ {0} \u2028"
+TWO = {"one": {}, "two": {"private": False, "noiseless": True, "silence": 0.0}}
+
+
+def page_of(*runs: Path) -> str:
+    """The page alone: plots take most of a report's time."""
+    return render(collect(list(runs)))
+
+
+def embedded(page: str) -> dict:
+    """The data block, read as a browser reads it: all text of that one script element."""
+
+    class Reader(HTMLParser):
+        inside, found = False, ""
+
+        def handle_starttag(self, tag, attrs):
+            self.inside = tag == "script" and dict(attrs).get("id") == "data"
+
+        def handle_endtag(self, tag):
+            self.inside = False
+
+        def handle_data(self, data):
+            if self.inside:
+                self.found += data
+
+    reader = Reader()
+    reader.feed(page)
+    return json.loads(reader.found)["report"]
+
+
+def table(run: Path, label: str, name: str) -> pd.DataFrame:
+    return pd.read_parquet(run / "schemes" / label / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("name", ["rounds", "evaluations"])
+def test_every_figure_equals_the_store(make_run, name):
+    run = make_run("r", {"one": {"queue": True, "shorter": 7}, **{"two": TWO["two"]}})
+    for scheme in embedded(page_of(run))["schemes"]:
+        shown, stored = scheme[name], table(run, scheme["label"], name)
+        assert set(shown["columns"]) == set(stored.columns) - {"seed", "round"}
+        for column, matrix in shown["columns"].items():
+            wide = stored.pivot(index="seed", columns="round", values=column)
+            assert shown["seeds"] == wide.index.tolist() and shown["round"] == wide.columns.tolist()
+            np.testing.assert_array_equal([numbers(row) for row in matrix], wide.to_numpy(float))
+
+
+def test_silence_and_energy_equal_the_store(make_run):
+    run = make_run("r", {"one": {}})
+    devices = collect([run])["schemes"][0]["devices"]
+    stored = table(run, "one", "devices")
+    stored["silent"] = ~stored.sent
+    silent = stored.pivot_table(index="client", columns="round", values="silent", aggfunc="sum")
+    assert devices["heat"]["silent"] == silent.to_numpy().tolist()
+    assert np.all(np.array(devices["heat"]["total"]) == 3)
+    by_client = stored.groupby("client").energy
+    np.testing.assert_array_equal(devices["bars"]["max"], by_client.max())
+    np.testing.assert_allclose(devices["bars"]["mean"], by_client.mean(), rtol=1e-13)
+    assert devices["bars"]["limit"] == [1.0] * 6
+
+
+def test_differences_are_paired_t_intervals(make_run):
+    run = make_run("r", {"one": {}, "two": {}}, seeds=(3, 1, 4, 9))
+    data = collect([run])
+    a, b = (numbers(scheme["summary"]["final_accuracy"]) for scheme in data["schemes"])
+    shown = data["differences"]["final_accuracy"][0][1]
+    interval = stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert shown["mean"] - shown["half_width"] == pytest.approx(interval.low)
+    assert shown["mean"] + shown["half_width"] == pytest.approx(interval.high)
+    said = "cannot be separated" in page_of(run).split("</table>")[0]
+    assert said == (interval.low <= 0 <= interval.high)
+
+
+def test_pairs_are_matched_by_seed_not_by_position():
+    a = {"seeds": [0, 1, 2], "m": [1.0, 2.0, 4.0]}
+    b = {"seeds": [2, 1, 7], "m": [3.0, 1.0, 50.0]}
+    assert paired_difference(a, b, "m") == {"mean": 1.0, "half_width": 0.0, "pairs": 2}
+
+
+def test_what_users_wrote_cannot_break_the_page(make_run):
+    how = {"certificate": {NASTY: NASTY}}
+    run = make_run("r", {NASTY: how}, title=NASTY, config=f"title = 1 # {NASTY}")
+    page = page_of(run)
+    assert "<b>&" not in page.replace("<b>Trusted", "").replace("<b>Sampling", "")
+    assert page.count("</script>") == 2  # the data and the code end once each
+    data = embedded(page)
+    assert data["title"] == NASTY and data["schemes"][0]["label"] == NASTY
+    assert data["schemes"][0]["certificate"] == {NASTY: NASTY}
+
+
+def test_embedded_json_has_no_markup():
+    assert not re.search("[<>&]", embed({"</script>": ["<!--", "&amp;"]}))
+
+
+def test_page_needs_nothing_from_elsewhere(make_run):
+    page = page_of(make_run("r", TWO))
+    outside = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'<]*|@import[^;]*|\bsrc=", page)
+    assert [link for link in outside if "www.w3.org" not in link] == []  # SVG's name is an address, but never fetched
+
+
+def test_several_runs_are_told_apart_and_paired(make_run):
+    runs = [make_run("first", {"one": {}}), make_run("second", {"one": {}}, seeds=(1, 2, 3))]
+    data = embedded(page_of(*runs))
+    assert [scheme["label"] for scheme in data["schemes"]] == ["first: one", "second: one"]
+    assert data["differences"]["final_accuracy"][0][1]["pairs"] == 2  # seeds 1 and 2
+    assert data["notes"] == []
+    np.testing.assert_array_equal(data["schemes"][1]["rounds"]["seeds"], [1, 2, 3])
+
+
+def test_runs_on_different_channels_carry_a_warning(make_run):
+    runs = [make_run("a", {"x": {}}), make_run("b", {"x": {}}, config="[channel]\nkind = 'rician'")]
+    assert any("channel" in note for note in collect(runs)["notes"])
+
+
+def test_runs_of_one_name_get_different_labels(make_run):
+    data = collect([make_run("a/run", {"x": {}}), make_run("b/run", {"x": {}})])
+    assert [scheme["label"] for scheme in data["schemes"]] == ["a/run: x", "b/run: x"]
+
+
+def test_unfinished_schemes_are_named_and_left_out(make_run):
+    run = make_run("r", {"one": {}, "late": {"finished": False}})
+    page = page_of(run)
+    assert "late is unfinished (last checkpoint: round 20)" in page
+    assert embedded(page)["differences"]["final_loss"][0][1] is None
+
+
+def test_nothing_finished_is_still_a_page(make_run):
+    written = write_report([make_run("r", {"late": {"finished": False}})])
+    assert "No scheme has finished" in written[0].read_text(encoding="utf-8") and len(written) == 1
+
+
+@pytest.mark.parametrize("missing", ["devices", "rounds", "evaluations"])
+def test_missing_tables_leave_their_figures_out(make_run, missing):
+    run = make_run("r", {"one": {"queue": True}})
+    (run / "schemes" / "one" / f"{missing}.parquet").unlink()
+    page = page_of(run)
+    figure = {"devices": "silence", "rounds": "info_queue", "evaluations": "accuracy"}[missing]
+    assert f'data-chart="{figure}"' not in page
+    assert page.count("<figure") > 0
+
+
+def test_a_stopped_seed_counts_with_its_last_evaluation(make_run):
+    run = make_run("r", {"one": {"shorter": 9}})  # the seeds stop at rounds 30, 21 and 12
+    shown = collect([run])["schemes"][0]["evaluations"]
+    assert shown["round"] == [10, 12, 20, 21, 30] and shown["end"] == [30, 21, 12]
+    stored = table(run, "one", "evaluations").set_index(["seed", "round"]).accuracy
+    mean = seed_statistics(carried(shown, "accuracy"))[0]
+    assert mean[-1] == pytest.approx(np.mean([stored[0, 30], stored[1, 21], stored[2, 12]]))
+
+
+def test_one_seed_and_one_evaluation(make_run):
+    run = make_run("r", TWO, seeds=(5,), rounds=4)
+    page = page_of(run)
+    assert "one pair: no interval" in page
+    assert collect([run])["schemes"][0]["evaluations"]["round"] == [4]
+
+
+def test_fused_clients_have_no_norms(make_run):
+    run = make_run("r", {"one": {"fused": True}})
+    shown = collect([run])["schemes"][0]["rounds"]["columns"]["clipped_share"]
+    assert all(value is None for row in shown for value in row)
+    assert 'data-chart="clipped_share"' in page_of(run)
+
+
+def test_penalty_is_shown_only_where_there_is_one(make_run):
+    with_penalty = page_of(make_run("a", {"x": {"penalty": 0.25}}))
+    without = page_of(make_run("b", {"x": {}}))
+    assert 'data-chart="penalty"' in with_penalty and 'data-chart="penalty"' not in without
+
+
+def test_policy_and_certificate_sections(make_run):
+    how = {"queue": True, "certificate": {"feasible": True, "targets": {"eps": 12.5}}}
+    page = page_of(make_run("a", {"x": how}))
+    assert 'data-chart="info_queue"' in page and "targets.eps" in page and "12.5" in page
+    assert 'id="certificate"' not in page_of(make_run("b", {"x": {}}))
+
+
+def test_many_devices_are_grouped_and_the_page_stays_small(make_run):
+    run = make_run("r", {"one": {}, "two": {}}, seeds=(0,), rounds=40, clients=10_000)
+    assert len(page_of(run).encode()) < 1_500_000
+    devices, stored = collect([run])["schemes"][0]["devices"], table(run, "one", "devices")
+    heat = devices["heat"]
+    assert len(heat["silent"]) <= HEAT_ROWS and sum(map(sum, heat["silent"])) == int((~stored.sent).sum())
+    assert sum(map(sum, heat["total"])) == len(stored)
+    assert max(devices["bars"]["max"]) == stored.energy.max()
+
+
+def test_long_runs_are_thinned_exactly_and_stay_small(make_run):
+    run = make_run("r", {str(n): {"devices": False} for n in range(6)}, seeds=range(10), rounds=3000)
+    page = page_of(run)
+    assert len(page.encode()) < 5_000_000
+    data = embedded(page)
+    shown, stored = data["schemes"][0]["rounds"], table(run, "0", "rounds")
+    assert shown["of"] == 3000 and shown["round"][0] == 0 and shown["round"][-1] == 2999
+    wide = stored.pivot(index="seed", columns="round", values="snr")[shown["round"]]
+    np.testing.assert_array_equal(shown["columns"]["snr"], wide)
+    assert any("of 3000 rounds" in note for note in data["notes"])
+
+
+def test_groups_cover_everything_in_order():
+    for count in (1, 79, 80, 81, 10_000):
+        group = groups(count, HEAT_ROWS)
+        assert len(group) == count and group[0] == 0 and set(np.diff(group)) <= {0, 1} and group[-1] < HEAT_ROWS
+    assert groups(HEAT_COLUMNS, HEAT_COLUMNS)[-1] == HEAT_COLUMNS - 1
+
+
+def test_a_scheme_without_privacy_has_no_value_at_a_target(make_run):
+    run = make_run("r", TWO)
+    summary = run / "schemes" / "two" / "summary.json"
+    content = json.loads(summary.read_text())
+    summary.write_text(json.dumps({**content, "accuracy_at_eps": [0.5] * 3}))
+    assert collect([run])["schemes"][1]["summary"]["accuracy_at_eps"] == [None] * 3
+
+
+def test_where_the_page_goes(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [folder / "a.png"])
+    run = make_run("r", {"one": {}})
+    assert write_report([run, make_run("other", {"one": {}})])[0] == run / "report.html"
+    assert write_report([run], tmp_path)[0] == tmp_path / "report.html"
+    assert write_report([run], tmp_path / "new")[0] == tmp_path / "new" / "report.html"
+    named = write_report([run], tmp_path / "mine.html")
+    assert named[0] == tmp_path / "mine.html" and named[1].parent == tmp_path / "mine-plots"
+    with pytest.raises(InputError, match=r"page.*\.html"):
+        write_report([run], tmp_path / "report.pdf")
+    with pytest.raises(InputError, match="not a run folder"):
+        write_report([tmp_path / "nowhere"])
+
+
+def test_same_run_same_bytes(make_run):
+    run = make_run("r", TWO)
+    first = {path: path.read_bytes() for path in write_report([run])}
+    for path in write_report([run]):
+        assert path.read_bytes() == first[path], path
+
+
+def test_plots_are_pictures(make_run):
+    written = write_report([make_run("r", {"_under": {}, NASTY: {"private": False}})])
+    names = {"accuracy", "accuracy_over_eps", "worst_client", "loss", "eps", "energy"}
+    assert {path.stem for path in written[1:]} == names
+    for path in written[1:]:
+        assert path.read_bytes().startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}[path.suffix])
+
+
+def test_console_table_still_reads_the_store(make_run):
+    shown, footer = comparison(make_run("r", TWO))
+    assert shown.row_count == 2 and "cap ε=50" in footer
