@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from otafl.designs.adascale import draw, optimal_excess
+from otafl.designs.adascale.baselines import discounted_optimum
 from otafl.designs.adascale.comparison import METHODS, leakage_table, plot_leakage, run_epsilon
 from otafl.designs.adascale.setting import CIFAR10, MNIST
+from otafl.designs.adascale.system import leakage_of, noise_floor
 
 NUS = (0.01, 0.02, 0.04, 0.08, 0.16)
 # Total RDP(3) of Optimal per device, then ratios to it, seeds 0, 1, 2; V tuned in hindsight.
@@ -114,6 +117,26 @@ def test_epsilon_agrees_with_dp_accounting():
     assert got.shape == (10,)
     theirs = accountant.get_epsilon(1e-5)
     assert np.all((got <= theirs * (1 + 1e-9)) & (got >= theirs * (1 - 2e-4)))
+
+
+KNOWN_CHANNELS = [
+    (0.04, 0.995, (1.8, 2.0, 4.0)),
+    (0.16, 0.995, (1.2, 1.3, 1.3)),
+    (0.04, 0.99, (183, 260, 439)),
+    (0.16, 0.99, (2.9, 3.2, 4.3)),
+]
+
+
+@pytest.mark.parametrize(("nu", "a", "printed"), KNOWN_CHANNELS)
+def test_discounted_reconstruction_with_known_channels(nu, a, printed):
+    deployment, message = MNIST.deployment(), MNIST.message()
+    floors = np.stack([noise_floor(draw(MNIST, seed).gain, deployment, message) for seed in range(3)])
+    leakage = leakage_of(deployment, message)
+    excess = discounted_optimum(floors, nu, a)
+    np.testing.assert_allclose(excess.mean(-1), nu, rtol=1e-12)
+    ratio = leakage.total(floors + excess).sum(-1) / leakage.total(floors + optimal_excess(floors, nu)).sum(-1)
+    np.testing.assert_allclose(ratio, printed, rtol=0.04)
+    np.testing.assert_allclose(discounted_optimum(floors, nu, 1.0), optimal_excess(floors, nu), atol=1e-14)
 
 
 def test_plot_is_written(tmp_path):
