@@ -24,7 +24,11 @@ SUMMARY = "only interior devices take part, or interior and all by a fair coin"
 
 @dataclass(frozen=True)
 class Config:
-    """The interior: an index list, or all distances with the cell radius. g_th = 1/2 maximises the mean amplitude."""
+    """The interior: an index list; all distances with the cell radius; or a largest mean path loss.
+
+    The last one follows deployments that are drawn per seed: with a path loss that grows with distance it is the same
+    circle. g_th = 1/2 maximises the mean amplitude.
+    """
 
     variant: Literal["interior", "alternative"] = "interior"
     mode: Literal["zero_forcing", "truncated"] = "zero_forcing"
@@ -32,6 +36,7 @@ class Config:
     distances_m: tuple[float, ...] | None = None
     cell_radius_m: float | None = None
     inner_fraction: float = 0.6
+    max_loss_db: float | None = None
     g_th: float = 0.5
 
 
@@ -48,7 +53,9 @@ def bbfl(config: Config, deployment: Deployment, message: Message, context: Cont
     validate.one_of("mode", config.mode, ("zero_forcing", "truncated"))
     validate.positive("g_th", config.g_th)
     weights = np.asarray(deployment.weights, float)
-    inside = interior_mask(config, weights.size)
+    if config.max_loss_db is not None and (config.interior is not None or config.distances_m is not None):
+        raise InputError("max_loss_db replaces interior and distances_m: give one of them")
+    fixed = interior_mask(config, weights.size) if config.max_loss_db is None else None
     if config.mode == "truncated":
         needs_bound("bbfl in mode 'truncated'", message)
     plan = _zero_forcing if config.mode == "zero_forcing" else _truncated
@@ -60,6 +67,7 @@ def bbfl(config: Config, deployment: Deployment, message: Message, context: Cont
         everybody = (
             obs.coin[..., :1] < 0.5 if config.variant == "alternative" else np.zeros_like(obs.coin[..., :1], bool)
         )
+        inside = heard_well(config, obs.rms) if fixed is None else fixed
         scheduled = np.broadcast_to(inside | everybody, obs.coin.shape)
         chance = np.where(inside, 1.0, 0.5 if config.variant == "alternative" else 0.0)
         made = plan(config, scheduled, chance, obs, deployment, message)
@@ -71,10 +79,10 @@ def bbfl(config: Config, deployment: Deployment, message: Message, context: Cont
 
 
 def interior_mask(config: Config, num_clients: int) -> Array:
-    """(K,) bool, never empty."""
+    """(K,) bool, never empty; for an interior that is stated by number or by distance."""
     validate.in_left_open("inner_fraction", config.inner_fraction, 0, 1)
     if (config.interior is None) == (config.distances_m is None):
-        raise InputError("bbfl needs either interior (an index list) or distances_m with cell_radius_m")
+        raise InputError("bbfl needs one of interior (an index list), distances_m with cell_radius_m, and max_loss_db")
     if config.distances_m is not None:
         if config.cell_radius_m is None:
             raise InputError("distances_m needs cell_radius_m: the interior is a fraction of it")
@@ -88,6 +96,14 @@ def interior_mask(config: Config, num_clients: int) -> Array:
         mask = np.isin(np.arange(num_clients), index)
     if not mask.any():
         raise InputError("the interior set is empty: no device would ever send")
+    return mask
+
+
+def heard_well(config: Config, rms: Array) -> Array:
+    """(..., K) bool: mean path loss of at most `max_loss_db`, never empty."""
+    mask = -20 * np.log10(rms) <= config.max_loss_db
+    if not np.all(mask.any(-1)):
+        raise InputError(f"the interior set is empty: every device loses more than max_loss_db={config.max_loss_db:g}")
     return mask
 
 
