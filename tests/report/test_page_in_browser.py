@@ -210,9 +210,11 @@ def contrast(browser, first: str, second: str) -> float:
 
 def test_prints_on_white_and_comes_back(browser, page):
     browser.open(page, dark=True)
+    folded = browser.run("document.querySelectorAll('details:not([open])').length")
     printed = browser.pdf()
     assert printed.startswith(b"%PDF") and len(printed) > 20_000
     assert browser.run("document.documentElement.dataset.theme") == "dark"
+    assert browser.run("document.querySelectorAll('details:not([open])').length") == folded > 0
     assert browser.complaints == []
 
 

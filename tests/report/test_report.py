@@ -215,6 +215,13 @@ def test_long_runs_are_thinned_exactly_and_stay_small(make_run):
     assert any("of 3000 rounds" in note for note in data["notes"])
 
 
+def test_many_schemes_stay_small(make_run):
+    run = make_run("r", {f"scheme {n}": {} for n in range(40)}, seeds=range(5), rounds=200, clients=100)
+    page = page_of(run)
+    assert len(page.encode()) < 5_000_000
+    assert len(embedded(page)["schemes"]) == 40
+
+
 def test_groups_cover_everything_in_order():
     for count in (1, 79, 80, 81, 10_000):
         group = groups(count, HEAT_ROWS)

@@ -17,7 +17,7 @@ from otafl.files import plain
 from otafl.report.devices import BARS, groups, read_devices, starts
 from otafl.report.tables import footer, paired_difference
 
-NUMBERS = 100_000  # in all per-round matrices of a page together: about 2 MB of text
+NUMBERS = 80_000  # in all per-round matrices of a page together: about 1.6 MB of text
 METRICS = {
     "final_accuracy": "accuracy",
     "worst_client": "worst client",
@@ -42,7 +42,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
     schemes: list[dict[str, Any]] = []
     for run, name in zip(runs, names):
         for label in run.labels():
-            found = read_scheme(run.scheme(label), NUMBERS // total)
+            found = read_scheme(run.scheme(label), total)
             shown = label if len(runs) == 1 else f"{name}: {label}"
             schemes.append({"id": len(schemes), "label": shown, "run": name, **found})
     told = [describe(run, name) for run, name in zip(runs, names)]
@@ -84,8 +84,9 @@ def describe(run: RunFolder, name: str) -> dict[str, Any]:
     return {"name": name, **told, "title": told["title"] or name, "config": config}
 
 
-def read_scheme(place: SchemeFolder, numbers: int) -> dict[str, Any]:
-    """One scheme; what the store does not have is None."""
+def read_scheme(place: SchemeFolder, schemes: int) -> dict[str, Any]:
+    """One of so many schemes that share a page; what the store does not have is None."""
+    numbers = NUMBERS // schemes
     if not place.finished:
         saved = sorted(file.name.removeprefix("checkpoint-") for file in place.work.glob("checkpoint-*"))
         return {"finished": False, "checkpoint": int(saved[-1]) if saved else 0}
@@ -98,7 +99,7 @@ def read_scheme(place: SchemeFolder, numbers: int) -> dict[str, Any]:
         "certificate": _json(place, "certificate"),
         "evaluations": None if evaluations is None else by_seed(evaluations, numbers // 4),
         "rounds": None if rounds is None else by_seed(rounds, numbers),
-        "devices": read_devices(place.path / "devices.parquet"),
+        "devices": read_devices(place.path / "devices.parquet", schemes),
     }
 
 

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-HEAT_ROWS, HEAT_COLUMNS = 80, 160  # cells of the heat map; more devices or rounds share a cell
+HEAT_ROWS, HEAT_COLUMNS = 80, 160  # of one heat map; more devices or rounds share a cell
+HEAT_CELLS = 160_000  # of all heat maps of a page together
 BARS = 240  # devices in a bar chart; more share a bar
 PIECE = 1 << 20  # rows in memory at a time
 
 Columns = dict[str, np.ndarray]
 
 
-def read_devices(path: Path) -> dict[str, Any] | None:
-    """The device view of one scheme, or None where it was not recorded.
+def read_devices(path: Path, schemes: int = 1) -> dict[str, Any] | None:
+    """The device view of one of so many schemes, or None where it was not recorded.
 
     `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices
     the mean and the largest energy, and its largest share of the limit. A group is one item where all fit.
@@ -27,7 +28,9 @@ def read_devices(path: Path) -> dict[str, Any] | None:
     rounds = 1 + max((int(piece["round"].max()) for piece in pieces(file, ["round"])), default=-1)
     if devices == 0:
         return None
-    rows, columns, bars = groups(devices, HEAT_ROWS), groups(rounds, HEAT_COLUMNS), groups(devices, BARS)
+    finer = min(1.0, np.sqrt(HEAT_CELLS / (schemes * HEAT_ROWS * HEAT_COLUMNS)))
+    rows, columns = groups(devices, int(finer * HEAT_ROWS) or 1), groups(rounds, int(finer * HEAT_COLUMNS) or 1)
+    bars = groups(devices, BARS if schemes <= 20 else BARS // 4)
     silent, total = np.zeros((2, rows.max() + 1, columns.max() + 1), int)
     count, energy = np.zeros((2, bars.max() + 1))
     peak, share = np.zeros((2, bars.max() + 1))

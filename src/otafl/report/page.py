@@ -47,7 +47,7 @@ PRIVACY = (
 AIR = (
     Chart("silence", "Who was silent", "Share of seeds in which a device did not send its update in a round.",
           kind="heat", wide=True),
-    Chart("energy", "Transmit energy", "Dot: mean over rounds and seeds. Tip: the largest of all. Dashed line: limit.",
+    Chart("energy", "Transmit energy", "Dot: mean over rounds and seeds. Tip: largest of all. Level line: limit.",
           kind="bars", label="J per round", log=True, on_air=True),
     Chart("energy_share", "Energy used of the limit", "Largest share over devices, per round.", column="energy_share",
           label="energy / limit", on_air=True),

@@ -8,8 +8,6 @@ import numpy as np
 
 from otafl.report.tables import mean_sd, numbers
 
-HEADS = ("scheme", "accuracy", "difference", "worst client", "ε", "at the ε target", "loss", "rounds", "silent weight",
-         "energy/round", "time")  # fmt: skip
 WORDS = ("scheme", "difference", "accountant", "participation")  # columns of words
 LEFT = ' class="left"'
 
@@ -41,9 +39,12 @@ def comparison(data: dict[str, Any]) -> str:
     done = [scheme for scheme in data["schemes"] if scheme["finished"] and scheme["summary"]]
     if not done:
         return "<p>No scheme has finished yet.</p>"
-    rows = "".join(_row(scheme, done[0], data) for scheme in done)
+    values = [_values(scheme) for scheme in done]
+    told = [name for name in values[0] if any(row[name] != "–" for row in values)]
+    rows = "".join(_row(scheme, [row[name] for name in told], done[0], data) for scheme, row in zip(done, values))
+    heads = ("scheme", "accuracy", "difference", *told)
     return (
-        f"{_choices(data, done)}{_table('Comparison of schemes', HEADS, rows, 'comparison')}"
+        f"{_choices(data, done)}{_table('Comparison of schemes', heads, rows, 'comparison')}"
         f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
         "corrected for the number of comparisons.</p>"
     )
@@ -74,21 +75,26 @@ def _choices(data: dict[str, Any], done: list[dict[str, Any]]) -> str:
     )
 
 
-def _row(scheme: dict[str, Any], reference: dict[str, Any], data: dict[str, Any]) -> str:
+def _values(scheme: dict[str, Any]) -> dict[str, str]:
+    """What the table says about a scheme besides its accuracy; a dash where it has no value."""
     s = scheme["summary"]
     energy = numbers(s["energy_per_round"])
-    cells = [
-        mean_sd(numbers(s["worst_client"])),
-        mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
-        mean_sd(numbers(s["accuracy_at_eps"])),
-        mean_sd(numbers(s["final_loss"])),
-        f"{np.mean(numbers(s['rounds'])):.0f}",
-        f"{abs(np.mean(numbers(s['silent_weight']))):.1%}",
-        f"{np.mean(energy):.2g} J" if s["uplink"] == "analog" and np.all(np.isfinite(energy)) else "–",
-        "–" if scheme["seconds"] is None else f"{scheme['seconds']:.1f} s",
-    ]
+    spends = s["uplink"] == "analog" and np.all(np.isfinite(energy))
+    return {
+        "worst client": mean_sd(numbers(s["worst_client"])),
+        "ε": mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
+        "at the ε target": mean_sd(numbers(s["accuracy_at_eps"])),
+        "loss": mean_sd(numbers(s["final_loss"])),
+        "rounds": f"{np.mean(numbers(s['rounds'])):.0f}",
+        "silent weight": f"{abs(np.mean(numbers(s['silent_weight']))):.1%}",
+        "energy/round": f"{np.mean(energy):.2g} J" if spends else "–",
+        "time": "–" if scheme["seconds"] is None else f"{scheme['seconds']:.1f} s",
+    }
+
+
+def _row(scheme: dict[str, Any], cells: list[str], reference: dict[str, Any], data: dict[str, Any]) -> str:
     gap = data["differences"]["final_accuracy"][scheme["id"]][reference["id"]]
-    accuracy = escape(mean_sd(numbers(s["final_accuracy"])))
+    accuracy = escape(mean_sd(numbers(scheme["summary"]["final_accuracy"])))
     body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return (
         f'<tr data-scheme="{scheme["id"]}"><th scope="row"{LEFT}>{_named(scheme)}</th><td>{accuracy}</td>'

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-from scipy import stats
+from scipy import special
 
 from otafl.experiments.store import RunFolder
 
@@ -48,7 +48,7 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str, level: 
     if gaps.size < 2:
         mean = float(np.mean(gaps)) if gaps.size else float("nan")
         return {"mean": mean, "half_width": float("nan"), "pairs": int(gaps.size)}
-    half = float(stats.t.ppf((1 + level) / 2, gaps.size - 1) * np.std(gaps, ddof=1) / np.sqrt(gaps.size))
+    half = float(special.stdtrit(gaps.size - 1, (1 + level) / 2) * np.std(gaps, ddof=1) / np.sqrt(gaps.size))
     return {"mean": float(np.mean(gaps)), "half_width": half, "pairs": int(gaps.size)}
 
 

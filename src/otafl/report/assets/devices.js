@@ -22,6 +22,7 @@ function drawBars(place, chart, schemes, options) {
   if (!frame) return empty(place, "nothing to show");
   const { svg, box, x, y } = frame;
   const width = (box.right - box.left) / count, step = Math.min(width / (drawn.length + 1), 9);
+  svg.append(limits(drawn, x, y, width));
   drawn.forEach((row, n) => svg.append(lollipops(row, (index) => x.middle(index) + (n - (drawn.length - 1) / 2) * step, y, width)));
   place.replaceChildren(svg);
   svg.setAttribute("aria-label", `${chart.title}. ${drawn.map((row) => `${row.scheme.label}: largest ${show(Math.max(...(row.tip || row.dot)))}`).join("; ")}.`);
@@ -33,9 +34,21 @@ function slots(count, drawn, from, to) {
   const start = drawn.find((row) => row.start.length === count).start, width = (to - from) / count;
   const map = (tick) => map.middle(start.indexOf(tick));
   map.middle = (index) => from + (index + 0.5) * width;
-  map.ticks = (wanted) => { const every = Math.ceil(count / (wanted * 1.5)); return start.filter((_, n) => n % every === 0); };
+  map.ticks = (wanted) => { const every = Math.max(1, roundStep(count / (wanted * 1.5))); return start.filter((_, n) => n % every === 0); };
   map.start = start;
   return map;
+}
+
+/** The limit of each device, once where all schemes have the same. */
+function limits(drawn, x, y, width) {
+  const group = node("g"), seen = new Set();
+  for (const row of drawn) (row.limit || []).forEach((limit, n) => {
+    if (!y.usable(limit) || seen.has(`${n} ${limit}`)) return;
+    seen.add(`${n} ${limit}`);
+    const middle = x.middle(n);
+    group.append(node("line", { class: "level", x1: middle - width / 2, x2: middle + width / 2, y1: y(limit), y2: y(limit) }));
+  });
+  return group;
 }
 
 function lollipops(row, middle, y, width) {
@@ -47,8 +60,6 @@ function lollipops(row, middle, y, width) {
       group.append(node("line", { x1: px, x2: px, y1: y(value), y2: y(tip), stroke: colour, "stroke-width": 1.6, opacity: 0.55 }));
       group.append(node("line", { x1: px - 3, x2: px + 3, y1: y(tip), y2: y(tip), stroke: colour, "stroke-width": 1.6 }));
     }
-    const limit = row.limit && row.limit[n];
-    if (y.usable(limit)) group.append(node("line", { class: "limit", x1: px - width / 2, x2: px + width / 2, y1: y(limit), y2: y(limit) }));
     group.append(marker(shape, px, y(value), Math.max(1.6, Math.min(3.6, width / 3)), colour));
   });
   return group;

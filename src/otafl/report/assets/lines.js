@@ -4,7 +4,7 @@ const MARGIN = { left: 58, right: 14, top: 10, bottom: 40 };
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "9 2 2 2 2 2"];
 const SHAPES = ["circle", "square", "triangle", "diamond", "cross", "plus"];
 const PAD = 0.05; // of the vertical range, above and below
-const MOST_SEEDS = 20; // single seeds drawn per scheme; the mean is over all
+const MOST_SEEDS = 30; // single seeds in one chart; with more only means and bands are drawn
 
 let printing = false;
 /** On paper all figures have the same type size, whatever window they were drawn in. */
@@ -61,7 +61,7 @@ function series(scheme, chart, overEps) {
     const y = column(means, index);
     return { round, x: spent ? column(spent, index).mean : round, ...y, ...band(y, chart) };
   }).filter((point) => !evaluated || point.count === matrix.length);
-  const seeds = matrix.slice(0, MOST_SEEDS).map((row, s) =>
+  const seeds = matrix.map((row, s) =>
     row.map((value, index) => ({ x: eps ? number(eps[s][index]) : table.round[index], y: number(value) })));
   return { scheme, points, seeds };
 }
@@ -126,6 +126,7 @@ function drawLines(place, chart, schemes, options) {
     svg.append(node("line", { class: "limit", x1: box.left, x2: box.right, y1: y(limit), y2: y(limit) }));
     svg.append(node("text", { x: box.left + 6, y: y(limit) + 14 }, `cap ε = ${show(limit)}`));
   }
+  options.seeds = lines.reduce((sum, line) => sum + line.seeds.length, 0) <= MOST_SEEDS && lines.some((line) => line.seeds.length > 1);
   for (const line of lines) svg.append(flats.includes(line) ? flat(line, box, fit) : curve(line, x, fit, options));
   place.replaceChildren(svg);
   svg.setAttribute("aria-label", describe(chart, lines));
@@ -155,7 +156,7 @@ function curve(line, x, fit, options) {
   const spread = good.filter((p) => Number.isFinite(p.sd));
   const outline = [...spread.map((p) => [x(p.x), fit(p.top)]), ...spread.reverse().map((p) => [x(p.x), fit(p.bottom)])];
   if (outline.length) group.append(node("path", { d: `${path(outline)}Z`, fill: colour, opacity: 0.15 }));
-  if (line.seeds.length > 1) {
+  if (options.seeds) {
     for (const seed of line.seeds) group.append(node("path", { class: "seed", d: path(seed.map((p) => [Number.isFinite(p.x) ? x(p.x) : NaN, fit(p.y)])), fill: "none", stroke: colour, "stroke-width": 0.8, opacity: 0.3 }));
   }
   const mean = good.map((p) => [x(p.x), fit(p.mean)]);

@@ -18,15 +18,19 @@ function show(value, digits = 4) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  const text = size >= 1e5 || size < 1e-3 ? value.toExponential(digits - 2) : String(Number(value.toPrecision(digits)));
+  const rounded = Number(value.toPrecision(digits));
+  const text = size >= 1e5 || size < 1e-3 ? rounded.toExponential() : String(rounded);
   return text.replace("-", "−");
 }
 
-/** Round steps of 1, 2 or 5 times a power of ten that cover [low, high]. */
-function linearTicks(low, high, wanted) {
-  const raw = (high - low) / Math.max(wanted, 1);
+/** The next of 1, 2, 5 times a power of ten. */
+function roundStep(raw) {
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+  return [1, 2, 5, 10].map((m) => m * power).find((step) => step >= raw * 0.999);
+}
+
+function linearTicks(low, high, wanted) {
+  const step = roundStep((high - low) / Math.max(wanted, 1));
   const ticks = [];
   for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) ticks.push(Number((n * step).toPrecision(12)));
   return ticks;

@@ -114,8 +114,20 @@ prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 document.getElementById("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
 setTheme(prefersDark.matches);
 
-addEventListener("beforeprint", () => { printing = true; document.documentElement.dataset.wasTheme = document.documentElement.dataset.theme; setTheme(false); });
-addEventListener("afterprint", () => { printing = false; setTheme(document.documentElement.dataset.wasTheme === "dark"); });
+// --- paper: light, everything unfolded ---------------------------------------------------------------------------------
+
+let before = null;
+addEventListener("beforeprint", () => {
+  before = { dark: document.documentElement.dataset.theme === "dark", folded: [...document.querySelectorAll("details:not([open])")] };
+  before.folded.forEach((details) => { details.open = true; });
+  printing = true;
+  setTheme(false);
+});
+addEventListener("afterprint", () => {
+  before.folded.forEach((details) => { details.open = false; });
+  printing = false;
+  setTheme(before.dark);
+});
 
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });
