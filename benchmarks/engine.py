@@ -59,7 +59,7 @@ def ours(model: Model, clients: Any, x: np.ndarray, y: np.ndarray, num_clients: 
     optimizer = optax.sgd(0.1)
     held = (jnp.asarray(x[:HELD_OUT]), jnp.asarray(y[:HELD_OUT]))
     evaluate = lambda p, h: jnp.mean(jnp.argmax(model.logits(p, h[0]), 1) == h[1])  # noqa: E731
-    engine = make_engine(model.init, evaluate, make_round(clients, optimizer, client_map), optimizer)
+    engine = make_engine(model.init, evaluate, make_round(clients, optimizer, client_map), optimizer, evaluate_every=10)
     batch = Seed(jax.random.split(jax.random.key(0), seeds), jnp.broadcast_to(jnp.asarray(rows), (seeds, *rows.shape)),
                  jnp.broadcast_to(jnp.asarray(sizes), (seeds, num_clients)))  # fmt: skip
     train = Data(jnp.asarray(x), jnp.asarray(y))
@@ -77,7 +77,7 @@ def ours(model: Model, clients: Any, x: np.ndarray, y: np.ndarray, num_clients: 
     return {"ms_per_seed_round": best / seeds / rounds * 1e3, "compile_s": first - best}
 
 
-def mlp_cases(seeds: int, repeat: int, maps: list[Any]) -> dict[str, Any]:
+def mlp_cases(seeds: int, rounds: int, repeat: int, maps: list[Any]) -> dict[str, Any]:
     x, y = data((64,))
     model = build("mlp", (64,), 10, hidden=(128,))
     kinds = {
@@ -88,7 +88,7 @@ def mlp_cases(seeds: int, repeat: int, maps: list[Any]) -> dict[str, Any]:
     out = {}
     for name, clients in kinds.items():
         for client_map in maps:
-            out[f"mlp {name}, {client_map}"] = ours(model, clients, x, y, CLIENTS, seeds, 10, repeat, client_map)
+            out[f"mlp {name}, {client_map}"] = ours(model, clients, x, y, CLIENTS, seeds, rounds, repeat, client_map)
     return out
 
 
@@ -114,13 +114,13 @@ def main() -> None:
     facts = {"backend": jax.default_backend(), "device": str(jax.devices()[0]), "jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
     print(facts)
     if args.device:
-        results = mlp_cases(10, 5, ["vmap"]) | {f"{k} (1000 seeds)": v for k, v in mlp_cases(1000, 3, ["vmap"]).items()} | cnn_cases(5, ["vmap"])
+        results = mlp_cases(10, 100, 5, ["vmap"]) | {f"{k} (1000 seeds)": v for k, v in mlp_cases(1000, 20, 3, ["vmap"]).items()} | cnn_cases(5, ["vmap"])
         show(results)
         peers: dict[str, float] = {}
     else:
         from peers import peer_times  # torch lives in the benchmark's own environment
 
-        results = mlp_cases(10, 5, ["vmap", "map"]) | cnn_cases(3, ["vmap", "map"])
+        results = mlp_cases(10, 20, 5, ["vmap", "map"]) | cnn_cases(3, ["vmap", "map"])
         peers = peer_times()
         show(results, peers)
         ratios(results, peers)

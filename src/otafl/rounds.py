@@ -9,7 +9,6 @@ checkpoint, ledger, re-design) happens between chunks. All of it is traced and c
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -132,7 +131,7 @@ def make_round(
     policy: Policy | None = None,
     deployment: Deployment | None = None,
     reward: Callable[[Pytree, Any], Array] | None = None,
-) -> Callable[..., tuple[Carry, Record]]:
+) -> Callable[..., tuple[Carry, "Packed"]]:
     """One round as a pure function. `policy` and `deployment` only where the policy runs inside the loop."""
 
     def source(carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
@@ -143,7 +142,7 @@ def make_round(
         state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, carry.metric))
         return state, plan, to_float32(lower(plan, row.trace.gain, deployment)), info
 
-    def round_(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Record]:
+    def round_(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
         state, plan, link, info = source(carry, row)
         client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, carry.round))
         total, stats = fold(clients, carry.params, data, seed, client_key, link, carry.round, client_map)
@@ -159,20 +158,48 @@ def make_round(
         new = jax.tree.map(lambda n, o: jnp.where(live, n, o), new, carry)
         new = new._replace(live=jnp.where(row.in_horizon, live, carry.live), round=carry.round + row.in_horizon.astype(jnp.int32))
         ran = carry.live & link.live & row.in_horizon
-        return new, Record(ran, finite, stats, plan, info, optax.global_norm(received))
+        return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received)))
 
     return round_
+
+
+class Packed(NamedTuple):
+    """A record in few arrays: inside the loop every array costs an accelerator one more launch per round."""
+
+    clients: Array  # (3, K) float32
+    round: Array  # (4,) float32
+    plan: Plan | tuple[()]
+    info: Any
+
+
+def pack(record: Record) -> Packed:
+    stats, one = record.stats, jnp.float32
+    clients = jnp.stack([stats.norm, stats.raw_norm, stats.sent.astype(one)])
+    flags = [record.live.astype(one), record.finite.astype(one), stats.overflow.astype(one), record.update_norm]
+    return Packed(clients, jnp.stack(flags), record.plan, record.info)
+
+
+def unpack(packed: Packed) -> Record:
+    norm, raw_norm, sent = (packed.clients[..., n, :] for n in range(3))
+    live, finite, overflow, update_norm = (packed.round[..., n] for n in range(4))
+    stats = Stats(norm, raw_norm, sent > 0, overflow > 0)
+    return Record(live > 0, finite > 0, stats, packed.plan, packed.info, update_norm)
 
 
 def make_engine(
     init_params: Callable[[Array], Pytree],
     evaluate: Callable[[Pytree, Any], Any],
-    round_: Callable[..., tuple[Carry, Record]],
+    round_: Callable[..., tuple[Carry, Packed]],
     optimizer: optax.GradientTransformation,
     reward: Callable[[Pytree, Any], Array] | None = None,
     seed_map: SeedMap = "vmap",
+    evaluate_every: int | None = None,
 ) -> Engine:
-    """The two compiled programs of an experiment: the start of all seeds, and a chunk of rounds with an evaluation."""
+    """The two compiled programs of an experiment: the start of all seeds, and a chunk of rounds with evaluations.
+
+    A chunk has any multiple of `evaluate_every` rounds (None: the whole chunk, one evaluation at its end). Leaves of
+    what it returns: records (S, rounds, ...), evaluations (S, evaluations, ...).
+    """
 
     def start(keys: Array, policy_states: Pytree, public: Any) -> Carry:
         def one(key: Array, state: Pytree) -> Carry:
@@ -183,21 +210,28 @@ def make_engine(
         return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
 
     def chunk(data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row) -> tuple[Carry, Record, Any]:
-        def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Record]:
+        num_seeds, rounds = rows.in_horizon.shape
+        every = evaluate_every or rounds
+        # One seed after the other saves memory and, on a CPU, time; an accelerator wants them together.
+        together = 1 if jax.default_backend() == "cpu" or seed_map == "map" else num_seeds
+
+        def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Packed]:
             return jax.lax.scan(lambda c, row: round_(data, public, seed, c, row), state, some)
 
-        mapped = jax.vmap(one)(seeds, carry, rows) if seed_map == "vmap" else jax.lax.map(lambda a: one(*a), (seeds, carry, rows))
-        new, records = mapped
-        return new, records, jax.lax.map(partial(_swap(evaluate), held_out), new.params)
+        def stretch(state: Carry, some: Row) -> tuple[Carry, tuple[Packed, Any]]:
+            args = (seeds, state, some)
+            new, packed = jax.vmap(one)(*args) if seed_map == "vmap" else jax.lax.map(lambda a: one(*a), args)
+            return new, (packed, jax.lax.map(lambda p: evaluate(p, held_out), new.params, batch_size=together))
+
+        cut = jax.tree.map(lambda leaf: jnp.moveaxis(leaf.reshape(num_seeds, -1, every, *leaf.shape[2:]), 1, 0), rows)
+        carry, (packed, seen) = jax.lax.scan(stretch, carry, cut)
+        joined = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(num_seeds, rounds, *leaf.shape[3:]), packed)
+        return carry, unpack(joined), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), seen)
 
     return Engine(_in_x64(jax.jit(start)), _in_x64(jax.jit(chunk, donate_argnames="carry")))
 
 
 INIT_STREAM = 2**31 - 1  # keeps the initial model's key apart from every round's
-
-
-def _swap(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda second, first: function(first, second)
 
 
 def _in_x64(function: Callable[..., Any]) -> Callable[..., Any]:

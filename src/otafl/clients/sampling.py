@@ -24,7 +24,7 @@ def without_replacement(
     (probability below 1e-20 at the sizes where this branch is used).
     """
     small = max(4 * batch, 256)  # up to this size all keys are sorted
-    few_key, many_key = jax.random.split(key)
+    few_key, many_key = (key, key) if min_size > small or max_size <= small else jax.random.split(key)
     mask = jnp.arange(batch, dtype=jnp.int32) < jnp.minimum(batch, size)
     if min_size <= small:
         width = min(small, max_size)
