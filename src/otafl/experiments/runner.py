@@ -18,10 +18,20 @@ from otafl import air, policies
 from otafl.clients.base import ClientMap
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
 from otafl.experiments import build, doctor, limits
+from otafl.experiments.certificates import certificate
 from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.interrupts import StopFlag, graceful_stop
 from otafl.experiments.progress import Reporter, Tick
-from otafl.experiments.results import Outcome, devices_table, eps_curve, evaluations_table, rounds_table, summarise
+from otafl.experiments.results import (
+    Outcome,
+    devices_table,
+    eps_curve,
+    evaluations_table,
+    rounds_table,
+    stop_reasons,
+    summarise,
+    uncertified,
+)
 from otafl.experiments.schema import Experiment, load, resolved
 from otafl.experiments.store import RunFolder, SchemeFolder, npz, storage
 from otafl.files import to_json, write_atomic
@@ -140,7 +150,8 @@ class Execution:
             if self.loop == "open":
                 self._plan_everything()
         self.horizon = self._horizon()
-        self.every = min(experiment.evaluate_every, self.horizon)  # rounds of a chunk
+        self.every = min(experiment.evaluate_every, self.horizon)
+        self.span = self.every * evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
 
     # --- before the first round ---------------------------------------------------------------------------------
 
@@ -185,7 +196,7 @@ class Execution:
 
     def _horizon(self) -> int:
         if self.loop != "open":
-            return self.experiment.rounds
+            return self.experiment.horizon(self.scheme)
         return max(1, max(int(np.sum(plan.live)) for plan in self.plans))
 
     # --- the rounds ------------------------------------------------------------------------------------------------
@@ -208,9 +219,9 @@ class Execution:
         while done < self.horizon and self._anyone_live(carry, done):
             rows, plans = self._rows(done)
             carry, record, seen = engine.chunk(self.task.data, self.task.held_out, public, seeds, carry, rows)
-            chunk = self._take(record, plans, seen, carry, min(self.every, self.horizon - done), done)
+            chunk = self._take(record, plans, seen, min(self.span, self.horizon - done), done)
             pending.append(chunk)
-            done = min(done + self.every, self.horizon)
+            done = min(done + self.span, self.horizon)
             self._tick(chunk, done, (done - fresh) / max(time.monotonic() - began, 1e-9))
             if stop.requested or time.monotonic() - saved >= self.experiment.engine.checkpoint_seconds:
                 self._checkpoint(done, carry, pending)
@@ -226,7 +237,9 @@ class Execution:
         first = self.setup.sites[0]
         inside = {"policy": first.policy, "deployment": first.deployment, "reward": reward} if self.loop == "round" else {}
         round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), **inside)  # type: ignore[arg-type]
-        return make_engine(self.task.model.init, evaluate, round_, self.setup.optimizer, reward, self._seed_map()), reward
+        return make_engine(
+            self.task.model.init, evaluate, round_, self.setup.optimizer, reward, self._seed_map(), evaluate_every=self.every
+        ), reward
 
     def _client_map(self) -> ClientMap:
         chosen = self.experiment.engine.client_map
@@ -246,9 +259,9 @@ class Execution:
 
     def _rows(self, first: int) -> tuple[Row, list[Plan]]:
         """What the next chunk reads, padded to a full chunk so that nothing is compiled twice."""
-        stop = min(first + self.every, self.horizon)
-        pad = self.every - (stop - first)
-        in_horizon = np.broadcast_to(np.arange(self.every) < stop - first, (len(self.setup.sites), self.every))
+        stop = min(first + self.span, self.horizon)
+        pad = self.span - (stop - first)
+        in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
         traces = [Trace(*(leaf[first:stop] for leaf in site.trace)) for site in self.setup.sites]
         if self.loop == "round":
             return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
@@ -262,7 +275,7 @@ class Execution:
     def _plan_chunk(self, traces: list[Trace], first: int) -> list[Plan]:
         raise RunError(f"{self.label}: no scheme with loop='chunk' is registered")
 
-    def _take(self, record: Record, plans: list[Plan], seen: Any, carry: Carry, used: int, first: int) -> dict[str, np.ndarray]:
+    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> dict[str, np.ndarray]:
         """A chunk's records as arrays, checked against what was promised."""
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
@@ -271,8 +284,7 @@ class Execution:
         out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
         out |= {"live": kept.live, "update_norm": kept.update_norm}
         out |= {f"info.{name}": value for name, value in scalars(kept.info, axes=2).items()}
-        out |= {f"eval.{name}": np.asarray(value)[:, None] for name, value in seen.items()}
-        return out | {"eval.live": np.asarray(carry.live)[:, None]}
+        return out | {f"eval.{name}": np.asarray(value)[:, : -(-used // self.every)] for name, value in seen.items()}
 
     def _check(self, record: Record, first: int) -> None:
         """Promises that are broken stop the run with the round and the client."""
@@ -311,7 +323,7 @@ class Execution:
     # --- after the last round ----------------------------------------------------------------------------------------
 
     def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
-        accuracy = float(np.mean(chunk["eval.right"].sum(-1) / chunk["eval.total"].sum(-1)))
+        accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
         eps = float("nan")
         if self.plans and self.budget.accountant == "zcdp":
             site, plan = self.setup.sites[0], Plan(*(leaf[:done] for leaf in self.plans[0]))
@@ -336,8 +348,10 @@ class Execution:
             self.folder.table("devices", devices)
         self.folder.table("evaluations", evaluations)
         worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in self.ledgers]))
-        card = self._card(worst)
+        card, remarks = self._card(worst, uncertified(outcome)), uncertified(outcome)
+        summary |= {"stopped_by": stop_reasons(outcome, self.experiment.horizon(self.scheme)), "remarks": remarks}
         files: dict[str, bytes | str] = {
+            "certificate.json": to_json({**self._certificate(outcome), "remarks": remarks}),
             "card.json": card.to_json(),
             "card.md": card.to_markdown(),
             "model.npz": npz({f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry.params))}),
@@ -358,8 +372,13 @@ class Execution:
                 "target_eps": self.experiment.privacy.eps, "capped": self.capped, "channel_uses": first.message.dim,
                 "private": policies.SCHEMES[self.scheme.name].private, "every": self.every}  # fmt: skip
 
-    def _card(self, worst: int) -> Any:
-        outside = ["sizes", "simulation-trace", *self.task.notes]
+    def _certificate(self, outcome: Outcome) -> dict[str, Any]:
+        server, kind = build.server_of(self.experiment, self.scheme), (self.scheme.clients or self.experiment.clients).kind
+        known = self.experiment.channel.pilots is None
+        return certificate(outcome, self.setup, self.task, server, self.budget.delta, kind=kind, known=known)
+
+    def _card(self, worst: int, remarks: list[str]) -> Any:
+        outside = ["sizes", "simulation-trace", *self.task.notes, *remarks]
         return make_card(self.ledgers[worst], self.setup.sites[worst].message, outside=outside)
 
     def _outcome(self, records: dict[str, np.ndarray]) -> Outcome:
@@ -397,6 +416,11 @@ def choose_client_map(clients: int, parameters: int) -> ClientMap:
     if jax.default_backend() != "cpu":
         return "vmap" if clients * parameters <= 2**30 else max(1, 2**30 // parameters)
     return "vmap" if clients * parameters <= 2**20 else max(1, 2**20 // parameters)
+
+
+def evaluations_per_call(every: int, parameters: int, checkpoint_seconds: float) -> int:
+    """How many evaluation intervals one call into the compiled program covers: cheap rounds go by the hundred."""
+    return 1 if checkpoint_seconds == 0 or parameters >= 100_000 else max(1, 100 // every)
 
 
 def padded(tree: Any, pad: int) -> Any:
