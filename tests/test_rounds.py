@@ -221,3 +221,14 @@ def test_record_level_refuses_silence_by_message():
     clients = per_sample(PerSample(batch=10, sampling="without-replacement"), small.model())
     with pytest.raises(ValueError, match="record-level"):
         policies.make("constant", Constant(silence="norm"), small.deployment(), clients.promise(np.array([20, 50, 60, 70])), small.CONTEXT)
+
+
+def test_a_dead_device_makes_the_weakest_round_empty_not_infinite():
+    clients, site = clipped(), small.deployment()
+    policy = policies.make("weakest", policies.scheme("weakest").config(), site, promise(clients), small.CONTEXT)
+    one = small.trace(2)
+    estimate = one.estimate.copy()
+    estimate[0, 1] = 0
+    plan = plan_ahead(policy, (), one._replace(estimate=estimate, gain=estimate))[1]
+    link = air.lower(plan, estimate, site)
+    assert np.all(link.weight[0] == 0) and link.noise_std[0] == 0 and np.all(plan.live)

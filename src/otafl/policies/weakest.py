@@ -36,8 +36,9 @@ def weakest(config: Config, deployment: Deployment, message: Message, context: C
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = np.where(weights > 0, np.abs(obs.estimate) * np.sqrt(config.headroom * deployment.energy) / (weights * size), np.inf)
         scale = np.min(reach, axis=-1)
-        tx = scale[..., None] * weights / obs.estimate
-        plan = Plan(tx, np.zeros_like(tx), always(tx), scale, 1.0, scale > 0)  # type: ignore[arg-type]
+        faded = scale == 0  # a device at gain zero cannot be inverted: nobody sends, the update is zero
+        tx = np.where(faded[..., None], 0, scale[..., None] * weights / np.where(obs.estimate == 0, 1, obs.estimate))
+        plan = Plan(tx, np.zeros_like(tx), always(tx), np.where(faded, np.inf, scale), 1.0, np.ones_like(faded))  # type: ignore[arg-type]
         return state, plan, Info(np.argmin(reach, axis=-1))
 
     return Policy("weakest", init, step, loop="open", csi="global", gate="open")

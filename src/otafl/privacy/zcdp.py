@@ -6,6 +6,7 @@ and compared with the cap without any tolerance.
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 
@@ -103,10 +104,8 @@ def horizon(budget: float, cost: float) -> int:
     """
     validate.not_negative("budget", budget)
     validate.positive("cost", cost)
-    rounds = int(budget / cost)
-    while rounds * cost > budget:
-        rounds -= 1
-    while (rounds + 1) * cost <= budget:
+    rounds = math.floor(Fraction(budget) / Fraction(cost))
+    while rounds < 2**53 and (rounds + 1) * cost <= budget:  # a product may round down to the budget
         rounds += 1
     return rounds
 
