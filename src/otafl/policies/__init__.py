@@ -4,14 +4,19 @@
     Info        NamedTuple of what people plot, where there is something to plot
     factory(config, deployment, message, context) -> Policy
 
-`SCHEMES` is the list of all of them; `make` builds one by name.
+`SCHEMES` is the list of all of them; `make` builds one by name. A scheme from outside this package joins by `register`;
+a distribution that names its module in the entry-point group "otafl.schemes" has it imported, and so registered, here.
 """
 
+import dataclasses
+import warnings
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from otafl import validate
+from otafl.errors import InputError
 from otafl.plan import Context, Deployment, Message, Policy, check_gate
 
 
@@ -62,9 +67,32 @@ SCHEMES: dict[str, Entry] = {
 }
 
 
+REGISTERED: dict[str, Scheme] = {}  # those that joined by `register`
+WATCHERS: list[Callable[[], None]] = []  # called after each of them: the schema of experiment files follows
+
+
+def register(name: str, factory: Callable[..., Policy], config: type, summary: str = "", private: bool = True) -> None:
+    """Make a scheme of your own known by name, in this process; experiment files then treat it like any other.
+
+    factory(config, deployment, message, context) -> Policy. config: a frozen dataclass whose fields become the keys of
+    the scheme in an experiment file. Registering a name again replaces the earlier scheme, as a notebook needs it;
+    built-in names are refused. private=False marks a reference without privacy, which no budget stops.
+    """
+    if name in SCHEMES and name not in REGISTERED:
+        raise InputError(f"scheme name {name!r} is taken by otafl; choose another")
+    if not dataclasses.is_dataclass(config) or not isinstance(config, type):
+        raise InputError(f"config={config!r} must be a dataclass")
+    REGISTERED[name] = Scheme(name, summary, config, factory)
+    SCHEMES[name] = Entry(summary, factory.__module__, factory.__qualname__, config.__qualname__, private)
+    for follow in WATCHERS:
+        follow()
+
+
 def scheme(name: str) -> Scheme:
     """Load a scheme by name."""
     validate.one_of("scheme", name, SCHEMES)
+    if name in REGISTERED:
+        return REGISTERED[name]
     entry = SCHEMES[name]
     module = import_module(f"otafl.policies.{entry.module}")
     return Scheme(name, entry.summary, getattr(module, entry.config), getattr(module, entry.factory))
@@ -75,3 +103,15 @@ def make(name: str, config: Any, deployment: Deployment, message: Message, conte
     policy = scheme(name).factory(config, deployment, message, context)
     check_gate(policy.gate, message)
     return policy
+
+
+def _import_plugins() -> None:
+    """Installed schemes register themselves; one that fails must not take the others down."""
+    for plugin in entry_points(group="otafl.schemes"):
+        try:
+            plugin.load()
+        except Exception as problem:
+            warnings.warn(f"otafl.schemes: {plugin.name} = {plugin.value} was not loaded: {problem!r}", stacklevel=2)
+
+
+_import_plugins()
