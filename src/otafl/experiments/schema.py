@@ -6,7 +6,6 @@ tagged models below are made from them, so a new scheme brings its own part of t
 
 import dataclasses
 import os
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_type_hints
 
@@ -164,7 +163,6 @@ class ServerOverride(FileModel):
     weight_decay: Annotated[float, Field(ge=0)] | None = None
 
 
-@cache
 def scheme_models() -> dict[str, type]:
     """Options of every scheme, by name."""
     return {name: policies.scheme(name).config for name in policies.SCHEMES}
@@ -226,6 +224,16 @@ class Experiment(FileModel):
     @property
     def labels(self) -> list[str]:
         return [scheme.label or scheme.name for scheme in self.scheme]
+
+
+def follow_schemes() -> None:
+    """Take in a scheme that was registered after this module was imported."""
+    choice: Any = list[union(scheme_models(), "name", **COMMON)]  # type: ignore[misc]
+    Experiment.model_fields["scheme"].annotation = choice
+    Experiment.model_rebuild(force=True)
+
+
+policies.WATCHERS.append(follow_schemes)
 
 
 def load(path: Path, overrides: list[str] | None = None) -> Experiment:
