@@ -17,6 +17,8 @@ import numpy as np
 
 from otafl.errors import InputError
 
+STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
+
 Array = Any  # numpy or jax array: a policy may run on either side
 
 Loop = Literal["open", "chunk", "round"]

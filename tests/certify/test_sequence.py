@@ -144,7 +144,7 @@ def test_knowing_more_never_loosens_the_bias_bound(share, silent):
         ({"channel_scale": None, "silent_prob": np.full(20, 1.5)}, "silent_prob"),
         ({"silent_prob": np.zeros(20)}, "not both"),
         ({"amplitude": -np.ones(20)}, "amplitude"),
-        ({"noise_std": 0.0}, "noise_std"),
+        ({"noise_std": -0.1}, "noise_std"),
         ({"noise_std": [0.1, 0.2, 0.3]}, "noise_std"),
         ({"noise_std_low": 1.0}, "noise_std_low"),
         ({"delta": 0.0}, "delta"),

@@ -65,7 +65,7 @@ def certify_sequence(
     rx_scale: (T,) what the server divides by.
     weights: (K,) ideal aggregation weights p_k.
     noise_std: () or (T,) std per real dimension before division, artificial noise included; noise_std_low the part
-        of it that privacy may trust (default: all).
+        of it that privacy may trust (default: all). Without any, eps is infinite and the bound still holds.
     clip_norm: () or (K,) bound G_k on the message, or its root mean square where `sensitivity` is given.
     amplitude: (T, K) or (K,) received amplitude of a client that sends; default rx_scale p_k (CARES).
     silent_prob: (T, K) or (K,) probability of silence (silence="bound": exact and free of the data; "norm": an upper
@@ -102,7 +102,9 @@ def certify_sequence(
     change = _sensitivity(sensitivity, bound)
     validate.not_negative("gain_error_max", gain_error_max)
     received = share * scale[:, None] * change * (1 + gain_error_max)
-    zcdp = (received**2 / (2 * trusted[:, None] ** 2)).sum(0)  # CARES (13)
+    with np.errstate(divide="ignore"):
+        cost = np.divide(received**2, 2 * trusted[:, None] ** 2, out=np.zeros(shape), where=received > 0)  # CARES (13)
+    zcdp = cost.sum(0)
     worst = int(np.argmax(zcdp))
     return SequenceCertificate(
         "certificate" if predictable else "realised_bound",
@@ -202,7 +204,7 @@ def _silence(
 
 
 def _noise(name: str, value: ArrayLike, scale: Floats) -> Floats:
-    validate.positive(name, value)
+    validate.not_negative(name, value)
     array = np.asarray(value, float)
     if array.shape not in ((), scale.shape):
         raise InputError(f"{name} has shape {array.shape} but must be a number or have shape {scale.shape}")

@@ -140,14 +140,15 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
     clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
-    rounds = experiment.rounds
+    rounds = experiment.horizon(scheme)
     sites = []
     for seed, part in zip(experiment.seed_list, task.partitions):
         if np.any(part.sizes < 1):
             raise InputError(f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}; change the partition or the number of clients")
         message = clients.promise(np.asarray(part.sizes))
         channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
-        trace = draw(channel, experiment.task.clients, rounds, seed)
+        whole = draw(channel, experiment.task.clients, experiment.rounds, seed)  # then cut: schemes share their channels
+        trace = Trace(*(leaf[:rounds] for leaf in whole))
         sites.append(_site(experiment, scheme, task.classes, seed, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
 
@@ -170,8 +171,18 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
 def _site(
     experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, deployment: Deployment, message: Message
 ) -> Site:
-    context = Context(
-        rounds=experiment.rounds,
+    context = context_of(experiment, scheme, classes, seed, trace)
+    config = options_of(scheme, policies.scheme(scheme.name).config)
+    policy = policies.make(scheme.name, config, deployment, message, context)
+    if policy.uplink == "perfect":
+        trace, deployment = air.ideal(trace, deployment)
+    return Site(trace, deployment, message, policy)
+
+
+def context_of(experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace) -> Context:
+    """What a policy is told besides its site."""
+    return Context(
+        rounds=experiment.horizon(scheme),
         eps=experiment.privacy.eps or np.inf,
         delta=experiment.privacy.delta,
         accountant=experiment.privacy.accountant,
@@ -180,11 +191,6 @@ def _site(
         seed=seed,
         trace=trace,
     )
-    config = options_of(scheme, policies.scheme(scheme.name).config)
-    policy = policies.make(scheme.name, config, deployment, message, context)
-    if policy.uplink == "perfect":
-        trace, deployment = air.ideal(trace, deployment)
-    return Site(trace, deployment, message, policy)
 
 
 def server_of(experiment: Experiment, scheme: Any) -> Server:

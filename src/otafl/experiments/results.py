@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl import air
+from otafl.certify import NO_CERTIFICATE
 from otafl.experiments.build import SchemeSetup, Task
-from otafl.plan import Events, Plan
+from otafl.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, noise_multiplier, rdp_to_eps, run_rdp
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.gaussian import eps_from_rho
@@ -133,14 +134,39 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
 def value_at_eps(rounds: np.ndarray, eps: np.ndarray, value: np.ndarray, target: float, every: int) -> tuple[float, bool]:
     """A curve's value at a privacy target (CARES `acc_at_eps`): (value, reached).
 
-    Linear in eps between evaluations. A run that keeps its budget never reaches the target: its last value counts if
-    one more evaluation interval would have passed it; otherwise NaN.
+    Linear in eps between evaluations; NaN where the target lies before the first of them. A run that keeps its budget
+    never reaches the target: its last value counts if one more evaluation interval at the pace of the last one would
+    have passed it; otherwise NaN.
     """
     if eps[-1] >= target:
-        return float(np.interp(target, eps, value)), True
-    pace = eps[-1] / max(rounds[-1], 1)  # eps grows at most about linearly, so this is no more than the last rounds' pace
+        return (float(np.interp(target, eps, value)), True) if eps[0] <= target else (float("nan"), True)
+    before = (eps[-2], rounds[-2]) if len(eps) > 1 else (0.0, 0)
+    pace = (eps[-1] - before[0]) / max(rounds[-1] - before[1], 1)
     near = np.isfinite(target) and eps[-1] + pace * every >= target
     return (float(value[-1]), False) if near else (float("nan"), False)
+
+
+def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
+    """Why each seed's run ended: its horizon, the budget, or what a policy inside the loop said in its last round."""
+    said = outcome.info.get("stopped_by")
+    reasons = []
+    for s, ran in enumerate(outcome.live.sum(1)):
+        code = 0 if ran >= horizon else 1
+        if code and said is not None and ran < said.shape[1]:
+            code = int(said[s, ran])
+        reasons.append(STOPS[code])
+    return reasons
+
+
+def uncertified(outcome: Outcome) -> list[str]:
+    """What must stand on every output of rounds that a certifying policy ran without a certificate."""
+    said = outcome.info.get("certified")
+    if said is None:
+        return []
+    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(outcome.live)]
+    if not any(share):
+        return [NO_CERTIFICATE]
+    return [] if min(share) == 1 else [f"{NO_CERTIFICATE} in {1 - np.mean(share):.1%} of the rounds"]
 
 
 def summarise(evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int) -> dict[str, Any]:

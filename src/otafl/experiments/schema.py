@@ -172,6 +172,7 @@ COMMON: dict[str, Any] = {
     "label": (str | None, Field(None, description="name in tables and plots; default: the scheme's name")),
     "server": (ServerOverride, Field(default_factory=ServerOverride)),
     "clients": (ClientChoice | None, Field(None, description="other clients for this scheme")),
+    "rounds": (Whole | None, Field(None, description="a shorter horizon for this scheme alone")),
     "stop_at_budget": (bool, Field(True, description="False runs past the privacy target: a diagnostic, labelled so")),
 }
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)
@@ -215,7 +216,14 @@ class Experiment(FileModel):
             if (folder := slug(label)) in folders:
                 raise InputError(f"scheme labels {folders[folder]!r} and {label!r} share a folder; give each its own label")
             folders[folder] = label
+        for label, scheme in zip(self.labels, self.scheme):
+            if self.horizon(scheme) > self.rounds:
+                raise InputError(f"scheme {label!r}: rounds={scheme.rounds} must be at most the experiment's rounds={self.rounds}")
         return self
+
+    def horizon(self, scheme: Any) -> int:
+        """Rounds of one scheme: the experiment's, or its own shorter ones."""
+        return int(self.rounds if scheme.rounds is None else scheme.rounds)
 
     @property
     def seed_list(self) -> list[int]:

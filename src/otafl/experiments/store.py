@@ -5,6 +5,7 @@
                         devices.parquet   one row per seed, round and client
                         evaluations.parquet  one row per seed and evaluation
                         ledger-<seed>.bin, card.json, card.md, model.npz, summary.json, timing.json
+                        certificate.json  what its rounds amount to under CARES (12)-(13)
                         done.json         written last: the scheme is finished
                         work/             checkpoints and record segments of an unfinished run
 

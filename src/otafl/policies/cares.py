@@ -43,11 +43,12 @@ class Info(NamedTuple):
     rx_scale: Array
     dropped_weight: Array  # certified envelope under this round's statistics
     asymmetry: Array
-    certified: Array  # bool: this round still meets the participation targets
+    certified: Array  # bool: the arm was certified, and this round still meets the participation targets
 
 
 class State(NamedTuple):
     rx_scale: float
+    certified: bool  # False only in diagnostic mode with nothing certified
 
 
 def problem_of(config: Any, obs: Obs, deployment: Deployment, message: Message, context: Context) -> Problem:
@@ -57,6 +58,8 @@ def problem_of(config: Any, obs: Obs, deployment: Deployment, message: Message, 
     if context.accountant not in ("zcdp", "gaussian"):
         raise InputError(f"CARES counts in zCDP: privacy.accountant={context.accountant!r} must be zcdp or gaussian")
     record = message.unit == "record"
+    if not record and message.adjacency != "replace":
+        raise InputError(f"CARES' certificate charges clients that are replaced: adjacency={message.adjacency!r} must be 'replace'")
     factor = 1 / math.sqrt(2)  # Rayleigh scale from the rms gain
     limits = config.certify_with == "limits"
     return Problem(
@@ -99,14 +102,6 @@ def certified_arms(config: Any, problem: Problem) -> Certificate:
     return answer
 
 
-def envelopes(problem: Problem, obs: Obs, rx_scale: float) -> tuple[float, float]:
-    """Dropped weight and asymmetry of one receive scaling under this round's statistics. CARES (8)-(9)"""
-    rate = (problem.weights * problem.clip_norm) ** 2 / (obs.rms**2 * problem.max_power)  # 2 mu^2 = rms^2
-    present = rate[problem.weights > 0]
-    dropped = float(problem.weights @ -np.expm1(-rate * rx_scale**2))
-    return dropped, float(np.exp(-present.min() * rx_scale**2) - np.exp(-present.max() * rx_scale**2))
-
-
 def cares_static(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Sensitivity as in `Problem`; every round is charged in full, silent clients included."""
     weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
@@ -119,10 +114,10 @@ def cares_static(config: Config, deployment: Deployment, message: Message, conte
         if state is None:
             answer = certified_arms(config, problem)
             assert answer.eta_init is not None
-            state = State(answer.eta_init)
+            state = State(answer.eta_init, answer.feasible)
         plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)
-        dropped, gap = envelopes(problem, obs, state.rx_scale)
-        kept = dropped <= config.max_dropped and gap <= config.max_asymmetry
+        dropped, gap = problem.dropped_weight(state.rx_scale), problem.asymmetry(state.rx_scale)
+        kept = state.certified and dropped <= config.max_dropped and gap <= config.max_asymmetry
         return state, plan, Info(*map(np.asarray, (state.rx_scale, dropped, gap, kept)))
 
     gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"

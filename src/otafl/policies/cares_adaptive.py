@@ -46,6 +46,7 @@ class Table(NamedTuple):
 
     arms: Array  # (M,)
     cost: Array  # (M,) zCDP of one round
+    certified: Array  # (M,) bool: F_H
     allowed: Array  # (M,) bool: certified arms, or all
     budget: Array  # ()
     weights: Array  # (K,)
@@ -80,7 +81,8 @@ class Info(NamedTuple):
     asymmetry: Array
     drift: Array
     safe: Array  # number of safe arms
-    stopped_by: Array  # 0 running, 1 budget, 2 asymmetry, 3 dropped weight, 4 convergence budget
+    certified: Array  # bool: the arm belongs to F_H (CARES E6)
+    stopped_by: Array  # index into `plan.STOPS`, 0 while running
 
 
 def cares_adaptive(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
@@ -98,15 +100,15 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         known = Obs(0, first.estimate[0], first.rms_estimate[0], first.rms_low[0], first.rms_high[0], first.coin[0], np.nan)
         problem = problem_of(config, known, deployment, message, context)
         answer = certified_arms(config, problem)
-        arms, chosen = answer.arms.rx_scale, answer.init
-        certified = answer.verdict.feasible if config.arms_from == "certified" and answer.feasible else np.ones(len(arms), bool)
+        arms, chosen, certified = answer.arms.rx_scale, answer.init, answer.verdict.feasible
+        allowed = certified if config.arms_from == "certified" and answer.feasible else np.ones(len(arms), bool)
         conv_left = np.inf
         if config.hold_conv_target:
-            held = conv_budget(problem, arms, context.rounds, answer.conv_target)
+            held = conv_budget(problem, arms[allowed], context.rounds, answer.conv_target)
             if held.held == "infeasible":
                 raise Infeasible(f"hold_conv_target over {context.rounds} rounds: {'; '.join(held.reasons)}", held)
             conv_left = held.conv_left_0
-        table = Table(arms, answer.arms.zcdp_cost, certified, np.float64(answer.zcdp_budget), problem.weights,
+        table = Table(arms, answer.arms.zcdp_cost, certified, allowed, np.float64(answer.zcdp_budget), problem.weights,
                       np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
                       np.float64(problem.truncation_factor))  # fmt: skip
         models = 1 if config.shared_model else len(arms)
@@ -116,25 +118,26 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
             np.float64(0), np.float64(conv_left), np.int32(chosen),
         )  # fmt: skip
         with jax.enable_x64(True):
-            phi, _, _ = look(jax.tree.map(jnp.asarray, state), jnp.asarray(known.rms), table.budget, jnp.zeros(()))
+            phi, _, _ = look(jax.tree.map(jnp.asarray, table), jax.tree.map(jnp.asarray, known), table.budget, jnp.zeros(()))
         start, model = np.asarray(phi)[chosen], 0 if config.shared_model else chosen
         state.gram[model] += np.outer(start, start)
         state.moment[model] += config.prior_reward * start
         return state
 
-    def look(state: State, rms: Array, zcdp_left: Array, drift: Array) -> tuple[Array, Array, Array]:
-        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under statistics `rms`."""
-        table = state.table
+    def look(table: Table, obs: Obs, zcdp_left: Array, drift: Array) -> tuple[Array, Array, Array]:
+        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under this round's statistics."""
+        low, high = (obs.rms_low, obs.rms_high) if config.certify_with == "limits" else (obs.rms, obs.rms)  # CARES E16
         square = table.arms[:, None] ** 2
-        rate = (table.weights * message.bound) ** 2 / (rms**2 * table.energy)  # CARES 3.2, 2 mu^2 = rms^2
+        rate, least = ((table.weights * message.bound) ** 2 / (rms**2 * table.energy) for rms in (low, high))  # CARES 3.2, 2 mu^2 = rms^2
         hardest = jnp.exp(-jnp.max(rate) * square[:, 0])
-        easiest = jnp.exp(-jnp.min(jnp.where(table.weights > 0, rate, jnp.inf)) * square[:, 0])
+        easiest = jnp.exp(-jnp.min(jnp.where(table.weights > 0, least, jnp.inf)) * square[:, 0])
         dropped = -jnp.expm1(-rate * square) @ table.weights  # CARES (8)
         scaled = config.features == "scaled"
-        low, high = (table.arms[0], table.arms[-1]) if scaled else (1.0, 1.0)
+        first_arm, last_arm = (table.arms[0], table.arms[-1]) if scaled else (1.0, 1.0)
         left = zcdp_left / table.budget if scaled else zcdp_left
         ones = jnp.ones_like(table.arms)
-        phi = jnp.stack([low**2 / square[:, 0], square[:, 0] / high**2, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
+        noise, cost = first_arm**2 / square[:, 0], square[:, 0] / last_arm**2
+        phi = jnp.stack([noise, cost, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
         return phi, dropped, easiest - hardest  # CARES (9)
 
     def absorb(state: State, metric: Array) -> State:
@@ -154,20 +157,20 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         spent = jnp.sum(state.pulls * table.cost)
         left = table.budget - spent
         drift = jnp.where(state.arm >= 0, jnp.linalg.norm(obs.rms - state.rms) / np.sqrt(2), 0.0)  # of the Rayleigh scale
-        phi, dropped, gap = look(state, obs.rms, left, drift)
-        affordable = spent + table.cost <= table.budget * (1 - BUDGET_MARGIN)
+        phi, dropped, gap = look(table, obs, left, drift)
+        affordable = table.allowed & (spent + table.cost <= table.budget * (1 - BUDGET_MARGIN))
         fair, present = gap <= config.max_asymmetry, dropped <= config.max_dropped
-        safe = table.allowed & affordable & fair & present  # CARES (19)
+        safe = affordable & fair & present  # CARES (19)
         round_cost = table.noise_term / table.arms**2 + table.truncation * dropped
         cheapest = jnp.min(jnp.where(safe, round_cost, jnp.inf))
         remaining = jnp.maximum(context.rounds - obs.round - 1, 0)
         within = round_cost + jnp.where(remaining > 0, remaining * cheapest, 0.0) <= state.conv_left  # App. E.4
         chosen_from = safe & within
-        arm = select(state, phi, chosen_from, left, obs)
+        arm = select(state, phi, chosen_from)
         live = jnp.any(chosen_from)
         plan, _ = truncated_inversion(table.arms[arm], table.weights, table.energy, obs, message, config.silence)
-        reason = jnp.select([live, ~jnp.any(affordable & table.allowed), ~jnp.any(safe & ~within) & ~jnp.any(fair & affordable), ~jnp.any(safe)], [0, 1, 2, 3], 4)
-        info = Info(table.arms[arm], arm, left, dropped[arm], gap[arm], drift, jnp.sum(chosen_from), reason)
+        info = Info(table.arms[arm], arm, left, dropped[arm], gap[arm], drift, jnp.sum(chosen_from), table.certified[arm],
+                    emptied_by(affordable, fair, present, within))  # fmt: skip
         penalty = config.asym_penalty * gap[arm] + config.drop_penalty * dropped[arm]
         new = state._replace(
             pulls=state.pulls.at[arm].add(1), arm=arm.astype(jnp.int32), phi=phi[arm], penalty=penalty, rms=obs.rms,
@@ -175,7 +178,12 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         )  # fmt: skip
         return new, plan._replace(live=live), info
 
-    def select(state: State, phi: Array, safe: Array, left: Array, obs: Obs) -> Array:
+    def emptied_by(*filters: Array) -> Array:
+        """The first constraint, in the order of `STOPS`, after which no allowed arm is left; 0 if one is."""
+        none_left = ~jnp.any(jnp.cumprod(jnp.stack(filters), axis=0).astype(bool), axis=1)
+        return jnp.where(none_left[-1], jnp.argmax(none_left) + 1, 0)
+
+    def select(state: State, phi: Array, safe: Array) -> Array:
         """The arm of this round: the rules of CARES (20) and E11; ties go to the lowest index."""
         count = phi.shape[0]
         gram = jnp.broadcast_to(state.gram, (count, FEATURES, FEATURES))

@@ -14,12 +14,11 @@ from otafl.privacy.ledger import CAPS
 
 @dataclass(frozen=True)
 class Config:
-    """Set `noise_std` yourself, or leave it and it is calibrated to (eps, delta) over `rounds` rounds."""
+    """Set `noise_std` yourself, or leave it and it is calibrated to (eps, delta) over the scheme's horizon."""
 
     noise_std: float | None = None  # of the sum, per real dimension
     eps: float | None = None  # default: the experiment's target
     delta: float | None = None
-    rounds: int | None = None  # default: the experiment's horizon
 
 
 def calibrated_std(sensitivity: float, rounds: int, eps: float, delta: float, accountant: str = "zcdp") -> float:
@@ -40,7 +39,7 @@ def fedavg_dp(config: Config, deployment: Deployment, message: Message, context:
             raise InputError("fedavg-dp needs a privacy target: set privacy.eps, or noise_std of the scheme")
         sensitivity = float(np.max(weights * message.sensitivity))
         additive = context.accountant if context.accountant in CAPS else "zcdp"  # a valid, if not the tightest, choice
-        std = calibrated_std(sensitivity, config.rounds or context.rounds, eps, delta, additive)
+        std = calibrated_std(sensitivity, context.rounds, eps, delta, additive)
     else:
         validate.positive("noise_std", config.noise_std)
         std = config.noise_std
