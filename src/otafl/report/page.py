@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from otafl.report.sections import cards, certificate, comparison, facts, run_details
+from otafl.report.sections import cards, certificates, comparison, facts, run_details
 
 SCRIPTS = ("numbers.js", "lines.js", "devices.js", "page.js")
 
@@ -76,7 +76,7 @@ def render(data: dict[str, Any]) -> str:
         ("privacy", "Privacy", figures(PRIVACY, data) + cards(data["schemes"])),
         ("air", "On the air", figures(AIR, data)),
         ("policy", "What the policy saw", figures(policy, data)),
-        ("certificate", "Certificate", "".join(map(certificate, data["schemes"]))),
+        ("certificate", "Certificate", certificates(data["schemes"])),
         ("details", "Config, versions, data", "".join(map(run_details, data["runs"]))),
     ]
     sections = [section for section in sections if section[2]]

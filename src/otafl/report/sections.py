@@ -8,8 +8,9 @@ import numpy as np
 
 from otafl.report.tables import mean_sd, numbers
 
-WORDS = ("scheme", "difference", "accountant", "participation")  # columns of words
+WORDS = ("", "scheme", "difference", "accountant", "participation")  # columns of words
 LEFT = ' class="left"'
+SENTENCE = 48  # characters; a longer text is no table cell
 
 
 def facts(data: dict[str, Any]) -> str:
@@ -185,26 +186,46 @@ def round_up(eps: Any) -> str:
 # --- certificate, config, versions -----------------------------------------------------------------------------------
 
 
-def certificate(scheme: dict[str, Any]) -> str:
-    """What was certified before the run, if anything."""
-    if not scheme.get("certificate"):
+def certificates(schemes: list[dict[str, Any]]) -> str:
+    """What was certified before the run, schemes side by side; sentences stand below the table."""
+    found = [(scheme["label"], flat(scheme["certificate"])) for scheme in schemes if scheme.get("certificate")]
+    if not found:
         return ""
-    table = _pairs(f"Certificate of {scheme['label']}", flat(scheme["certificate"]))
-    return f'<article data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>{table}</article>'
+    keys = dict.fromkeys(key for _, entries in found for key in entries)
+    sentences = [key for key in keys if any(len(entries.get(key, "")) > SENTENCE for _, entries in found)]
+    rows = "".join(
+        f'<tr><th scope="row"{LEFT}>{escape(key)}</th>'
+        + "".join(f"<td>{escape(entries.get(key, '–'))}</td>" for _, entries in found)
+        + "</tr>"
+        for key in keys
+        if key not in sentences
+    )
+    said = dict.fromkeys(f"{key}: {entries[key]}" for key in sentences for _, entries in found if entries.get(key))
+    below = "".join(f"<li>{escape(text)}</li>" for text in said)
+    table = _table("Certificates", ("", *(label for label, _ in found)), rows)
+    return table + (f'<ul class="small">{below}</ul>' if below else "")
 
 
-def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots; long lists are told by their ends.
+def flat(value: Any, name: str = "") -> dict[str, str]:
+    """Nested keys joined by dots, values as text. A list of equal entries is one, of numbers its range if it is long.
 
-    >>> flat({"targets": {"eps": 50}, "arms": [1, 2]})
-    {'targets.eps': 50, 'arms': '1, 2'}
+    >>> flat({"targets": {"eps": 50}, "arms": [1, 2], "ok": [True, True], "none": []})
+    {'targets.eps': '50', 'arms': '1, 2', 'ok': 'yes'}
+    >>> flat({"bound": [0.25, 0.5, 1.5, 1.0]})
+    {'bound': '0.25 to 1.5 (4)'}
     """
     if isinstance(value, dict):
         return {key: item for k, v in value.items() for key, item in flat(v, f"{name}.{k}" if name else str(k)).items()}
-    if isinstance(value, list):
-        shown = [tell(item) for item in value]
-        value = ", ".join(shown if len(shown) <= 12 else [*shown[:5], "…", *shown[-3:], f"({len(shown)} in all)"])
-    return {name: value}
+    if not isinstance(value, list):
+        return {name: tell(value)}
+    if not value:
+        return {}
+    if all(item == value[0] for item in value):
+        return {name: tell(value[0])}
+    numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
+    if numeric and len(value) > 3:
+        return {name: f"{tell(min(value))} to {tell(max(value))} ({len(value)})"}
+    return {name: ("; " if any(isinstance(item, str) for item in value) else ", ").join(map(tell, value))}
 
 
 def tell(value: Any) -> str:
@@ -213,7 +234,9 @@ def tell(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value in ("inf", "-inf"):
+        return "∞" if value == "inf" else "−∞"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def _pairs(label: str, entries: dict[str, Any]) -> str:
@@ -227,7 +250,7 @@ def _pairs(label: str, entries: dict[str, Any]) -> str:
 def run_details(run: dict[str, Any]) -> str:
     """The resolved config, hashes and versions of one run."""
     basics = {
-        "seeds": flat(run["seeds"], "seeds")["seeds"],
+        "seeds": ", ".join(map(str, run["seeds"] or [])),
         "parameters": run["parameters"],
         **{f"data {key}": value for key, value in (run["data"] or {}).items()},
         "config sha256": run["config_sha256"],
