@@ -200,10 +200,27 @@ def server_of(experiment: Experiment, scheme: Any) -> Server:
 
 
 def optimizer_of(experiment: Experiment, scheme: Any) -> optax.GradientTransformation:
-    """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy."""
+    """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy.
+
+    Numbers live in the optimizer's state, so that schemes with other step sizes share one compiled program.
+    """
     server = server_of(experiment, scheme)
-    rate: Any = server.step_size
-    if server.step_decay:
-        rate = lambda count: np.float32(server.step_size) * (1 + count.astype(jnp.float32)) ** np.float32(-server.step_decay)  # noqa: E731
-    parts = [optax.add_decayed_weights(server.weight_decay)] if server.weight_decay else []
-    return optax.chain(*parts, optax.sgd(rate, momentum=server.momentum or None))
+
+    def descent(step_size: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
+        decay = [optax.add_decayed_weights(weight_decay)] if server.weight_decay else []
+        trace = [optax.trace(momentum)] if server.momentum else []
+        fade = lambda count: (1 + count.astype(jnp.float32)) ** np.float32(-server.step_decay)  # noqa: E731
+        schedule = [optax.scale_by_schedule(fade)] if server.step_decay else []
+        return optax.chain(*decay, *trace, *schedule, optax.scale(-step_size))
+
+    return optax.inject_hyperparams(descent, hyperparam_dtype=jnp.float32)(**numbers_of(server))
+
+
+def numbers_of(server: Server) -> dict[str, float]:
+    """What the optimizer keeps in its state."""
+    return {"step_size": server.step_size, "momentum": server.momentum, "weight_decay": server.weight_decay}
+
+
+def with_numbers(state: Any, server: Server) -> Any:
+    """An optimizer's state, all seeds, with this server's numbers: a shared program was started with another's."""
+    return state._replace(hyperparams={name: jnp.full_like(state.hyperparams[name], value) for name, value in numbers_of(server).items()})

@@ -97,12 +97,13 @@ def _run(folder: RunFolder, executions: list["Execution"], reporter: Reporter) -
     from otafl.report import write_report
 
     use_compilation_cache()
+    engines: dict[Any, Engine] = {}  # schemes that are planned ahead differ only in their links: one program serves all
     try:
         with graceful_stop() as stop:
             for execution in executions:
                 if stop.requested:
                     raise Interrupted(f"interrupted between two schemes; continue with: otafl run --resume {folder.path}")
-                execution.run(stop)
+                execution.run(stop, engines)
     finally:
         reporter.close()
     with storage(folder.path):
@@ -201,13 +202,17 @@ class Execution:
 
     # --- the rounds ------------------------------------------------------------------------------------------------
 
-    def run(self, stop: StopFlag) -> None:
+    def run(self, stop: StopFlag, engines: dict[Any, Engine]) -> None:
         """All rounds, from the last whole checkpoint if there is one."""
         self.folder.prepare()
-        engine, reward = self._engine()
+        reward = self.loop == "round"
+        engine = engines.get(self._program) or self._engine()
+        if not reward:
+            engines[self._program] = engine
         seeds = build.seeds_of(self.experiment, self.task)
         public = self.task.public if reward else ()
         carry = engine.init(seeds.key, self._loop_states(), public)
+        carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
         done, state, segments, warnings = self.folder.latest()
         for warning in warnings:
             self.reporter.note(f"{self.label}: {warning}")
@@ -231,7 +236,14 @@ class Execution:
                 raise Interrupted(f"interrupted; checkpoint {where}; continue with: otafl run --resume {run_folder}")
         self._finish(merge([*segments, *pending]), carry, time.monotonic() - began)
 
-    def _engine(self) -> tuple[Engine, Callable[..., Any] | None]:
+    @property
+    def _program(self) -> Any:
+        """What distinguishes compiled programs of one run; step sizes and links are arguments."""
+        choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
+        kind = self.label if self.loop == "round" or not isinstance(self.setup.sites[0].policy.uplink, str) else "planned"
+        return kind, choice.model_dump_json(), server.momentum > 0, server.weight_decay > 0, server.step_decay, self.every
+
+    def _engine(self) -> Engine:
         evaluate = build.evaluator(self.task.model, self.task.classes)
         reward = build.accuracy_reward(evaluate) if self.loop == "round" else None
         first = self.setup.sites[0]
@@ -239,7 +251,7 @@ class Execution:
         round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), **inside)  # type: ignore[arg-type]
         return make_engine(
             self.task.model.init, evaluate, round_, self.setup.optimizer, reward, self._seed_map(), evaluate_every=self.every
-        ), reward
+        )
 
     def _client_map(self) -> ClientMap:
         chosen = self.experiment.engine.client_map
