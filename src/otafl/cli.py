@@ -71,6 +71,34 @@ def _show_run(folder: Path) -> None:
     out.print(f"Report: {folder / 'report.html'}")
 
 
+@app.command()
+def compare(
+    file: Annotated[Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")],
+    overrides: Override = [],  # noqa: B006
+    tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+) -> None:
+    """Compare schemes at one privacy target: paired seeds, tuned step sizes, a ranking that says when it cannot tell."""
+    from otafl.experiments import compare as comparison
+    from otafl.experiments.presets import find
+    from otafl.experiments.progress import reporter
+    from otafl.experiments.schema import load
+
+    path = find(file)
+    folder = out_dir or Path("runs") / f"compare-{path.stem}"
+    run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
+    if not json_log:
+        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out)
+
+
+def _numbers(text: str) -> list[float] | None:
+    try:
+        return [float(part) for part in text.split(",")] if text else None
+    except ValueError:
+        raise InputError(f"--tune {text!r} must be numbers separated by commas") from None
+
+
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""

@@ -390,7 +390,7 @@ class Execution:
         return certificate(outcome, self.setup, self.task, server, self.budget.delta, kind=kind, known=known)
 
     def _card(self, worst: int, remarks: list[str]) -> Any:
-        outside = ["sizes", "simulation-trace", *self.task.notes, *remarks]
+        outside = ["sizes", "simulation-trace", *self.task.notes, *self.experiment.outside, *remarks]
         return make_card(self.ledgers[worst], self.setup.sites[worst].message, outside=outside)
 
     def _outcome(self, records: dict[str, np.ndarray]) -> Outcome:

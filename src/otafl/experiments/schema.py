@@ -194,6 +194,7 @@ class Experiment(FileModel):
     server: Server = Field(default_factory=Server)
     privacy: Privacy = Field(default_factory=Privacy)
     engine: EngineOptions = Field(default_factory=EngineOptions)
+    outside: list[str] = Field([], description="said on the privacy card as outside the guarantee (tuning, for example)")
     scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
 
     @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])

@@ -1,0 +1,135 @@
+"""Schemes side by side at one privacy target: same clients, same channel draws, same seeds, same ledger.
+
+Each private scheme runs until its budget is spent; a scheme whose unit, adjacency, delta or accountant differs from the
+others', or that spent more than the target, is not ranked. Where a tuning grid is given, every scheme has its own step
+size by one rule (`tune`). The ranking is by mean accuracy after the last round over paired seeds, and says where two
+neighbours cannot be told apart.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from otafl.errors import InputError
+from otafl.experiments.presets import Preset
+from otafl.experiments.progress import Reporter
+from otafl.experiments.schema import Experiment, load
+from otafl.experiments.tune import run_in, tune_step_size, tuned, with_step_sizes
+from otafl.files import to_json, write_atomic
+from otafl.report.tables import footer, mean_sd, numbers, paired_difference, summaries
+
+ACCOUNTANTS = {"zcdp": "zCDP", "rdp": "RDP", "gaussian": "exact", "pld": "PLD"}
+OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"
+
+
+class Comparison(NamedTuple):
+    """What a comparison found; entries are summaries with their card."""
+
+    ranked: list[dict[str, Any]]  # best first
+    references: list[dict[str, Any]]  # without privacy
+    refused: list[tuple[dict[str, Any], str]]  # and why
+    gaps: list[dict[str, float]]  # paired differences between neighbours in the ranking
+
+
+def compare(path: Path, folder: Path, overrides: list[str], grid: list[float] | None, reporter: Reporter) -> Path:
+    """Tune where asked, run all schemes, write compare.json and compare.md; returns the run folder."""
+    experiment = load(path, overrides)
+    if experiment.privacy.eps is None:
+        raise InputError(f"{path}: a comparison needs a common privacy target; set privacy.eps")
+    if grid:
+        steps = tune_step_size(path, grid, folder / "tuning", reporter, overrides=[*overrides, *_with_validation(experiment)])
+    else:
+        steps = tuned(path, folder / "tuning", overrides, reporter)
+    if steps:
+        experiment = with_step_sizes(experiment, steps).model_copy(update={"outside": [*experiment.outside, OUTSIDE_NOTE]})
+    run = run_in(folder / "run", experiment, reporter)
+    found = rank(summaries(run), experiment.privacy.eps)
+    write_atomic(folder / "compare.json", to_json({"step_sizes": steps, **_plain(found)}))
+    write_atomic(folder / "compare.md", "\n".join(lines(found)) + "\n")
+    return run
+
+
+def _with_validation(experiment: Experiment) -> list[str]:
+    return [] if experiment.task.data.validation_fraction else ["task.data.validation_fraction=0.2"]
+
+
+def rank(found: list[dict[str, Any]], target: float) -> Comparison:
+    """Sort the schemes that kept to the common target; set apart references and those that did not."""
+    private = [entry for entry in found if entry["private"]]
+    promise = ("unit", "adjacency", "delta", "accountant")
+    common = [tuple(entry[key] for key in promise) for entry in private]
+    usual = max(common, key=common.count) if common else ()
+    ranked, refused = [], []
+    for entry, own in zip(private, common):
+        spent = float(np.max(numbers(entry["final_eps"])))
+        if own != usual:
+            refused.append((entry, f"its ε is of another kind ({', '.join(map(str, own))})"))
+        elif not spent <= target * (1 + 1e-9):
+            refused.append((entry, f"it spent ε = {spent:.4g}, more than the target {target:g}"))
+        else:
+            ranked.append(entry)
+    ranked.sort(key=lambda entry: -float(np.mean(numbers(entry["final_accuracy"]))))
+    gaps = [paired_difference(a, b, "final_accuracy") for a, b in zip(ranked, ranked[1:])]
+    return Comparison(ranked, [entry for entry in found if not entry["private"]], refused, gaps)
+
+
+def row(entry: dict[str, Any], place: str) -> list[str]:
+    """One line of the comparison table."""
+    spent = {item["accountant"]: item["eps_worst"] for item in entry["card"]["spent"]}
+    eps = ["∞" if not entry["private"] else f"{float(spent[name]):.4g}" if name in spent else "–" for name in ACCOUNTANTS]
+    rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
+    total = f"{np.mean(rounds * energy):.3g} J" if entry["uplink"] != "perfect" else "–"
+    uses = f"{np.mean(rounds) * entry['channel_uses']:.3g}"
+    accuracy, worst = mean_sd(numbers(entry["final_accuracy"])), mean_sd(numbers(entry["worst_client"]))
+    return [place, entry["label"], accuracy, worst, *eps, f"{np.mean(rounds):.0f}", total, uses, entry["csi"], f"{entry['seconds']:.1f} s"]
+
+
+HEAD = ["#", "scheme", "accuracy", "worst client", *(f"ε {name}" for name in ACCOUNTANTS.values()), "rounds", "energy/device", "channel uses", "CSI", "time"]
+
+
+def rows(found: Comparison) -> list[list[str]]:
+    placed = [row(entry, str(n + 1)) for n, entry in enumerate(found.ranked)]
+    return [*(row(entry, "ref") for entry in found.references), *placed, *(row(entry, "–") for entry, _ in found.refused)]
+
+
+def verdicts(found: Comparison) -> list[str]:
+    """What may be said about neighbours in the ranking, and who is not in it."""
+    said = []
+    for first, second, gap in zip(found.ranked, found.ranked[1:], found.gaps):
+        apart = np.isfinite(gap["half_width"]) and abs(gap["mean"]) > gap["half_width"]
+        text = "" if apart else ": cannot be separated"
+        said.append(f"{first['label']} − {second['label']}: {gap['mean']:+.3f} ± {gap['half_width']:.3f} ({gap['pairs']:.0f} paired seeds){text}")
+    return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
+
+
+def show(folder: Path, run: Path, target: float, console: Console) -> None:
+    """Print the table, the verdicts and where the report is."""
+    found = rank(summaries(run), target)
+    table = Table(title=f"Same clients, channel and seeds; privacy target ε = {target:g}", title_justify="left")
+    for name in HEAD:
+        table.add_column(name, justify="left" if name == "scheme" else "right")
+    for cells in rows(found):
+        table.add_row(*cells)
+    console.print(table)
+    for text in verdicts(found):
+        console.print(text, markup=False)
+    everyone = [*found.references, *found.ranked, *(entry for entry, _ in found.refused)]
+    console.print(footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}", sep="\n", markup=False)
+
+
+def lines(found: Comparison) -> list[str]:
+    body = ["| " + " | ".join(cells) + " |" for cells in rows(found)]
+    return ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD), *body, "", *(f"- {text}" for text in verdicts(found))]
+
+
+def _plain(found: Comparison) -> dict[str, Any]:
+    return {"ranked": found.ranked, "references": found.references, "refused": [{"entry": e, "why": w} for e, w in found.refused], "gaps": found.gaps}
+
+
+def compare_preset(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
+    """`otafl reproduce` of a comparison preset."""
+    run = compare(path, folder, overrides, None, reporter)
+    show(folder, run, load(path, overrides).privacy.eps or np.inf, console)
