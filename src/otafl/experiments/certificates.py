@@ -19,7 +19,9 @@ from otafl.privacy.events import total_noise_var
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 
 
-def certificate(outcome: Outcome, setup: SchemeSetup, task: Task, server: Server, delta: float, *, kind: str, known: bool) -> dict[str, Any]:
+def certificate(
+    outcome: Outcome, setup: SchemeSetup, task: Task, server: Server, delta: float, *, kind: str, known: bool
+) -> dict[str, Any]:
     """Columns with one entry per seed, and what the numbers rest on.
 
     known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
@@ -43,7 +45,9 @@ def certificate(outcome: Outcome, setup: SchemeSetup, task: Task, server: Server
     }
 
 
-def _of_seed(outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool) -> SequenceCertificate:
+def _of_seed(
+    outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool
+) -> SequenceCertificate:
     plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
     used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     noise = air.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
@@ -68,10 +72,14 @@ def _of_seed(outcome: Outcome, s: int, site: Site, task: Task, server: Server, d
 
 
 def _notes(server: Server, task: Task, kind: str) -> list[str]:
-    found = [f"data-free constants: smoothness 1/(12 step_size), gradient variance G^2, initial gap ln({task.classes}) (assumed)"]
+    found = [
+        f"data-free constants: smoothness 1/(12 step_size), gradient variance G^2, gap ln({task.classes}) (assumed)"
+    ]
     extras = [name for name in ("momentum", "weight_decay", "step_decay") if getattr(server, name)]
     if extras:
-        found.append(f"the bound is for plain descent with a constant step; this server's {', '.join(extras)} is not covered")
+        found.append(
+            f"the bound is for plain descent with a constant step; this server's {', '.join(extras)} is not covered"
+        )
     if kind not in GRADIENT_KINDS:
         found.append(f"no convergence bound: it is for one gradient per round, these clients are of kind {kind!r}")
     found.append("no subsampling is credited: eps is an upper bound of what the ledger counts")

@@ -23,6 +23,7 @@ class Preset(FileModel):
     summary: str
     source: str = ""  # "CARES, Table 1"
     analysis: str | None = None  # "module:function" that makes the figure or table; default: run and print the table
+    experiment: str | None = None  # preset whose experiment this one shows
     settings: dict[str, Any] = {}  # for the analysis
     targets: dict[str, Any] = {}
     quick: dict[str, Any] = {}  # overrides of the smoke version, as in --set
