@@ -133,7 +133,7 @@ def _without_card(entry: Record) -> Record:
 
 
 def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:
-    """ "Better than" holds if the paired difference is beyond its 95 % interval, and fails if it is so the other way."""
+    """A claim holds if its paired difference is beyond the 95 % interval, and fails if it is so the other way."""
     known = {entry["label"]: entry for entry in found}
     out = []
     for claim in claims:

@@ -51,12 +51,13 @@ def sweep(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     for version in preset.settings["versions"]:
         for seed, problem in zip(experiment.seed_list, posed):
             for noise, (_, answer) in zip(version["noise_std"], certificates(problem, version)):
-                feasible, eta = int(answer.verdict.feasible.sum()), answer.eta_init
-                records.append({"version": version["name"], "seed": seed, "noise_std": noise, "arms": feasible, "eta_init": eta,
-                                "p_max": float(problem.weights.max())})  # fmt: skip
+                where = {"version": version["name"], "seed": seed, "noise_std": noise}
+                found = {"arms": int(answer.verdict.feasible.sum()), "eta_init": answer.eta_init}
+                records.append({**where, **found, "p_max": float(problem.weights.max())})
     write_records(folder, "sweep", records)
-    publish(folder, preset, [_grid(records, preset)], [_pattern(records, v, preset.targets["pattern"]) for v in _names(preset)],
-            [f"{len(posed)} seeds, {len(PAPER_ARMS)} arms from {PAPER_ARMS[0]:g} to {PAPER_ARMS[-1]:g}"], console, records=records)  # fmt: skip
+    verdicts = [_pattern(records, version, preset.targets["pattern"]) for version in _names(preset)]
+    note = f"{len(posed)} seeds, {len(PAPER_ARMS)} arms from {PAPER_ARMS[0]:g} to {PAPER_ARMS[-1]:g}"
+    publish(folder, preset, [_grid(records, preset)], verdicts, [note], console, records=records)
 
 
 def _names(preset: Preset) -> list[str]:

@@ -107,7 +107,7 @@ def _at(x: np.ndarray, own_x: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def at_budget(axes: Any, shown: list[Curves]) -> None:
-    """Accuracy and worst client at the budget, one pair of points per method, with the standard deviation over seeds."""
+    """Accuracy and worst client at the budget, one pair of points per method, with the deviation over seeds."""
     private = [curves for curves in shown if curves.summary["private"]]
     for n, (key, name, marker) in enumerate(
         (("accuracy_at_eps", "accuracy", "o"), ("worst_client_at_eps", "worst client", "s"))
