@@ -193,24 +193,44 @@ def leakage_table(
 
 def _summary(name: str, values: Array) -> dict[str, Any]:
     """Per seed and over seeds; values (S, K)."""
-    mean, seeds = values.mean(-1), len(values)
-    half = stdtrit(seeds - 1, 0.975) * mean.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.nan
+    mean = values.mean(-1)
     return {
         name: mean.tolist(),
         f"{name}_worst_device": values.max(-1).tolist(),
         f"{name}_mean": float(mean.mean()),
-        f"{name}_half_width_95": float(half),
+        f"{name}_half_width_95": half_width_95(mean),
     }
 
 
+def half_width_95(values: Any) -> float:
+    """Half of the 95 % Student interval of the mean of a few seeds; NaN for one.
+
+    >>> round(half_width_95([1.0, 2.0, 3.0]), 3)  # 4.303 s / sqrt(3)
+    2.484
+    """
+    values = np.asarray(values, float)
+    if values.size < 2:
+        return float("nan")
+    return float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / np.sqrt(values.size))
+
+
 def plot_leakage(records: list[dict[str, Any]], path: Path, title: str = "") -> Path:
-    """Two panels over nu: RDP (reconstructions left out, as in the paper) and eps, with 95 % intervals."""
+    """The two panels of `paint_leakage` as one picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
-    panels = figure.subplots(1, 2)
+    paint_leakage(records, list(figure.subplots(1, 2)))
+    figure.suptitle(title or f"free parameters tuned: {records[0]['mode']}", fontsize=10)
+    figure.savefig(path)
+    return path
+
+
+def paint_leakage(records: list[dict[str, Any]], panels: list[Any]) -> None:
+    """Two panels over nu: RDP (reconstructions left out, as in the paper) and eps, with 95 % intervals."""
+    names = dict.fromkeys(r["method"] for r in records)
+    colours = {method: f"C{n}" for n, method in enumerate(names)}  # the same in both panels
     for panel, name, label in zip(panels, ("rdp", "eps"), ("RDP, mean over devices", "epsilon, mean over devices")):
-        for method in dict.fromkeys(r["method"] for r in records):
+        for method in names:
             rows = [r for r in records if r["method"] == method]
             if name == "rdp" and rows[0]["reconstruction"]:
                 continue
@@ -219,11 +239,9 @@ def plot_leakage(records: list[dict[str, Any]], path: Path, title: str = "") -> 
             style = ":" if rows[0]["reconstruction"] else "-"
             text = method + (" (reconstruction)" if rows[0]["reconstruction"] else "")
             panel.errorbar(
-                [r["nu"] for r in rows], mean, half, label=text, linestyle=style, marker="o", ms=3, capsize=2
-            )
+                [r["nu"] for r in rows], mean, half, label=text, linestyle=style, marker="o", ms=3, capsize=2,
+                color=colours[method],
+            )  # fmt: skip
         panel.set(xscale="log", yscale="log", xlabel="cap on the mean excess noise, nu", ylabel=label)
         panel.grid(alpha=0.3, which="both")
-    panels[1].legend(fontsize=7)
-    figure.suptitle(title or f"free parameters tuned: {records[0]['mode']}", fontsize=10)
-    figure.savefig(path)
-    return path
+    panels[-1].legend(fontsize=7)
