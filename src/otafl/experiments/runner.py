@@ -151,7 +151,7 @@ class Execution:
             if self.loop == "open":
                 self._plan_everything()
         self.horizon = self._horizon()
-        self.every = min(experiment.evaluate_every, self.horizon)
+        self.every = min(experiment.evaluate_every, experiment.rounds)  # not the own horizon: schemes share one program
         self.span = self.every * evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
 
     # --- before the first round ---------------------------------------------------------------------------------
