@@ -40,6 +40,15 @@ def _refuse_guess(key: str, given: Any, read: Any) -> None:
         raise InputError(f"{key} must be {kind}, not {json.dumps(given)}")
 
 
+def _refuse_giants(value: Any, key: str = "") -> None:
+    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do."""
+    if isinstance(value, dict | list):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_giants(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"{_quoted(key)}={_shown(value)} must fit into 64 bits")
+
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -62,9 +71,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
     """Validate `data` against `model`; the first mistake becomes a one-line InputError."""
     try:
+        _refuse_giants(data)
         return model.model_validate(data)
     except ValidationError as error:
         raise InputError(f"{source}: {_explain(error, model)}") from None
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def read(model: type[M], path: Path) -> M:
@@ -73,7 +85,7 @@ def read(model: type[M], path: Path) -> M:
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    vague = ("_type", "_parsing", "literal_error")  # of a union every member complains: the one that came closest counts
+    vague = ("_type", "_parsing", "literal_error")  # of a union every member complains; the one that came closest counts
     problem = min(error.errors(), key=lambda one: one["type"].endswith(vague))
     unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
     location, tables = _locate(model, problem["loc"], unknown)

@@ -23,9 +23,9 @@ from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.interrupts import StopFlag, graceful_stop
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import (
+    CONVERSIONS,
     Outcome,
     devices_table,
-    eps_curve,
     evaluations_table,
     rounds_table,
     stop_reasons,
@@ -37,6 +37,7 @@ from otafl.experiments.store import RunFolder, SchemeFolder, npz, storage
 from otafl.files import to_json, write_atomic
 from otafl.plan import Events, Plan, Trace
 from otafl.privacy import Budget, Ledger, check_realised, events, make_card
+from otafl.privacy.accountants import round_costs
 from otafl.rounds import Carry, Engine, Record, Row, make_engine, make_round, plan_ahead, stack
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
@@ -150,6 +151,7 @@ class Execution:
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
                 self._plan_everything()
+        self.counted = self.ledgers[0].zcdp()  # (K,) cost of the first seed so far
         self.horizon = self._horizon()
         self.every = min(experiment.evaluate_every, experiment.rounds)  # not the own horizon: schemes share one program
         self.span = self.every * evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
@@ -218,6 +220,7 @@ class Execution:
             self.reporter.note(f"{self.label}: {warning}")
         if state:
             carry = self._restore(carry, state)
+            self._count(merge(segments), 0)
         pending: list[dict[str, np.ndarray]] = []
         self.reporter.start(self.label, self.horizon, done)
         began, saved, fresh = time.monotonic(), time.monotonic(), done
@@ -336,12 +339,19 @@ class Execution:
 
     def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
         accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
-        eps = float("nan")
-        if self.plans and self.budget.accountant == "zcdp":
-            site, plan = self.setup.sites[0], Plan(*(leaf[:done] for leaf in self.plans[0]))
-            released = events(plan, Trace(*(leaf[:done] for leaf in site.trace)), site.deployment, site.message)
-            eps = float(eps_curve(released, np.array([done]), self.budget)[-1])
+        eps = self._count(chunk, done - chunk["live"].shape[1])
         self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, float(self.budget.eps), pace))
+
+    def _count(self, records: dict[str, np.ndarray], first: int) -> float:
+        """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""
+        if self.budget.accountant not in CONVERSIONS:
+            return float("nan")
+        site, live = self.setup.sites[0], records["live"][0]
+        plan = Plan(**{name: records[f"plan.{name}"][0] for name in Plan._fields})._replace(live=live)
+        trace = Trace(*(leaf[first : first + len(live)] for leaf in site.trace))
+        released = events(plan, trace, site.deployment, site.message)
+        self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0)
+        return float(np.max(CONVERSIONS[self.budget.accountant](self.counted, self.budget.delta)))
 
     def _finish(self, records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
         """Tables, ledger, card, model; the marker that the scheme is done is written last."""
