@@ -1,0 +1,306 @@
+"""Clients that clip every sample: sensitivity, batch law, overflow, energy, noise. Level of chi-square tests: 1e-6."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+import small
+from otafl import air, policies
+from otafl.clients.base import Data, Seed
+from otafl.clients.per_sample import PerSample, per_sample, poisson_rate
+from otafl.errors import InputError
+from otafl.plan import Context
+from otafl.policies import adascale
+from otafl.tasks.models import from_loss
+
+SIZES = np.array([20, 50, 60, 70])
+BATCH, CLIP = 8, 0.5
+IDS = jnp.arange(4, dtype=jnp.int32)
+
+
+def one_seed(sizes=tuple(SIZES)) -> Seed:
+    return jax.tree.map(lambda leaf: leaf[0], small.seeds([0], tuple(int(n) for n in sizes)))
+
+
+@jax.jit
+def client_keys(number):
+    return jax.vmap(lambda k: jax.random.fold_in(jax.random.key(number), k))(IDS)
+
+
+def flat(messages) -> np.ndarray:
+    """(K, d) in float64."""
+    return np.concatenate([np.asarray(leaf, np.float64).reshape(len(IDS), -1) for leaf in jax.tree.leaves(messages)], 1)
+
+
+def sender(clients, seed=None):
+    """Messages (K, d) and the overflow flag, of one compiled function of (params, data, key number)."""
+    seed = one_seed() if seed is None else seed
+    run = jax.jit(lambda params, data, keys: clients.messages(params, data, seed, keys, IDS, jnp.zeros((), jnp.int32)))
+
+    def send(params, data, number):
+        messages, overflow = run(params, data, client_keys(number))
+        return flat(messages), bool(overflow)
+
+    return send
+
+
+# --- sensitivity ------------------------------------------------------------------------------------------------------
+
+
+def switched_loss(params, x, y):
+    """A loss whose first feature switches a sample on: at 0 its gradient is zero, as if it were not there."""
+    features = x[:, 1:]
+    logits = jnp.tanh(features @ params["a"]) @ params["b"]
+    losses = jax.nn.logsumexp(logits, 1) - jnp.take_along_axis(logits, y[:, None], 1)[:, 0]
+    return jnp.mean(x[:, 0] * losses)
+
+
+def switched_model():
+    def init(key):
+        a, b = jax.random.split(key)
+        return {"a": jax.random.normal(a, (5, 4), jnp.float32), "b": jax.random.normal(b, (4, 3), jnp.float32)}
+
+    return from_loss(init, switched_loss, lambda params, x: jnp.zeros((len(x), 3)))
+
+
+def switched_data(scale: float, sample: int | None = None, other=None) -> Data:
+    """All samples on, with gradients of any size; one of them switched off, or replaced by other features."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((200, 6)).astype(np.float32)
+    x[:, 0] = scale
+    y = rng.integers(0, 3, 200).astype(np.int32)
+    if sample is not None and other is None:
+        x[sample, 0] = 0.0
+    elif sample is not None:
+        x[sample, 1:], y[sample] = other, (y[sample] + 1) % 3
+    return Data(jnp.asarray(x), jnp.asarray(y))
+
+
+SWITCHED = switched_model()
+SENDERS = {
+    kind: sender(per_sample(PerSample(CLIP, BATCH, kind), SWITCHED)) for kind in ("poisson", "without-replacement")
+}
+PARAMS = SWITCHED.init(jax.random.key(0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1e-3, 1e4), st.integers(0, 199), st.integers(0, 2**31 - 1))
+def test_removing_one_record_moves_the_aggregate_by_at_most_its_sensitivity(scale, sample, number):
+    """Unit: one record of one client, add/remove; the server's sum weighs every client by 1/M."""
+    send = SENDERS["poisson"]
+    with_it, _ = send(PARAMS, switched_data(scale), number)
+    without, _ = send(PARAMS, switched_data(scale, sample), number)
+    moved = np.linalg.norm(np.mean(with_it - without, axis=0))
+    assert moved <= CLIP / (len(SIZES) * BATCH) * (1 + 1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1e-3, 1e4), st.integers(0, 199), st.integers(0, 2**31 - 1), st.floats(-9, 9))
+def test_replacing_one_record_moves_the_aggregate_by_at_most_its_sensitivity(scale, sample, number, value):
+    send = SENDERS["without-replacement"]
+    with_it, _ = send(PARAMS, switched_data(scale), number)
+    without, _ = send(PARAMS, switched_data(scale, sample, np.full(5, value)), number)
+    moved = np.linalg.norm(np.mean(with_it - without, axis=0))
+    assert moved <= 2 * CLIP / (len(SIZES) * BATCH) * (1 + 1e-5)
+
+
+def test_the_sensitivity_is_reached():
+    """A large gradient that was drawn is clipped to the bound exactly, so nothing smaller could be promised."""
+    clients = per_sample(PerSample(CLIP, 0), SWITCHED)  # batch 0: every sample, every round
+    send = sender(clients)
+    sample = int(one_seed().rows[2, 7])
+    gap = send(PARAMS, switched_data(1e4), 0)[0] - send(PARAMS, switched_data(1e4, sample), 0)[0]
+    moved = np.linalg.norm(gap, axis=1)
+    promised = clients.promise(SIZES).sensitivity
+    assert moved[2] == pytest.approx(promised[2], rel=1e-4) and promised[2] == CLIP / 60
+    assert moved[[0, 1, 3]].max() == 0
+
+
+# --- the batch --------------------------------------------------------------------------------------------------------
+
+
+def counting_model():
+    """Every sample's gradient is the number 1, so that a message times the batch size counts its samples."""
+    loss = lambda params, x, y: params["c"][0] + 0 * jnp.mean(x)  # noqa: E731
+    return from_loss(lambda key: {"c": jnp.zeros(1, jnp.float32)}, loss, lambda params, x: jnp.zeros((len(x), 2)))
+
+
+def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarray]:
+    """Samples per round and client, and the flags, of many independent rounds."""
+    clients, data, seed = per_sample(PerSample(1.0, batch, **options), counting_model()), small.data(), one_seed()
+
+    def one(number):
+        keys = jax.vmap(lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), number), k))(IDS)
+        messages, overflow = clients.messages({"c": jnp.zeros(1)}, data, seed, keys, IDS, number)
+        return messages["c"][:, 0], overflow
+
+    sums, overflow = jax.jit(lambda numbers: jax.lax.map(one, numbers, batch_size=100))(jnp.arange(rounds))
+    scaled = np.asarray(sums, float) * batch / (1 - air.FLOAT32_SLACK)
+    assert np.abs(scaled - np.round(scaled)).max() < 1e-3
+    return np.round(scaled).astype(int), np.asarray(overflow)
+
+
+def test_batch_sizes_are_binomial_and_independent():
+    rounds = 4000
+    counts, overflow = counts_of(rounds, BATCH)
+    assert not overflow.any()
+    for client, size in enumerate(SIZES):
+        law = stats.binom(size, BATCH / size)
+        low, high = int(law.ppf(0.01)), int(law.ppf(0.99))
+        cells = np.clip(counts[:, client], low, high)
+        seen = np.bincount(cells - low, minlength=high - low + 1)
+        middle = law.pmf(np.arange(low + 1, high))
+        expected = rounds * np.array([law.cdf(low), *middle, law.sf(high - 1)])
+        assert stats.chisquare(seen, expected).pvalue > 1e-6, client
+    correlation = np.corrcoef(counts.T)[np.triu_indices(4, 1)]
+    assert np.abs(correlation).max() < 5 / np.sqrt(rounds)
+
+
+def test_rates_that_are_charged_are_the_rates_that_are_drawn():
+    """Declared on the generator's grid and never below batch / size."""
+    sizes = np.array([7, 60, 601, 6000, 59_999])
+    rate = poisson_rate(PerSample(batch=5), sizes)
+    assert np.all(rate >= 5 / sizes) and np.all(rate - 5 / sizes <= 2.0**-23)
+    assert per_sample(PerSample(batch=5), counting_model()).promise(sizes).rate.tolist() == rate.tolist()
+
+
+def test_overflow_is_flagged_and_never_truncated_silently():
+    """With hardly any room many rounds do not fit; every round without a flag is complete."""
+    rounds = 400
+    whole, never = counts_of(rounds, BATCH)
+    tight, overflow = counts_of(rounds, BATCH, overflow_tail=0.99)
+    assert not never.any() and 20 < overflow.sum() < rounds
+    complete = np.all(tight == whole, axis=1)
+    assert np.all(complete | overflow)
+    assert np.any(~complete)  # so that the line above could have failed
+
+
+def test_a_run_stops_where_a_batch_does_not_fit(tmp_path):
+    from otafl.errors import PrivacyViolation
+    from otafl.experiments import runner
+    from otafl.experiments.schema import Experiment
+
+    experiment = Experiment.model_validate({
+        "rounds": 20, "seeds": 1, "evaluate_every": 20, "channel": "adascale",
+        "task": {"clients": 4, "partition": {"kind": "iid"}, "model": {"name": "logistic"}},
+        "radio": {"power_dbm": 23.0, "noise_dbm": -90.0},
+        "clients": {"kind": "per-sample", "batch": 10, "overflow_tail": 0.99},
+        "privacy": {"accountant": "rdp"},
+        "scheme": [{"name": "adascale-equal", "nu": 0.1}],
+    })  # fmt: skip
+    with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
+        runner.start(experiment, tmp_path / "run")
+
+
+# --- ghosts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["poisson", "without-replacement"])
+def test_ghosts_and_formed_gradients_send_the_same(kind):
+    """The network's own clipping against vmap(grad), from the draw to the message."""
+    model = small.model()
+    plain = model._replace(ghost=None)
+    params, options = model.init(jax.random.key(1)), PerSample(0.3, BATCH, kind)
+    ghost, formed = (sender(per_sample(options, one)) for one in (model, plain))
+    for number in range(3):
+        np.testing.assert_allclose(*(f(params, small.data(), number)[0] for f in (ghost, formed)), rtol=0, atol=2e-6)
+
+
+def test_messages_are_naive_sums_of_clipped_gradients():
+    """Every sample drawn (batch 0), gradients one by one, clipped and averaged in float64."""
+    model, data, seed = small.model(), small.data(), one_seed()
+    params = model.init(jax.random.key(2))
+    got, _ = sender(per_sample(PerSample(0.2, 0), model))(params, data, 0)
+    gradient = jax.jit(jax.grad(model.loss))
+    for client, size in enumerate(SIZES):
+        total = np.zeros(got.shape[1])
+        for row in np.asarray(seed.rows[client, :size]):
+            one = gradient(params, data.x[row][None], data.y[row][None])
+            vector = np.concatenate([np.asarray(leaf, float).ravel() for leaf in jax.tree.leaves(one)])
+            total += vector * min(1.0, 0.2 / np.linalg.norm(vector)) / size
+        np.testing.assert_allclose(got[client], total, atol=3e-6)
+
+
+# --- energy and noise -------------------------------------------------------------------------------------------------
+
+RADIO = small.deployment(noise_std=0.2, energy=3.0)
+
+
+def full_power(message, rounds=1):
+    """AdaScale without any excess noise: the weakest device uses all it may."""
+    policy = adascale.adascale(adascale.Config(nu=0.0), RADIO, message, Context(rounds=rounds))
+    trace = small.trace(rounds, 3)
+    return policy, trace
+
+
+def test_mean_energy_of_poisson_messages_meets_the_limit_and_single_rounds_pass_it():
+    """Aligned gradients of full norm are the worst case: E norm^2 = (1 + (1 - q)/B) G^2, within 5 standard errors."""
+    rounds = 4000
+    counts, _ = counts_of(rounds, BATCH)
+    message = per_sample(PerSample(1.0, BATCH), counting_model()).promise(SIZES)
+    squares = (counts / BATCH) ** 2
+    error = 5 * squares.std(0) / np.sqrt(rounds)
+    np.testing.assert_array_less(np.abs(squares.mean(0) - message.mean_square), error)
+    policy, trace = full_power(message)
+    _, plan, _ = policy.step(policy.init(None), small_obs(trace))
+    energy = np.abs(plan.tx) ** 2 * squares
+    weakest = int(np.argmax(np.abs(plan.tx) ** 2 * message.mean_square))
+    scale = np.abs(plan.tx) ** 2
+    assert np.all(energy.mean(0) <= RADIO.energy + error * scale)
+    assert energy.mean(0)[weakest] == pytest.approx(RADIO.energy[weakest], abs=error[weakest] * scale[weakest])
+    assert np.any(energy[:, weakest] > RADIO.energy[weakest])  # a limit on the mean is not one on every round
+
+
+def small_obs(trace):
+    from otafl.plan import Obs
+
+    return Obs(0, trace.estimate[0], trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], trace.coin[0], np.nan)
+
+
+def test_variance_of_the_received_update_is_half_the_noise_over_the_scaling():
+    """sigma_n^2 / (2 eta), end to end: the same round with and without receiver noise, within 5 standard errors."""
+    clients = per_sample(PerSample(CLIP, BATCH), small.model())
+    policy, trace = full_power(clients.promise(SIZES))
+    keys = list(range(100))
+    runs = [[policy] * len(keys), [trace] * len(keys)]
+    noisy, _, plans = small.train(clients, *runs, RADIO, keys, step_size=1.0)
+    quiet, _, _ = small.train(clients, *runs, RADIO._replace(noise_var=0.0), keys, step_size=1.0)
+    pairs = zip(jax.tree.leaves(noisy.params), jax.tree.leaves(quiet.params))
+    noise = np.concatenate([np.asarray(a - b, float).reshape(len(keys), -1) for a, b in pairs], axis=1).ravel()
+    expected = 2 * RADIO.noise_var / (2 * plans[0].rx_scale[0] ** 2)  # noise_var is sigma_n^2 / 2, rx_scale^2 is eta
+    assert np.var(noise) == pytest.approx(expected, rel=5 * np.sqrt(2 / noise.size))
+    assert abs(noise.mean()) < 5 * np.sqrt(expected / noise.size)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"batch": -1}, "batch"),
+        ({"overflow_tail": 0.0}, "overflow_tail"),
+        ({"unit": "client"}, "without-replacement"),
+    ],
+)
+def test_refusals_name_what_is_wrong(options, word):
+    with pytest.raises(InputError, match=word):
+        per_sample(PerSample(**options), small.model())
+
+
+def test_a_batch_larger_than_a_client_is_refused_under_poisson():
+    with pytest.raises(InputError, match="client 0 has 20"):
+        per_sample(PerSample(batch=30), small.model()).promise(SIZES)
+
+
+def test_policies_with_a_gate_refuse_poisson_messages():
+    message = per_sample(PerSample(CLIP, BATCH), small.model()).promise(SIZES)
+    constant = policies.scheme("constant")
+    with pytest.raises(InputError, match="norm bound"):
+        policies.make("constant", constant.config(rx_scale=0.1, silence="bound"), RADIO, message, small.CONTEXT)
