@@ -86,7 +86,7 @@ def read(model: type[M], path: Path) -> M:
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     vague = ("_type", "_parsing", "literal_error")  # of a union every member complains; the one that came closest counts
-    problem = min(error.errors(), key=lambda one: one["type"].endswith(vague))
+    problem = min(error.errors(), key=lambda one: (one["type"].endswith(vague), -len(one["loc"])))
     unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
     location, tables = _locate(model, problem["loc"], unknown)
     key = ".".join(location) or "file"

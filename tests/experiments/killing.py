@@ -44,7 +44,9 @@ def otafl_run(file: Path, folder: Path) -> int:
 def wait_for_a_write(folder: Path, child: int) -> None:
     """Return when a file appears or vanishes in the folder, or when the child is gone."""
     seen = sorted(folder.rglob("*"))
-    while sorted(folder.rglob("*")) == seen and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while (
+        sorted(folder.rglob("*")) == seen and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    ):
         time.sleep(0.002)
 
 

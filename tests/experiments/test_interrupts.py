@@ -108,5 +108,3 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, t
     assert f"--resume {tmp_path / 'run'}" in said[0]
     assert "Traceback" not in err + out
     assert Path(said[0].split("checkpoint ")[1].split(";")[0]).exists()
-
-

@@ -43,7 +43,11 @@ def snapshots(run: Callable[[], object], folder: Path, store: Path, monkeypatch:
 
 
 def test_every_moment_of_a_run_can_be_resumed(
-    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Same, monkeypatch: pytest.MonkeyPatch
+    tiny: Callable[..., Experiment],
+    tmp_path: Path,
+    reference: Path,
+    same_results: Same,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, store = tmp_path / "run", tmp_path / "kills"
     store.mkdir()
@@ -60,7 +64,9 @@ def test_every_moment_of_a_run_can_be_resumed(
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_random_kills_of_real_processes(kills: int, tiny_file: Path, tmp_path: Path, reference: Path, same_results: Same) -> None:
+def test_random_kills_of_real_processes(
+    kills: int, tiny_file: Path, tmp_path: Path, reference: Path, same_results: Same
+) -> None:
     """SIGKILL at random times, some of them aimed at the moments when files are written."""
     began = time.monotonic()
     script = Path(__file__).with_name("killing.py")

@@ -18,10 +18,60 @@ from otafl.experiments.schema import load, resolved
 from otafl.experiments.store import RunFolder
 
 ROOT = Path(__file__).parents[2]
-EXTREME = (0, -1, 1, 2, 0.0, -0.0, 1e-300, 1e300, -1e9, 10**6, 10**12, 2**32, 2**63, 2**64, 10**30, 0.5, float("inf"), float("nan"))
-WORDS = ("", "auto", "vmap", "none", "norm", "10 dBm", "5 m", "digits", "cares", "mlp", "\n", "ü", "x" * 300, "../..", "\x7f")
+EXTREME = (
+    0,
+    -1,
+    1,
+    2,
+    0.0,
+    -0.0,
+    1e-300,
+    1e300,
+    -1e9,
+    10**6,
+    10**12,
+    2**32,
+    2**63,
+    2**64,
+    10**30,
+    0.5,
+    float("inf"),
+    float("nan"),
+)
+WORDS = (
+    "",
+    "auto",
+    "vmap",
+    "none",
+    "norm",
+    "10 dBm",
+    "5 m",
+    "digits",
+    "cares",
+    "mlp",
+    "\n",
+    "ü",
+    "x" * 300,
+    "../..",
+    "\x7f",
+)
 OTHER: tuple[Any, ...] = (True, False, [], {}, [1], [[]], ["a", 1], {"name": "mlp"}, {"kind": "iid"}, {"a": {"b": 1}})
-KEYS = ("rounds", "seeds", "eps", "name", "kind", "clients", "noise_std", "power_dbm", "hidden", "arms", "label", "pca", "csi", "x")
+KEYS = (
+    "rounds",
+    "seeds",
+    "eps",
+    "name",
+    "kind",
+    "clients",
+    "noise_std",
+    "power_dbm",
+    "hidden",
+    "arms",
+    "label",
+    "pca",
+    "csi",
+    "x",
+)
 
 RICH = """
 rounds = 4
@@ -233,7 +283,9 @@ def test_absurd_sizes_are_refused_when_read(override: str, said: str, tiny: Call
         (["task.model={name='mlp',hidden=[1000000000000]}"], "hidden|parameters"),
     ],
 )
-def test_what_does_not_fit_into_memory_is_refused(overrides: list[str], said: str, tiny: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_does_not_fit_into_memory_is_refused(
+    overrides: list[str], said: str, tiny: Callable[..., Any], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=said):
         runner.start(tiny(*overrides), tmp_path / "run")
     assert not (tmp_path / "run").exists()

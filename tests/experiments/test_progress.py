@@ -77,7 +77,10 @@ def test_json_lines_of_a_run(tiny: Callable[..., Experiment], tmp_path: Path) ->
     stream = io.StringIO()
     runner.start(tiny(), tmp_path / "run", JsonLog(stream))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["event"], line["label"]) for line in lines if line["event"] == "start"] == [("start", "constant"), ("start", "cares-adaptive")]
+    assert [(line["event"], line["label"]) for line in lines if line["event"] == "start"] == [
+        ("start", "constant"),
+        ("start", "cares-adaptive"),
+    ]
     ticks = [line for line in lines if line["event"] == "chunk" and line["label"] == "constant"]
     assert [tick["round"] for tick in ticks] == [2, 4, 5]
     assert all(tick["eps"] > 0 and tick["eps_target"] == 200 and 0 <= tick["accuracy"] <= 1 for tick in ticks)
@@ -90,7 +93,11 @@ def test_ticks_report_what_the_tables_hold(tiny: Callable[..., Experiment], tmp_
     stream = io.StringIO()
     folder = runner.start(tiny("seeds=1"), tmp_path / "run", JsonLog(stream))
     for label in ("constant", "cares-adaptive"):
-        said = [line for line in map(json.loads, stream.getvalue().splitlines()) if line["event"] == "chunk" and line["label"] == label]
+        said = [
+            line
+            for line in map(json.loads, stream.getvalue().splitlines())
+            if line["event"] == "chunk" and line["label"] == label
+        ]
         table = pd.read_parquet(folder / "schemes" / label / "evaluations.parquet")
         assert [tick["accuracy"] for tick in said] == pytest.approx(table["accuracy"].tolist())
         assert [tick["eps"] for tick in said] == pytest.approx(table["eps"].tolist())

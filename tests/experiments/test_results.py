@@ -62,8 +62,14 @@ def naive_value_at_eps(rounds: list[int], eps: list[float], value: list[float], 
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 20), FINITE, FINITE), min_size=1, max_size=6), st.floats(0.01, 40), st.integers(1, 20))
-def test_value_at_eps_is_the_walk_along_the_curve(points: list[tuple[int, float, float]], target: float, every: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 20), FINITE, FINITE), min_size=1, max_size=6),
+    st.floats(0.01, 40),
+    st.integers(1, 20),
+)
+def test_value_at_eps_is_the_walk_along_the_curve(
+    points: list[tuple[int, float, float]], target: float, every: int
+) -> None:
     rounds, eps = np.cumsum([p[0] for p in points]), np.cumsum([p[1] for p in points])
     value = np.array([p[2] for p in points])
     expected = naive_value_at_eps(rounds.tolist(), eps.tolist(), value.tolist(), target, every)
@@ -86,7 +92,12 @@ def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
         "seed": np.repeat(seeds, evaluations), "round": np.tile([2, 4, 6, 8], 2), "accuracy": rng.random(8),
         "worst_client": rng.random(8), "loss": rng.random(8), "eps": np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
     }  # fmt: skip
-    r = {"seed": np.repeat(seeds, rounds), "round": np.tile(np.arange(rounds), 2), "rx_scale": rng.random(16), "sent_weight": rng.random(16)}
+    r = {
+        "seed": np.repeat(seeds, rounds),
+        "round": np.tile(np.arange(rounds), 2),
+        "rx_scale": rng.random(16),
+        "sent_weight": rng.random(16),
+    }
     d = {"seed": np.repeat(seeds, rounds * clients), "energy": rng.random(48)}
     got = summarise(e, r, d if with_devices else None, 1.0, 2)
     assert got["seeds"] == [3, 7]

@@ -16,18 +16,24 @@ Tiny = Callable[..., Experiment]
 SCHEMES = ("constant", "cares-adaptive")
 
 
-def test_the_same_config_gives_the_same_bytes(tiny: Tiny, tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None]) -> None:
+def test_the_same_config_gives_the_same_bytes(
+    tiny: Tiny, tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None]
+) -> None:
     same_results(runner.start(tiny(), tmp_path / "run"), reference)
 
 
 def test_another_seed_gives_another_model(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
     other = runner.start(tiny("seeds=[5,6]"), tmp_path / "run")
     for label in SCHEMES:
-        assert (other / "schemes" / label / "model.npz").read_bytes() != (reference / "schemes" / label / "model.npz").read_bytes()
+        assert (other / "schemes" / label / "model.npz").read_bytes() != (
+            reference / "schemes" / label / "model.npz"
+        ).read_bytes()
 
 
 @pytest.mark.parametrize("every", [1, 3, 1000])
-def test_how_a_run_is_cut_into_chunks_does_not_change_the_model(every: int, tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+def test_how_a_run_is_cut_into_chunks_does_not_change_the_model(
+    every: int, tiny: Tiny, tmp_path: Path, reference: Path
+) -> None:
     other = runner.start(tiny(f"evaluate_every={every}"), tmp_path / "run")
     for label in SCHEMES:
         ours, theirs = (np.load(run / "schemes" / label / "model.npz") for run in (other, reference))
@@ -85,9 +91,14 @@ def test_a_spent_ledger_refuses_the_run(scheme: str, tiny: Tiny, tmp_path: Path,
 
 
 @pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
-def test_what_an_earlier_run_left_is_all_that_is_spent(scheme: str, tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+def test_what_an_earlier_run_left_is_all_that_is_spent(
+    scheme: str, tiny: Tiny, tmp_path: Path, reference: Path
+) -> None:
     spent = reference / "schemes/constant/ledger-0.bin"
-    folder = runner.start(tiny(f"privacy.already_spent='{spent}'", "privacy.eps=150", "rounds=40", f"scheme=[{{name='{scheme}'}}]"), tmp_path / "run")
+    folder = runner.start(
+        tiny(f"privacy.already_spent='{spent}'", "privacy.eps=150", "rounds=40", f"scheme=[{{name='{scheme}'}}]"),
+        tmp_path / "run",
+    )
     after = Ledger.load(folder / "schemes" / scheme / "ledger-0.bin")
     before = Ledger.load(spent)
     assert before.rounds() < after.rounds() < before.rounds() + 40

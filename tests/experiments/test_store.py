@@ -18,7 +18,18 @@ from otafl.errors import InputError, Interrupted, OtaflError, RunError
 from otafl.experiments import runner
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.schema import Experiment
-from otafl.experiments.store import RunFolder, SchemeFolder, StorageError, npz, pack, read_table, seal, unpack, unseal, write_table
+from otafl.experiments.store import (
+    RunFolder,
+    SchemeFolder,
+    StorageError,
+    npz,
+    pack,
+    read_table,
+    seal,
+    unpack,
+    unseal,
+    write_table,
+)
 
 Same = Callable[[Path, Path], None]
 Tiny = Callable[..., Experiment]
@@ -26,7 +37,9 @@ ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(True), "c": np.zeros(
 
 
 def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return one.keys() == other.keys() and all(one[n].dtype == other[n].dtype and np.array_equal(one[n], other[n]) for n in one)
+    return one.keys() == other.keys() and all(
+        one[n].dtype == other[n].dtype and np.array_equal(one[n], other[n]) for n in one
+    )
 
 
 # --- sealed files ----------------------------------------------------------------------------------------------------
@@ -82,7 +95,9 @@ def test_the_last_two_checkpoints_and_all_records_are_kept(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("damage", [spoil, lambda path: path.write_bytes(path.read_bytes()[:100]), Path.unlink])
 @pytest.mark.parametrize("name", ["checkpoint-0000006", "records-0000006"])
-def test_damage_leads_back_to_the_checkpoint_before(damage: Callable[[Path], object], name: str, tmp_path: Path) -> None:
+def test_damage_leads_back_to_the_checkpoint_before(
+    damage: Callable[[Path], object], name: str, tmp_path: Path
+) -> None:
     place = saved(tmp_path)
     damage(place.work / name)
     round_, state, records, warnings = place.latest()
@@ -149,7 +164,14 @@ def test_a_checkpoint_of_another_shape_is_refused(tiny: Tiny, tmp_path: Path) ->
                                             (errno.EACCES, "permission denied"), (errno.EIO, "Input/output error")])  # fmt: skip
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
 def test_a_disk_that_fails_in_the_middle_is_one_line_and_loses_nothing(
-    code: int, said: str, call: str, tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same, monkeypatch: pytest.MonkeyPatch
+    code: int,
+    said: str,
+    call: str,
+    tiny: Tiny,
+    tmp_path: Path,
+    reference: Path,
+    same_results: Same,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real, countdown = getattr(os, call), [9]
 

@@ -1,0 +1,316 @@
+"""The command line: exit codes, one-line refusals, machine-readable output."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otafl import cli, policies
+from otafl.experiments.presets import FOLDER
+from otafl.experiments.schema import Experiment, load, resolved
+
+SMALL = """
+rounds = 3
+seeds = 1
+evaluate_every = 2
+task = { data = { name = "digits", train_size = 40 }, clients = 2, partition = { kind = "iid" }, model = { name = "logistic" } }
+clients = { kind = "gradient", batch = 4 }
+engine = { checkpoint_seconds = 0 }
+privacy = { eps = 200.0 }
+channel = "cares"
+
+[[scheme]]
+name = "constant"
+"""
+PRESETS = sorted(FOLDER.glob("*.toml"))
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def otafl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Call the command line in this process, in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["otafl", *arguments])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return code, *capsys.readouterr()
+
+    return call
+
+
+# --- exit codes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (2, ["run", "small.toml", "--set", "rounds=0"]),
+        (2, ["run", "small.toml", "--set", "rouns=1"]),
+        (2, ["run", "small.toml", "--set", "nonsense"]),
+        (2, ["run", "small.toml", "--set", "scheme.7.name=constant"]),
+        (2, ["run", "small.toml", "--set", "rounds.x.y=1"]),
+        (2, ["run", "none.toml"]),
+        (2, ["run", "demoo"]),
+        (2, ["run"]),
+        (2, ["run", "--resume", "."]),
+        (2, ["run", "small.toml", "--resume", "."]),
+        (2, ["run", "small.toml", "--frobnicate"]),
+        (2, ["frobnicate"]),
+        (2, ["plan", "nobody"]),
+        (2, ["plan", "cares"]),
+        (2, ["report", "nowhere"]),
+        (2, ["reproduce", "nothing"]),
+        (2, ["run", "small.toml", "--set", "task.data=mnist"]),
+        (3, ["run", "small.toml", "--set", "scheme.0={name='cares-static',max_dropped=1e-9}"]),
+        (3, ["run", "small.toml", "--set", "scheme.0={name='cares-adaptive',max_asymmetry=1e-9}"]),
+        (4, ["run", "small.toml", "--set", "privacy.eps=0.001"]),
+        (1, ["run", "small.toml", "--out", "/dev/null/run"]),
+    ],
+)
+def test_a_refusal_is_one_line_and_its_exit_code(
+    code: int, arguments: list[str], otafl: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTAFL_DATA", "/nowhere")
+    monkeypatch.setenv("OTAFL_CACHE", "/nowhere")
+    got, out, err = otafl(*arguments)
+    said = [line for line in err.splitlines() if line]
+    assert (got, out) == (code, ""), err
+    assert len(said) == 1
+    assert said[0].startswith("otafl: ")
+    assert not Path("runs").exists()
+
+
+def test_a_run_from_start_to_report(otafl: Call) -> None:
+    code, out, err = otafl("run", "small.toml", "--json-log")
+    assert (code, err) == (0, "")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["event"] for line in lines] == ["start", "chunk", "chunk"]
+    assert Path("runs/small/report.html").stat().st_size > 1000
+
+    code, out, err = otafl("run", "--resume", "runs/small")
+    assert (code, err) == (0, "")
+    assert "constant" in out and "ε at δ=1e-05" in out
+
+    code, out, err = otafl("run", "small.toml", "--out", "runs/small")
+    assert (code, out) == (2, "")
+    assert "holds a run already" in err
+
+    ledger = "runs/small/schemes/constant/ledger-0.bin"
+    code, out, err = otafl("run", "small.toml", "--set", f"privacy.already_spent={ledger}", "--set", "privacy.eps=70")
+    assert (code, out) == (4, ""), err
+
+
+def test_a_broken_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} -m otafl.cli list | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and "Broken" not in done.stderr
+    assert done.stdout
+
+
+# --- config ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_shown_reads_back_to_the_same_experiment(otafl: Call, tmp_path: Path) -> None:
+    for number, file in enumerate([tmp_path / "small.toml", *PRESETS]):
+        try:
+            before = load(file)
+        except Exception:  # presets of pure analysis hold no experiment
+            assert "scheme" not in tomllib.loads(file.read_text())
+            continue
+        code, out, _ = otafl("run", str(file), "--show")
+        assert code == 0
+        again = tmp_path / f"shown-{number}.toml"
+        again.write_text(out)
+        assert load(again) == before.model_copy(update={"preset": None})
+        assert resolved(load(again)) == out
+
+
+def test_overrides_reach_every_depth(otafl: Call) -> None:
+    sets = (
+        "rounds=7",
+        "task.model={name='mlp',hidden=[5]}",
+        "task.data=digits",
+        "scheme.0.rx_scale=0.25",
+        "privacy.delta=1e-6",
+        "title=a b",
+    )
+    _, out, _ = otafl("run", "small.toml", "--show", *[part for one in sets for part in ("--set", one)])
+    shown = tomllib.loads(out)
+    assert (shown["rounds"], shown["task"]["model"]["hidden"], shown["scheme"][0]["rx_scale"]) == (7, [5], 0.25)
+    assert (shown["privacy"]["delta"], shown["title"], shown["task"]["data"]["name"]) == (1e-6, "a b", "digits")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("rouns=1", "rouns: unknown key; did you mean 'rounds'?"),
+        ("channel={fading={knid='rician'}}", "channel.fading.knid: unknown key; did you mean 'kind'?"),
+        ("channel={shadowing=1}", "channel.shadowing: unknown key; did you mean 'shadowing_db'?"),
+        (
+            "task.data={name='digits',pca={component=3}}",
+            "task.data.pca.component: unknown key; did you mean 'components'?",
+        ),
+        ("task.model={name='mlp',hiden=[3]}", "task.model.hiden: unknown key; did you mean 'hidden'?"),
+        ("scheme.0.rx_scal=1", "scheme.0.rx_scal: unknown key; did you mean 'rx_scale'?"),
+        ("scheme.0.clients={kind='gradient',clip=1}", "scheme.0.clients.clip: unknown key; did you mean 'clip_norm'?"),
+        ("scheme.0.server={step=1}", "scheme.0.server.step: unknown key; did you mean 'step_size'?"),
+        ("clients.kind='gradiant'", "clients.kind='gradiant' must be one of "),
+        ("scheme.0.name='carres'", "scheme.0.name='carres' must be one of "),
+        ("task.data=minst", "task.data: data set 'minst' must be one of "),
+        ("channel=carres", "channel: 'carres' must be a table or one of "),
+        ("radio={power_dbm=10,noise_std=1}", "radio: give max_energy with noise_std"),
+        (
+            "scheme=[{name='constant',label='A b'},{name='weakest',label='a_b'}]",
+            "scheme labels 'A b' and 'a_b' share a folder",
+        ),
+        ("scheme=[{name='constant'},{name='constant'}]", "scheme labels 'constant' and 'constant' share a folder"),
+    ],
+)
+def test_a_mistake_is_told_by_its_key_with_the_nearest_known_one(override: str, said: str, otafl: Call) -> None:
+    code, _, err = otafl("run", "small.toml", "--set", override)
+    assert code == 2
+    assert err.startswith(f"otafl: small.toml: {said}")
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def accepts(schema: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
+    """JSON Schema as far as pydantic writes it; an unknown keyword is an error, so nothing is waved through."""
+    kinds: dict[str, Any] = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "null": type(None),
+    }
+    ignored = {"title", "description", "default", "discriminator", "$defs", "format", "examples"}
+    for word, rule in schema.items():
+        if word in ignored or word in ("additionalProperties", "items", "prefixItems"):
+            continue
+        ok: bool
+        if word == "$ref":
+            ok = accepts(root["$defs"][rule.removeprefix("#/$defs/")], value, root)
+        elif word == "type":
+            ok = isinstance(value, kinds[rule]) and (rule == "boolean" or not isinstance(value, bool))
+        elif word in ("anyOf", "oneOf"):
+            matches = sum(accepts(one, value, root) for one in rule)
+            ok = matches == 1 if word == "oneOf" else matches > 0
+        elif word == "const":
+            ok = value == rule
+        elif word == "enum":
+            ok = value in rule
+        elif word == "properties":
+            ok = not isinstance(value, dict) or all(
+                accepts(rule[key], item, root) for key, item in value.items() if key in rule
+            )
+        elif word == "required":
+            ok = not isinstance(value, dict) or set(rule) <= set(value)
+        elif word in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+            holds = (
+                {
+                    "minimum": value >= rule,
+                    "exclusiveMinimum": value > rule,
+                    "maximum": value <= rule,
+                    "exclusiveMaximum": value < rule,
+                }
+                if isinstance(value, int | float)
+                else {word: True}
+            )
+            ok = holds[word]
+        elif word in ("minItems", "maxItems"):
+            ok = not isinstance(value, list) or (len(value) >= rule if word == "minItems" else len(value) <= rule)
+        else:
+            raise AssertionError(f"keyword {word!r} is not known here")
+        if not ok:
+            return False
+    if isinstance(value, list):
+        fixed = schema.get("prefixItems", [])
+        if not all(accepts(rule, item, root) for rule, item in zip(fixed, value)):
+            return False
+        return (
+            all(accepts(schema["items"], item, root) for item in value[len(fixed) :])
+            if isinstance(schema.get("items"), dict)
+            else True
+        )
+    if isinstance(value, dict) and "properties" in schema and schema.get("additionalProperties") is False:
+        return set(value) <= set(schema["properties"])
+    if isinstance(value, dict) and isinstance(schema.get("additionalProperties"), dict):
+        return all(
+            accepts(schema["additionalProperties"], item, root)
+            for key, item in value.items()
+            if key not in schema.get("properties", {})
+        )
+    return True
+
+
+def test_the_schema_accepts_every_preset_and_refuses_mistakes(otafl: Call) -> None:
+    code, out, _ = otafl("run", "--schema")
+    assert code == 0
+    schema = json.loads(out)
+    small = tomllib.loads(SMALL)
+    experiments = [data for data in (tomllib.loads(path.read_text()) for path in PRESETS) if "scheme" in data]
+    assert experiments
+    for data in [small, *experiments]:
+        assert accepts(schema, data, schema)
+    for wrong in ({"rounds": 0}, {"rounds": "3"}, {"rouns": 3}, {"seeds": []}, {"channel": "mars"}, {"scheme": []}, {"scheme": [{"name": "x"}]},
+                  {"task": {"data": "mars"}}, {"radio": {"noise_std": -1}}, {"channel": {"fadin": 1}}):  # fmt: skip
+        assert not accepts(schema, {**small, **wrong}, schema), wrong
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_schema_and_parser_agree_on_presets(path: Path) -> None:
+    data = tomllib.loads(path.read_text())
+    schema = Experiment.model_json_schema()
+    if "scheme" in data:
+        load(path)
+        assert accepts(schema, data, schema)
+
+
+@pytest.mark.parametrize("name", ["adascale", "biasvar", "cares", "cdpb", "eezofl"])
+def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl: Call) -> None:
+    schema = json.loads(otafl("plan", name, "--schema")[1])
+    assert schema["type"] == "object" and schema["additionalProperties"] is False
+    example = tomllib.loads(otafl("plan", name, "--example")[1])
+    assert set(example) <= set(schema["properties"])
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_list_names_everything_with_a_summary(otafl: Call) -> None:
+    everything = json.loads(otafl("list", "--json")[1])
+    assert set(everything["schemes"]) == set(policies.SCHEMES)
+    assert set(everything["presets"]) == {path.stem for path in PRESETS}
+    assert all(summary for entries in everything.values() for summary in entries.values())
+    text = otafl("list")[1]
+    assert all(name in text for entries in everything.values() for name in entries)
+
+
+def test_doctor_says_what_is_installed_and_where_data_are(
+    otafl: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist/mnist.npz").write_bytes(b"not looked into")
+    monkeypatch.setenv("OTAFL_DATA", str(tmp_path))
+    found = json.loads(otafl("doctor", "--json")[1])
+    assert re.fullmatch(r"\d+\.\d+.*", found["packages"]["jax"])
+    assert found["data"]["digits"] == "comes with scikit-learn"
+    assert found["data"]["mnist"].startswith(str(tmp_path / "mnist/mnist.npz"))
+    assert found["data"]["cifar100"].startswith("not found")
+    assert "jax devices" in found["machine"]
+    assert "scikit-learn" in otafl("doctor")[1]
