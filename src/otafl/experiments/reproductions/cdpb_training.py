@@ -85,11 +85,17 @@ def _notes(path: Path, overrides: list[str], quick: bool, *places: Path) -> list
 # --- Figure 5 -----------------------------------------------------------------------------------------------------
 
 
-def rdp_curve(events: Events, dim: int, accounting: str, alpha: float, rounds: list[int]) -> list[float]:
-    """RDP of the worst client after so many rounds; "paper" is Theorem 1 as printed with the noise that arrived."""
+def rdp_curve(
+    events: Events, dim: int, accounting: str, alpha: float, rounds: list[int], amplified: bool = True
+) -> list[float]:
+    """RDP of the worst client after so many rounds; "paper" is Theorem 1 as printed with the noise that arrived.
+
+    amplified: False charges Theorem 1 at p = 1, as the paper does for rivals whose server sees who takes part.
+    """
     if accounting == "paper":
         total = dim * np.sum(events.artificial_var, -1) + events.receiver_var  # CDPB (13), (17)
-        loss = theorem1(alpha, np.max(events.send_prob, -1), np.max(events.sensitivity) ** 2 / total)
+        p = np.max(events.send_prob, -1) if amplified else 1.0
+        loss = theorem1(alpha, p, np.max(events.sensitivity) ** 2 / total)
         spent = np.concatenate([[0.0], np.cumsum(np.where(events.live, loss, 0.0))])
         return [float(spent[min(stop, len(loss))]) for stop in rounds]
     curve, so_far = [], np.zeros(1)
@@ -109,7 +115,7 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     changes = [f"{key}={_toml(value)}" for key, value in (read_preset(other).quick.items() if quick else ())]
     rest = [change for change in overrides if not change.startswith("preset.")]
     experiment, place = trained(other, folder.parent / settings["run"], [*changes, *rest], reporter)
-    records = rdp_records(place, experiment, settings["alpha"], settings["accountings"])
+    records = rdp_records(place, experiment, settings)
     write_records(folder, "records", records)
     shown = list(settings["accountings"])
     draw(folder, "rdp", len(shown), 1, each(*(partial(_paint_rdp, records, how) for how in shown)))
@@ -122,12 +128,13 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
         *([SMOKE] if quick else []),
         "paper: Theorem 1 as printed; realised: the drawn channels, certified; visible: averaged over participation; "
         "none: every round charged",
+        f"paper charges at p = 1, as published: {', '.join(settings['unamplified'])}",
         "a scheme that stops before the last round keeps what it has spent",
     ]
     publish(folder, preset, [Grid(title, ("scheme", *shown), rows)], verdicts, notes, console)
 
 
-def rdp_records(place: Path, experiment: Experiment, alpha: float, accountings: list[str]) -> list[Record]:
+def rdp_records(place: Path, experiment: Experiment, settings: Record) -> list[Record]:
     """One record per scheme, accounting and evaluation, mean over seeds; schemes without privacy are left out."""
     run, every = RunFolder.open(place), experiment.evaluate_every
     rounds = [*range(every, experiment.rounds, every), experiment.rounds]
@@ -138,8 +145,9 @@ def rdp_records(place: Path, experiment: Experiment, alpha: float, accountings: 
         if not summary["private"]:
             continue
         events = [Ledger.load(scheme.path / f"ledger-{seed}.bin").events for seed in experiment.seed_list]
-        for how in accountings:
-            lines = [rdp_curve(one, summary["channel_uses"], how, alpha, rounds) for one in events]
+        amplified = label not in settings["unamplified"]
+        for how in settings["accountings"]:
+            lines = [rdp_curve(e, summary["channel_uses"], how, settings["alpha"], rounds, amplified) for e in events]
             mean = np.mean(lines, axis=0)
             records += [{"scheme": label, "accounting": how, "round": r, "rdp": float(x)} for r, x in zip(rounds, mean)]
     return records
