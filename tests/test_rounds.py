@@ -20,7 +20,7 @@ from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.plan import Plan
 from otafl.policies.constant import Config as Constant
 from otafl.policies.fedavg import Config as FedAvg
-from otafl.rounds import Row, add_noise, make_engine, make_round, plan_ahead
+from otafl.rounds import Row, make_engine, make_round, plan_ahead
 
 
 def clipped(clip_norm: float = 1.0, batch: int = 16):
@@ -144,7 +144,7 @@ def test_noise_of_the_air_is_the_declared_noise():
     plan = Plan(*(np.asarray(v) for v in (np.zeros((1, 4)), np.full((1, 4), 0.1 + 0.05j), np.full((1, 4), np.inf), np.array([0.5]), np.ones((1, 4)), np.array([True]))))
     link = air.lower(plan, one.gain, site)
     declared = (0.2**2 + np.sum(np.real(one.gain[0] * (0.1 + 0.05j)) ** 2)) / 0.25
-    draws = np.asarray(add_noise(jax.random.key(0), jnp.zeros(200_000), np.float32(link.noise_std[0])), float)
+    draws = np.asarray(air.add_noise(jax.random.key(0), jnp.zeros(200_000), np.float32(link.noise_std[0])), float)
     low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], len(draws)) / len(draws)
     assert low < np.mean(draws**2) / declared < high
     assert abs(stats.skew(draws)) < 0.03 and abs(stats.kurtosis(draws)) < 0.06

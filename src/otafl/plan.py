@@ -128,7 +128,8 @@ class Policy(NamedTuple):
     loop: "open" never looks at the learning (host, NumPy, planned ahead), "chunk" looks between chunks (host),
     "round" runs inside the compiled run (jax, float64). csi: the channel knowledge it is given. gate: whether silence
     may depend on nothing, on the declared bound, or on the message itself. uplink: "perfect" for ideal baselines that
-    do not use the radio (see `air.ideal`). A "round" policy keeps all that differs between seeds in its state.
+    do not use the radio, or an `air.Uplink` of the scheme's own. A "round" policy keeps all that differs between seeds
+    in its state.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Policy(NamedTuple):
     loop: Loop
     csi: CSI
     gate: Gate
-    uplink: Literal["analog", "perfect"] = "analog"
+    uplink: Any = "analog"  # "analog", "perfect" or an air.Uplink
 
 
 def namespace(array: Array) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.air import lower, to_float32
+from otafl.air import ANALOG, Uplink, to_float32
 from otafl.clients.base import ClientMap, Clients, Data, Pytree, Seed, Stats, fold
 from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace
 
@@ -51,6 +51,7 @@ class Record(NamedTuple):
     plan: Plan | tuple[()]  # realised plan of a policy inside the loop
     info: Any
     update_norm: Array  # () of what the server received, after division by rx_scale
+    refused: Array  # () bool: the uplink saw that decoding failed
 
 
 class Engine(NamedTuple):
@@ -116,14 +117,6 @@ def stack(items: list[Any]) -> Any:
 # --- the compiled round ------------------------------------------------------------------------------------------
 
 
-def add_noise(key: Array, total: Pytree, std: Array) -> Pytree:
-    """Receiver and artificial noise: one real draw per coordinate and round, never reused."""
-    leaves, tree = jax.tree.flatten(total)
-    keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + std * jax.random.normal(k, leaf.shape, jnp.float32) for leaf, k in zip(leaves, keys)]
-    return jax.tree.unflatten(tree, noisy)
-
-
 def make_round(
     clients: Clients,
     optimizer: optax.GradientTransformation,
@@ -131,6 +124,7 @@ def make_round(
     policy: Policy | None = None,
     deployment: Deployment | None = None,
     reward: Callable[[Pytree, Any], Array] | None = None,
+    uplink: Uplink = ANALOG,
 ) -> Callable[..., tuple[Carry, "Packed"]]:
     """One round as a pure function. `policy` and `deployment` only where the policy runs inside the loop."""
 
@@ -140,13 +134,13 @@ def make_round(
             return carry.policy, (), row.link, ()
         assert isinstance(row.trace, Trace)
         state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, carry.metric))
-        return state, plan, to_float32(lower(plan, row.trace.gain, deployment)), info
+        return state, plan, to_float32(uplink.lower(plan, row.trace.gain, deployment)), info
 
     def round_(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
         state, plan, link, info = source(carry, row)
         client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, carry.round))
-        total, stats = fold(clients, carry.params, data, seed, client_key, link, carry.round, client_map)
-        received = add_noise(air_key, total, link.noise_std)
+        total, stats = fold(clients, carry.params, data, seed, client_key, link, carry.round, client_map, uplink)
+        received, refused = uplink.decode(total, link, air_key)
         gradient = clients.lift(received, carry.params, seed, carry.round)
         change, opt = optimizer.update(gradient, carry.opt, carry.params)
         params = optax.apply_updates(carry.params, change)
@@ -158,7 +152,7 @@ def make_round(
         new = jax.tree.map(lambda n, o: jnp.where(live, n, o), new, carry)
         new = new._replace(live=jnp.where(row.in_horizon, live, carry.live), round=carry.round + row.in_horizon.astype(jnp.int32))
         ran = carry.live & link.live & row.in_horizon
-        return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received)))
+        return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received), refused))
 
     return round_
 
@@ -167,7 +161,7 @@ class Packed(NamedTuple):
     """A record in few arrays: inside the loop every array costs an accelerator one more launch per round."""
 
     clients: Array  # (3, K) float32
-    round: Array  # (4,) float32
+    round: Array  # (5,) float32
     plan: Plan | tuple[()]
     info: Any
 
@@ -175,15 +169,15 @@ class Packed(NamedTuple):
 def pack(record: Record) -> Packed:
     stats, one = record.stats, jnp.float32
     clients = jnp.stack([stats.norm, stats.raw_norm, stats.sent.astype(one)])
-    flags = [record.live.astype(one), record.finite.astype(one), stats.overflow.astype(one), record.update_norm]
-    return Packed(clients, jnp.stack(flags), record.plan, record.info)
+    scalars = (record.live, record.finite, stats.overflow, record.update_norm, record.refused)
+    return Packed(clients, jnp.stack([one(value) for value in scalars]), record.plan, record.info)
 
 
 def unpack(packed: Packed) -> Record:
     norm, raw_norm, sent = (packed.clients[..., n, :] for n in range(3))
-    live, finite, overflow, update_norm = (packed.round[..., n] for n in range(4))
+    live, finite, overflow, update_norm, refused = (packed.round[..., n] for n in range(5))
     stats = Stats(norm, raw_norm, sent > 0, overflow > 0)
-    return Record(live > 0, finite > 0, stats, packed.plan, packed.info, update_norm)
+    return Record(live > 0, finite > 0, stats, packed.plan, packed.info, update_norm, refused > 0)
 
 
 def make_engine(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.air import FLOAT32_SLACK
+from otafl.air import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.plan import Array, Link, Message
 
 Pytree = Any
@@ -72,14 +72,10 @@ def clip_factors(norms: Array, bound: float) -> Array:
     return jnp.where(norms > limit, limit / norms, jnp.where(jnp.isfinite(norms), np.float32(1), np.float32(np.nan)))
 
 
-def weighted_sum(weights: Array, messages: Pytree) -> Pytree:
-    """The sum that the air forms: sum_k weights_k messages_k, leaf by leaf."""
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1), messages)
-
-
 def fold(
-    clients: Clients, params: Pytree, data: Data, seed: Seed, key: Array, link: Link, round_: Array, client_map: ClientMap
-) -> tuple[Pytree, Stats]:
+    clients: Clients, params: Pytree, data: Data, seed: Seed, key: Array, link: Link, round_: Array,
+    client_map: ClientMap, uplink: Uplink = ANALOG,
+) -> tuple[Pytree, Stats]:  # fmt: skip
     """All clients' part of one round: the superposed messages and the records.
 
     A client sends iff the norm of its clipped message is at most `link.max_norm`; what it sends has norm at most the
@@ -94,10 +90,8 @@ def fold(
         factor = clip_factors(raw, clients.clip_norm) if np.isfinite(clients.clip_norm) else jnp.ones_like(raw)
         norm = raw * factor
         sent = norm <= link.max_norm[ids]
-        weight = jnp.where(sent, link.weight[ids] * factor, np.float32(0))
-        # A silent client's message may be anything finite; a non-finite one must surface even so.
-        weight = jnp.where(jnp.isfinite(norm), weight, np.float32(np.nan))
-        return weighted_sum(weight, messages), Stats(norm, raw, sent, overflow)
+        factor = jnp.where(jnp.isfinite(norm), factor, np.float32(np.nan))
+        return uplink.combine(link, ids, sent, factor, messages), Stats(norm, raw, sent, overflow)
 
     ids = jnp.arange(num_clients, dtype=jnp.int32)
     size = {"vmap": num_clients, "map": 1}.get(client_map, client_map) if isinstance(client_map, str) else client_map
@@ -108,7 +102,7 @@ def fold(
 
     def step(total: Pytree, chunk: Array) -> tuple[Pytree, Stats]:
         part, stats = some(chunk)
-        return jax.tree.map(jnp.add, total, part), stats
+        return uplink.add(total, part), stats
 
     total, stats = jax.lax.scan(step, zero, ids[:whole].reshape(-1, size))
     flat = Stats(*(leaf.reshape(-1) for leaf in stats[:3]), overflow=jnp.any(stats.overflow))
@@ -116,4 +110,4 @@ def fold(
         return total, flat
     part, rest = some(ids[whole:])
     joined = Stats(*(jnp.concatenate(pair) for pair in zip(flat[:3], rest[:3])), overflow=flat.overflow | rest.overflow)
-    return jax.tree.map(jnp.add, total, part), joined
+    return uplink.add(total, part), joined
