@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -75,6 +76,16 @@ def run_line(line: str, block: Block, monkeypatch, capsys) -> None:
     assert code == block.exit_code, f"{line}: exit code {code}\n{said.err}"
     if target:
         Path(target).write_text(said.out, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "examples").glob("*.py")))
+def test_examples_run(name, desk, monkeypatch, capsys):
+    wanted = {"recount.py": ["runs/own-data"]}.get(name, [])
+    if wanted:
+        runpy.run_path(str(ROOT / "examples" / "own_data.py"), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", [name, *wanted])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    assert len(capsys.readouterr().out.splitlines()) >= 3
 
 
 def test_every_skip_has_a_reason_and_belongs_to_a_block():
