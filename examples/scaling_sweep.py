@@ -26,7 +26,8 @@ def main(folder: Path) -> None:
     )
     run = start(experiment, folder)
     files = {label: run / "schemes" / label / "evaluations.parquet" for label in experiment.labels}
-    last = pd.concat(pd.read_parquet(file).assign(scaling=label) for label, file in files.items()).groupby(["scaling", "seed"]).last()
+    table = pd.concat(pd.read_parquet(file).assign(scaling=label) for label, file in files.items())
+    last = table.groupby(["scaling", "seed"]).last()
     print(last.groupby("scaling")[["accuracy", "worst_client", "eps"]].agg(["mean", "std"]).round(3))
 
 

@@ -58,7 +58,7 @@ def links(page: Path) -> list[str]:
 def commands(page: Path) -> list[list[str]]:
     """Everything on a page that is typed after `otafl `: in blocks of either kind and in `code`, comments cut off."""
     text = page.read_text(encoding="utf-8")
-    fenced = "\n".join(block.code for block in blocks(page) if block.language == "bash")
+    fenced = "\n".join(block.code for block in blocks(page) if block.language in ("bash", "console"))
     typed = re.findall(r"^otafl (.*)$", fenced, re.MULTILINE) + re.findall(r"^ {4}otafl (.*)$", text, re.MULTILINE)
     lines = [line.split(" #")[0] for line in typed]
     spans = re.findall(r"`otafl ([^`\n]+)`", text)
