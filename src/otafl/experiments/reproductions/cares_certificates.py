@@ -143,4 +143,5 @@ def _panel(problem: Problem, answer: Certificate, rounds: int, axes: Any) -> Non
         xlabel="receive scaling η",
         title=f"noise_std {problem.noise_high:g}: {count} of {len(arms)} arms feasible",
     )
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend()
