@@ -18,7 +18,7 @@ from otafl.designs.biasvar_probe import Probe, minibatch_variance, probe_kappa_L
 from otafl.designs.biasvar_sca import solve_sca
 from otafl.designs.biasvar_yardsticks import design_common_gamma, design_min_noise, design_zero_bias
 from otafl.experiments import build
-from otafl.experiments.presets import Preset
+from otafl.experiments.presets import Preset, find
 from otafl.experiments.progress import Reporter
 from otafl.experiments.reproductions import curves
 from otafl.experiments.reproductions.curves import Scheme, collect, mean_sd, step_size_of
@@ -51,12 +51,12 @@ def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     schemes = collect(runs)
     write_records(folder, "records", curves.curve_records(schemes, [metric for metric, _ in PARTS]))
     draw(folder, "fig2", 2, 2, each(*(partial(paint, schemes, *part) for part in PARTS)))
-    designs, line = design_side(experiment, settings, folder)
+    about, line = design_side(experiment, settings, folder)
     draw(folder, "frontier", 1, 1, each(partial(_paint_frontier, line)))
     claims = preset.targets["claims"]
     judged = [("accuracy", True), ("objective", False), ("cross_entropy", False)]
     verdicts = [one for metric, larger in judged for one in curves.judge(claims, schemes, metric, larger)]
-    grids = [final_grid(schemes, experiment), curves.privacy_grid(schemes, next(iter(runs))), *designs]
+    grids = [final_grid(schemes, experiment), curves.privacy_grid(schemes, next(iter(runs))), *about]
     publish(folder, preset, grids, verdicts, [*([SMOKE] if quick else []), *notes(measured, steps, runs)], console,
             measured=measured, step_sizes=steps)  # fmt: skip
 
@@ -123,8 +123,8 @@ def measure(experiment: Experiment, sigma2: bool) -> tuple[Record, list[str]]:
         "kappa2": seen.kappa**2, "L": seen.L, "G": G, "sigma2": spread,
         "largest_norm": float(seen.grad_norms.max()), "rho_times_eta": seen.kappa**2 / (seen.L * G**2),
     }  # fmt: skip
-    designs = [n for n, scheme in enumerate(experiment.scheme) if scheme.name == "biasvar"]
-    return told, [f"scheme.{n}.sigma2={spread!r}" for n in designs] if spread else []
+    knowing = [n for n, scheme in enumerate(experiment.scheme) if scheme.name == "biasvar"]
+    return told, [f"scheme.{n}.sigma2={spread!r}" for n in knowing] if spread else []
 
 
 # --- the design side ------------------------------------------------------------------------------------------------
@@ -134,6 +134,24 @@ def radio_of(experiment: Experiment, devices: int, seed: int) -> Radio:
     """The deployment as the designs see it; d drops out of them."""
     gains = placement(experiment.channel, devices, seed).mean_power_gain
     return Radio(gains, experiment.radio.energy(1), 2 * experiment.radio.noise_var(), 1)
+
+
+def designs(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
+            console: Console) -> None:  # fmt: skip
+    """The design side alone: no data, no training."""
+    settings = settings_of(path, overrides)
+    folder.mkdir(parents=True, exist_ok=True)
+    grids, line = design_side(load(find(settings["like"])), settings, folder)
+    draw(folder, "frontier", 1, 1, each(partial(_paint_frontier, line)))
+    publish(folder, preset, [*grids, frontier_grid(line)], [], [], console, settings=settings)
+
+
+def frontier_grid(line: Frontier) -> Grid:
+    """A few points of the frontier, from the least variance to no bias."""
+    chosen = [0, *(int(np.argmin(np.abs(line.rho - rho))) for rho in (0.01, 0.1, 1.0, 10.0, 100.0)), len(line.rho) - 1]
+    columns = zip(line.rho, line.bias, line.variance, line.kkt_residual)
+    cells = [[f"{rho:.3g}", f"{bias:.4f}", f"{variance:.4f}", f"{kkt:.0e}"] for rho, bias, variance, kkt in columns]
+    return Grid("frontier", ("rho", "bias N Σ(p − 1/N)²", "variance ζ/G²", "KKT residual"), [cells[i] for i in chosen])
 
 
 def design_side(experiment: Experiment, settings: Record, folder: Path) -> tuple[list[Grid], Frontier]:
