@@ -82,6 +82,11 @@ def estim_future_rule(nu: Any, rounds: int, estimate: Estimate = "mean_of_min") 
     return Rule(f"EstimFuture ({estimate})", lambda: rounds * np.asarray(nu, float), step)
 
 
+class DiscountedState(NamedTuple):
+    budget: Any  # what is left of b
+    level: Any  # L of the last round that was not at full power: a good place to look for the next one
+
+
 def liu_simeone_rule(budget: Any, rounds: int, decay: float = 1.0, estimate: Estimate = "mean_of_min") -> Rule:
     """RECONSTRUCTION of [20]: least sum of omega_t N_t under a total DP budget sum_t 1/N_t <= b, re-solved each round.
 
@@ -92,15 +97,17 @@ def liu_simeone_rule(budget: Any, rounds: int, decay: float = 1.0, estimate: Est
     validate.in_left_open("decay", decay, 0, 1)
     validate.one_of("estimate", estimate, ("mean_of_min", "min_of_means"))
 
-    def step(left_over: Array, view: View) -> tuple[Array, Array]:
+    def step(state: DiscountedState, view: View) -> tuple[DiscountedState, Array]:
         left, later = rounds - 1 - view.round, _predicted(view, estimate)
-        if np.any(left_over <= 0):
+        if np.any(state.budget <= 0):
             raise InputError("the reconstructed budget ran out before the last round")  # cannot happen for N <= level
-        noise = discounted_level(view.floor, left, left_over, later, decay)
-        return left_over - 1 / noise, noise - view.floor
+        noise = discounted_level(view.floor, left, state.budget, later, decay, state.level)
+        level = np.where(noise > view.floor, noise * decay ** (left / 2), state.level)
+        return DiscountedState(state.budget - 1 / noise, level), noise - view.floor
 
     label = "omega=1" if decay == 1 else f"a={decay:g}"
-    return Rule(f"[20] reconstructed ({label})", lambda: np.asarray(budget, float), step)
+    first = DiscountedState(np.asarray(budget, float), np.asarray(np.inf))
+    return Rule(f"[20] reconstructed ({label})", lambda: first, step)
 
 
 def discounted_optimum(floors: Any, nu: float, decay: float) -> Array:
@@ -119,31 +126,35 @@ def discounted_optimum(floors: Any, nu: float, decay: float) -> Array:
     return np.maximum(np.take_along_axis(level, first, -1) * width - floors, 0.0)
 
 
-def discounted_level(floor: Any, left: int, budget: Any, later: Any, decay: float) -> Array:
+def discounted_level(floor: Any, left: int, budget: Any, later: Any, decay: float, near: Any = np.inf) -> Array:
     """N_t = max(f_t, L decay^(-n/2)) with 1/N_t + sum_{e<n} 1/max(later, L decay^(-e/2)) = b, or f_t if that is cheap
-    enough for b.
+    enough for b. `near` guesses L.
 
     In x = 1/L the left side is concave, rising and made of straight pieces: Newton's method is left of the root after
     one step, then climbs to it without passing it and arrives exactly.
     """
-    floor, budget, later = np.broadcast_arrays(*(np.asarray(part, float) for part in (floor, budget, later)))
+    parts = (np.asarray(part, float) for part in (floor, budget, later, near))
+    floor, budget, later, near = np.broadcast_arrays(*parts)
     if decay == 1:
         return np.maximum(floor, _common_level(floor, left, budget, later))
     root = np.sqrt(decay)
     affordable = 1 / floor + left / later <= budget
     goal = np.where(affordable, budget / 2, budget)  # any goal with a root; the answer is f_t there
-    x = 0.5 * np.minimum(1 / later, root**-left / floor)  # nothing is held yet
-    for attempt in range(left + 4):
+    safe = 0.5 * np.minimum(1 / later, root**-left / floor)  # nothing is held yet
+    x, least = np.maximum(1 / near, safe), np.zeros(floor.shape)
+    for _ in range(left + 6):
         # Later rounds e < first are held at their floor, the others form a geometric sum; now is held or not.
         with np.errstate(divide="ignore"):
             first = np.minimum(np.maximum(np.ceil(-np.log(x * later) / np.log(root)), 0), left)
         held_now = x * root**left >= 1 / floor
         fixed = first / later + held_now / floor
         rate = (root**first - root**left) / (1 - root) + ~held_now * root**left
-        new = np.where(rate > 0, (goal - fixed) / np.where(rate > 0, rate, 1.0), x)
-        if attempt and np.all(new <= x * (1 + 1e-15)):
+        flat = rate <= 0  # all is held: far to the right of the root
+        new = np.where(flat, safe, (goal - fixed) / np.where(flat, 1.0, rate))
+        if np.all((least > 0) & (new <= x * (1 + 1e-15))):
             break
-        x = np.maximum(new, x if attempt else 0.0)
+        x = np.maximum(new, least)
+        least = np.where(flat, least, x)
     return np.where(affordable, floor, np.maximum(floor, root**-left / x))
 
 

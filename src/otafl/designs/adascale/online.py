@@ -7,6 +7,7 @@ Every array may carry leading axes (seeds, values of V and nu, ...): only the ro
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from otafl.designs.adascale.leakage import Leakage
 
 Array = np.ndarray
 MAX_ITERATIONS = 100
+GUESSES = 1024  # entries of the table of first guesses: so many that one Newton step is usually enough
 STEP_TOLERANCE = 1e-7  # relative; the step that passes it is still taken, which squares the error
 
 
@@ -48,15 +50,16 @@ def play(rule: Rule, floors: Any, typical: Any = np.nan, optimistic: Any = np.na
     return np.stack(np.broadcast_arrays(*chosen), axis=-1), [*states, state]
 
 
-def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = None) -> Array:
+def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = None, floor_slope: Any = None) -> Array:
     """argmin over y >= 0 of  V R(f + y) + Q y + y^2 / 2, elementwise.  # AdaScale (30)
 
     The slope g(y) = V R'(f+y) + Q + y rises, so y = 0 if g(0) >= 0 and else the root lies in (0, -g(0)]. It is found in
     s = log1p(y / f) by Newton steps on log(V abs(R')) - log(Q + y), which falls in s and is nearly straight; a step
-    that leaves the bracket, or is not half as long as the last one, gives way to a bisection. `start` guesses N.
+    that leaves the bracket, or is not half as long as the last one, gives way to a bisection. `start` guesses N;
+    `floor_slope` is R'(f) where it is known already.
     """
     floor, queue, V = np.broadcast_arrays(np.asarray(floor, float), np.asarray(queue, float), np.asarray(V, float))
-    pull = V * -leakage.slopes(floor)[0] - queue  # -g(0)
+    pull = V * -(leakage.slopes(floor)[0] if floor_slope is None else floor_slope) - queue  # -g(0)
     active = pull > 0
     low, high = np.zeros(floor.shape), np.asarray(np.log1p(np.where(active, pull, 1.0) / floor))
     s = _starting_point(floor, high, start)
@@ -96,17 +99,23 @@ def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
     """A rough N for (f, Q), from a table. N solves N + V R'(N) = f - Q, whose left side rises with N and is the same in
     every round: tabulated once per V, it is inverted by a straight line between its points."""
     c = np.asarray(leakage.unit_noise)
-    log_noise = np.linspace(np.log(c.min() / 3e3), np.log(c.max() * 3e4), 256)
+    log_noise = np.linspace(np.log(c.min() / 3e3), np.log(c.max() * 3e4), GUESSES)
     noise = np.exp(log_noise)
     slope = np.array([leakage.slopes(n)[0] for n in noise]) if c.ndim == 2 else leakage.slopes(noise)[0]
     balance = noise + np.asarray(V, float)[..., None] * slope
 
+    @lru_cache(maxsize=4)
+    def tables(shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """The table of every element of `shape`, and their numbers."""
+        flat = np.broadcast_to(balance, (*shape, noise.size)).reshape(-1, noise.size)
+        return flat, np.arange(len(flat))
+
     def guess(floor: Array, queue: Array) -> Array:
         wanted = np.asarray(floor - queue)[..., None]
         shape = np.broadcast_shapes(wanted.shape[:-1], balance.shape[:-1])
-        table = np.broadcast_to(balance, (*shape, noise.size)).reshape(-1, noise.size)
+        table, lane = tables(shape)
         wanted = np.broadcast_to(wanted, (*shape, 1)).reshape(-1, 1)
-        lane, above = np.arange(len(table)), (table < wanted).sum(-1)
+        above = np.count_nonzero(table < wanted, axis=-1)
         above = np.minimum(np.maximum(above, 1), noise.size - 1)
         left, right = table[lane, above - 1], table[lane, above]
         share = np.minimum(np.maximum((wanted[:, 0] - left) / (right - left), 0.0), 1.0)
@@ -119,11 +128,11 @@ class AdaScaleState(NamedTuple):
     queue: Any  # Q_t
 
 
-def adascale_rule(leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0) -> Rule:
+def adascale_rule(leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0, floor_slopes: Any = None) -> Rule:
     """Algorithm 1 as a rule: it looks at the current floor and its own queue, at nothing else.
 
     nu = 0 leaves full power as the only feasible choice, so the per-round problem (whose first answer would be
-    positive) is passed over.
+    positive) is passed over. `floor_slopes` (..., T) saves work where R'(f_t) is known for a whole trace.
     """
     validate.positive("V", V)
     validate.not_negative("nu", nu)
@@ -135,7 +144,8 @@ def adascale_rule(leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0) -> 
 
     def step(state: AdaScaleState, view: View) -> tuple[AdaScaleState, Array]:
         start = guess(view.floor, state.queue)
-        excess = np.where(open_cap, best_excess(leakage, view.floor, state.queue, V, start), 0.0)
+        slope = None if floor_slopes is None else floor_slopes[..., view.round]
+        excess = np.where(open_cap, best_excess(leakage, view.floor, state.queue, V, start, slope), 0.0)
         return AdaScaleState(next_queue(state.queue, excess, nu)), excess
 
     return Rule("AdaScale", init, step)
@@ -163,6 +173,7 @@ def algorithm1(floors: Any, V: Any, nu: Any, leakage: Leakage, first_queue: Any 
     True
     """
     floors = np.asarray(floors, float)
-    excess, states = play(adascale_rule(leakage, V, nu, first_queue), floors)
+    slopes = leakage.slopes(floors)[0] if np.all(floors > 0) else None  # `play` refuses other floors
+    excess, states = play(adascale_rule(leakage, V, nu, first_queue, slopes), floors)
     queue = np.stack(np.broadcast_arrays(*(state.queue for state in states), excess[..., 0])[:-1], axis=-1)
     return Run(np.broadcast_to(floors, excess.shape), excess, queue)

@@ -1,0 +1,54 @@
+"""Fractional Renyi orders where there is hardly any noise: the series that replaces a slow integral."""
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otafl.privacy import moments
+
+ORDERS = np.array([1.1, 1.5, 2.3, 4.7, 10.9])
+
+
+def in_high_precision(rate: float, shift: float, order: float) -> float:
+    """log E (1 - q + q Y)^alpha by quadrature with 40 digits, split where the integrand has its peaks."""
+    with mpmath.workdps(40):
+        q, s, a = map(mpmath.mpf, (rate, shift, order))
+        f = lambda x: mpmath.npdf(x) * (1 - q + q * mpmath.exp(s * x - s**2 / 2)) ** a  # noqa: E731
+        peaks = sorted(
+            {-12, -3, 0, 3, float(s / 2), float(a * s) - 6, float(a * s), float(a * s) + 6, float(a * s) + 14}
+        )
+        return float(mpmath.log(mpmath.quad(f, peaks)))
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.01, 0.7])
+@pytest.mark.parametrize("shift", [10.0, 31.0])
+def test_series_is_the_integral_in_high_precision(rate, shift):
+    got = moments.any_order(rate, np.array([shift**2]), ORDERS)[0]
+    expected = [in_high_precision(rate, shift, order) for order in ORDERS]
+    np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1e-6, 1 - 1e-6), st.floats(10.0, 22.0))
+def test_series_and_trapezoid_rule_agree(rate, shift):
+    series = moments._series(np.array([rate]), np.array([shift]), ORDERS)[0]
+    np.testing.assert_allclose(series, moments._integrate(rate, shift, ORDERS), rtol=1e-11)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1e-6, 1 - 1e-6), st.floats(10.0, 1e4))
+def test_series_meets_integer_orders_and_is_convex_between_them(rate, shift):
+    """A is convex in the order (Hoelder) and known exactly at integers, up to sigma = 1e-4."""
+    u, orders = np.array([shift**2]), np.array([2.0, 2.5, 3.0, 40.0, 40.5, 41.0])
+    got = moments._series(np.array([rate]), np.array([shift]), orders)[0]
+    whole = moments.integer_orders(rate, u, orders[[0, 2, 3, 5]].astype(int))[0]
+    np.testing.assert_allclose(got[[0, 2, 3, 5]], whole, rtol=1e-11)
+    assert got[1] <= (got[0] + got[2]) / 2 and got[4] <= (got[3] + got[5]) / 2
+
+
+def test_nothing_jumps_where_the_series_takes_over():
+    edge = moments.SERIES_FROM
+    below, above = moments.any_order(0.01, np.array([edge**2 * (1 - 1e-12), edge**2]), ORDERS)
+    np.testing.assert_allclose(below, above, rtol=1e-10)
