@@ -45,7 +45,7 @@ def small(tmp_path, keep=("Ideal FedAvg", "design, rho 0.2")):
     """The preset at the smallest size that still goes through everything."""
     data = read_toml(find("biasvar-fig2-minibatch"))
     data["scheme"] = [scheme for scheme in data["scheme"] if scheme["label"] in keep]
-    claim = {"text": "ideal is best", "better": keep[0], "than": keep[1]}
+    claim = {"text": "ideal is best", "better": keep[0], "than": keep[-1]}
     data["preset"]["targets"]["claims"] = [claim]
     data["preset"]["quick"] |= {"rounds": 4, "evaluate_every": 2, "preset.settings.tune.step_sizes": [0.1, 0.3]}
     path = tmp_path / "small.toml"
@@ -71,7 +71,7 @@ def test_figure_two_end_to_end(tmp_path):
 
 def test_tuned_steps_are_reproducible_and_resumable(tmp_path):
     """Twice in two folders and again in the first: the same file to the byte; best by the rule that it states."""
-    path, overrides = small(tmp_path)
+    path, overrides = small(tmp_path, keep=("design, rho 0.2",))
     fast = [*overrides, "seeds=1", "rounds=2", "evaluate_every=1"]
     files = []
     for folder in ("a", "b", "a"):
