@@ -174,8 +174,7 @@ def _site(
     context = context_of(experiment, scheme, classes, seed, trace)
     config = options_of(scheme, policies.scheme(scheme.name).config)
     policy = policies.make(scheme.name, config, deployment, message, context)
-    if policy.uplink == "perfect":
-        trace, deployment = air.ideal(trace, deployment)
+    trace, deployment = air.uplink_of(policy).site(trace, deployment)
     return Site(trace, deployment, message, policy)
 
 

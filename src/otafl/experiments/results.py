@@ -69,7 +69,7 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
         air.received_snr(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
         for s, site in enumerate(setup.sites)
     ])  # fmt: skip
-    noise = np.stack([air.lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment).noise_std for s, site in enumerate(setup.sites)])
+    noise = np.stack([air.uplink_of(site.policy).lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment).noise_std for s, site in enumerate(setup.sites)])
     per_round = {
         "rx_scale": outcome.plans.rx_scale,
         "noise_std": noise,

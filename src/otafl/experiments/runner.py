@@ -132,7 +132,7 @@ class Execution:
         with self._planning():
             self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
         first = self.setup.sites[0]
-        self.loop = first.policy.loop
+        self.loop, self.uplink = first.policy.loop, air.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
         self.budget = Budget(
             eps=experiment.privacy.eps if self.capped else np.inf,
@@ -243,7 +243,8 @@ class Execution:
     def _program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
         choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
-        kind = self.label if self.loop == "round" or not isinstance(self.setup.sites[0].policy.uplink, str) else "planned"
+        same = self.uplink.combine == air.ANALOG.combine and self.uplink.decode == air.ANALOG.decode
+        kind = "planned" if same and self.loop != "round" else self.label
         return kind, choice.model_dump_json(), server.momentum > 0, server.weight_decay > 0, server.step_decay, self.every
 
     def _engine(self) -> Engine:
@@ -251,7 +252,7 @@ class Execution:
         reward = build.accuracy_reward(evaluate) if self.loop == "round" else None
         first = self.setup.sites[0]
         inside = {"policy": first.policy, "deployment": first.deployment, "reward": reward} if self.loop == "round" else {}
-        round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), **inside)  # type: ignore[arg-type]
+        round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), uplink=self.uplink, **inside)  # type: ignore[arg-type]
         return make_engine(
             self.task.model.init, evaluate, round_, self.setup.optimizer, reward, self._seed_map(), evaluate_every=self.every
         )
@@ -282,7 +283,7 @@ class Execution:
             return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
         plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans] if self.plans else self._plan_chunk(traces, first)
         links = [
-            air.to_float32(air.lower(plan, trace.gain, site.deployment))
+            air.to_float32(air.uplink_of(site.policy).lower(plan, trace.gain, site.deployment))
             for plan, trace, site in zip(plans, traces, self.setup.sites)
         ]
         return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
@@ -297,7 +298,7 @@ class Execution:
         plan = kept.plan if self.loop == "round" else stack(plans)
         out = {f"plan.{name}": value for name, value in plan._asdict().items()}
         out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
-        out |= {"live": kept.live, "update_norm": kept.update_norm}
+        out |= {"live": kept.live, "update_norm": kept.update_norm, "refused": kept.refused}
         out |= {f"info.{name}": value for name, value in scalars(kept.info, axes=2).items()}
         return out | {f"eval.{name}": np.asarray(value)[:, : -(-used // self.every)] for name, value in seen.items()}
 
@@ -370,7 +371,8 @@ class Execution:
             self.folder.table("devices", devices)
         self.folder.table("evaluations", evaluations)
         worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in self.ledgers]))
-        card, remarks = self._card(worst, uncertified(outcome)), uncertified(outcome)
+        remarks = [*uncertified(outcome), *self.uplink.remarks]
+        card = self._card(worst, remarks)
         summary |= {"stopped_by": stop_reasons(outcome, self.experiment.horizon(self.scheme)), "remarks": remarks}
         files: dict[str, bytes | str] = {
             "certificate.json": to_json({**self._certificate(outcome), "remarks": remarks}),
@@ -389,7 +391,7 @@ class Execution:
 
     def _facts(self) -> dict[str, Any]:
         first = self.setup.sites[0]
-        return {"csi": first.policy.csi, "uplink": first.policy.uplink, "loop": self.loop, "unit": first.message.unit,
+        return {"csi": first.policy.csi, "uplink": self.uplink.name, "loop": self.loop, "unit": first.message.unit,
                 "adjacency": first.message.adjacency, "delta": self.budget.delta, "accountant": self.budget.accountant,
                 "target_eps": self.experiment.privacy.eps, "capped": self.capped, "channel_uses": first.message.dim,
                 "private": policies.SCHEMES[self.scheme.name].private, "every": self.every}  # fmt: skip
@@ -418,6 +420,8 @@ class Execution:
             cut = live.shape[1]
             found = [scalars(one, axes=1) for one in self.infos]
             info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
+        if self.uplink.decode != air.ANALOG.decode:
+            info["refused"] = records["refused"].astype(float)
         return Outcome(
             plans=plans, events=released, live=live, norm=records["stats.norm"], raw_norm=records["stats.raw_norm"],
             sent=records["stats.sent"], update_norm=records["update_norm"], info=info, eval_round=ran[:, ends],

@@ -63,6 +63,7 @@ SCHEMES: dict[str, Entry] = {
     "biasvar": Entry("bias-variance: fixed pre-scalers from the exact design, truncated inversion", "biasvar", "biasvar"),
     "opc": Entry("OPC: the per-round optimum of power control, weak devices at full power", "opc", "opc"),
     "lcpc": Entry("LCPC: one common pre-scaler, truncated inversion", "lcpc", "lcpc"),
+    "eezofl": Entry("EEZOFL: zero-order scalars, in the clear or encrypted over the air", "eezofl", "eezofl"),
     "bbfl": Entry("BB-FL: only devices near the server, or in turn with all of them", "bbfl", "bbfl"),
 }
 

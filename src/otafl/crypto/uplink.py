@@ -1,0 +1,263 @@
+"""Encrypted uplinks for the training round: the exact ring inside the compiled loop, or its noise alone.
+
+Messages are the few scalars of a zero-order round. Clients scale and encode them, the air adds ciphertexts, the server
+opens the sum with everyone's shares, and looks at the empty coefficients to see whether that worked.
+
+`analytic`                      no ring: the analog sum under noise of the exact decoded variance given the gains
+`fixed-point`, `hybrid`, `digital`   the sound modes of `modes.MODES`, every residue computed (`fused`)
+`naive-reuse`, `zf`, `mmse`     controls whose key met another channel than the shares: they must fail, and are caught
+
+Gains are put on the grid 2^-f Z before the run (`site`); the change is named in the remarks. Keys are drawn once per
+run and shared by its seeds; all ring randomness inside the loop comes from the simulation's key, so nothing here hides
+anything: every card says `insecure_test_rng`. Devices with operating-system keys are in `overair`.
+
+The decoded error is not counted as privacy noise: the ledger sees a public, almost noiseless sum, plus whatever
+artificial noise the clients add before they encrypt (the simulation draws the sum of it at once).
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl import air
+from otafl.air import ANALOG, Uplink
+from otafl.crypto import fused, modes, randomness, scaling, xmkckks
+from otafl.crypto import ring as rings
+from otafl.crypto.budget import (
+    FAIL_SIGMAS,
+    Fading,
+    analytic_noise_std,
+    average_variance,
+    check_headroom,
+    decode_bits,
+    message_bits,
+)
+from otafl.crypto.fused import Draws, Keys
+from otafl.crypto.parameters import GUARD_BITS, Parameters, security_level
+from otafl.crypto.planning import flooded
+from otafl.errors import InputError
+from otafl.plan import Array, Deployment, Link, Plan, Trace
+
+RING_MODES = modes.GRID_MODES
+CONTROLS = ("naive-reuse", "zf", "mmse")
+PILOT_STREAM, SETUP_STREAM = 108, 109  # second words of the host generators of pilots and of the setup's channel
+
+
+class RingLink(NamedTuple):
+    """What a ring round needs besides the link. Residues are uint32."""
+
+    prescale: Array  # (K,) float64: what a client multiplies its scalars by, 1/mu
+    weights: Array  # (K, L, 1) of the ciphertexts
+    share_weights: Array  # (K, L, 1) of the shares
+    key_weights: Array  # (K, L, 1) of the partial keys; another channel's in the failing controls
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One encrypted training job. `discard`: a round that fails the check changes nothing; False applies it anyway."""
+
+    parameters: Parameters
+    fading: Fading
+    mode: str = "fixed-point"
+    seed: int = 0
+    discard: bool = True
+    pilot_error: float = modes.PILOT_ERROR
+
+    @property
+    def budget_mode(self) -> str:
+        return self.mode if self.mode in ("digital", "hybrid") else "fixed-point"
+
+    def flooded(self, smudging_bits: float) -> "Job":
+        """The same job with share noise that hides the key-dependent residue by so many bits."""
+        return dataclasses.replace(self, parameters=flooded(self.parameters, self.fading, smudging_bits, self.budget_mode))
+
+    @property
+    def expected_rms(self) -> float:
+        """Of the empty coefficients, in the unit of the messages: all that a server without the gains can expect."""
+        return math.sqrt(average_variance(self.parameters, self.fading, self.budget_mode))
+
+
+def make(job: Job) -> Uplink:
+    """The uplink of a job; refuses parameters under which honest rounds would wrap."""
+    check_headroom(job.parameters, job.fading, job.budget_mode)
+    if job.mode == "analytic":
+        return ANALOG._replace(name="analytic", site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
+    if job.mode not in RING_MODES:
+        raise InputError(f"mode={job.mode!r} must be analytic or one of {', '.join(RING_MODES)}")
+    ring = job.parameters.ring
+    return Uplink(
+        name=job.mode,
+        site=_site(job),
+        lower=_lower_ring(job),
+        combine=_combine(job),
+        add=lambda total, part: rings.add(ring, total, part),
+        decode=_decode(job, simulation_keys(job)),
+        remarks=remarks(job),
+    )
+
+
+# --- before the rounds: host, float64 ----------------------------------------------------------------------------
+
+
+def effective_gains(job: Job, h: np.ndarray) -> np.ndarray:
+    """Gains that ciphertexts meet, on the grid: the channel's, its pre-equalised remainder, or 1 on digital links."""
+    if job.mode == "digital":
+        return np.broadcast_to(job.fading.mu, h.shape).copy()  # divided by mu again at encode: weights 1
+    if job.mode in ("zf", "mmse"):
+        h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, PILOT_STREAM]), job.pilot_error)
+    return scaling.quantise_channel(h, job.parameters.f).h
+
+
+def _site(job: Job) -> Any:
+    """Gains as this mode meets them; no receiver noise that a ledger might trust; symbols fill the ring, so energy
+    limits on messages mean nothing (`feasibility` says what the radio would need)."""
+
+    def site(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
+        if np.any(np.imag(trace.gain) != 0):
+            raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
+        gain = effective_gains(job, np.real(trace.gain)) + 0j
+        unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
+        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0, gain_error=0.0)
+        return trace._replace(gain=gain, estimate=gain), quiet
+
+    return site
+
+
+def _lower_analytic(job: Job) -> Any:
+    def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:
+        variance = analytic_noise_std(np.real(gain), job.parameters) ** 2  # EEZOFL 3.7, given h
+        return air.lower(plan, gain, deployment._replace(noise_var=variance))
+
+    return lower
+
+
+def _lower_ring(job: Job) -> Any:
+    """Ring weights H = 2^f h as residues; `noise_std` of the link is the clients' artificial noise alone."""
+    p = job.parameters
+
+    def on_grid(h: np.ndarray) -> np.ndarray:
+        return scaling.scaled_residues(p.ring, np.asarray(h, np.float64)[..., None], p.f)
+
+    def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:
+        h, count = np.real(gain), gain.shape[-1]
+        one = np.broadcast_to(scaling.scaled_residues(p.ring, np.ones((count, 1)), 0), (*h.shape, p.ring.limbs, 1))
+        weights = one if job.mode == "digital" else on_grid(h)
+        shares = one if job.mode in ("digital", "hybrid") else weights
+        keys = {"zf": on_grid(np.ones(h.shape)), "mmse": on_grid(np.ones(h.shape))}.get(job.mode, shares)
+        if job.mode == "naive-reuse":
+            keys = np.broadcast_to(on_grid(setup_gains(job)), weights.shape)
+        extra = RingLink(np.broadcast_to(np.real(plan.tx), h.shape), weights, shares, keys)
+        if job.mode == "digital":
+            extra = extra._replace(prescale=np.ones(h.shape))
+        return air.lower(plan, gain, deployment)._replace(extra=extra)
+
+    return lower
+
+
+def setup_gains(job: Job) -> np.ndarray:
+    """The channel through which `naive-reuse` once aggregated its key."""
+    rng, spread = np.random.default_rng([job.seed, SETUP_STREAM]), np.sqrt(job.fading.Omega - job.fading.mu**2)
+    return scaling.quantise_channel(rng.normal(job.fading.mu, spread), job.parameters.f).h
+
+
+def simulation_keys(job: Job) -> Keys:
+    """A job's keys from a repeatable source: for simulation, marked as such in the remarks."""
+    p, source = job.parameters, randomness.insecure_test_rng(job.seed)
+    agreed = xmkckks.setup(p, source)
+    pairs = [xmkckks.keygen(agreed, source) for _ in range(job.fading.N)]
+    return Keys(agreed.a_hat, np.stack([b for _, b in pairs]), np.stack([key._s for key, _ in pairs]))
+
+
+# --- inside the compiled round -----------------------------------------------------------------------------------
+
+
+def _combine(job: Job) -> Any:
+    """sum_k H_k m_k mod q, m_k = round(2^bits x_k / mu_k): (L, n) residues; chunks of clients add exactly."""
+    p, bits = job.parameters, message_bits(job.parameters, job.mode)
+
+    def combine(link: Link, ids: Array, sent: Array, factor: Array, messages: Array) -> Array:
+        if not isinstance(messages, jax.Array) or messages.shape[1:] != (p.P,):
+            raise InputError(f"encrypted uplinks carry P={p.P} scalars per client; use zero-order clients")
+        scalars = messages.astype(jnp.float64) * (link.extra.prescale[ids] * factor)[:, None]
+        scalars = jnp.where(sent[:, None], scalars, 0.0)
+        return fused.weighted(p.ring, link.extra.weights[ids], scaling.pack(p, scalars, bits))
+
+    return combine
+
+
+def _decode(job: Job, keys: Keys) -> Any:
+    """Play the phases, centre, check, and let the scalars out. EEZOFL 3.5, 7.5"""
+    p, ring = job.parameters, job.parameters.ring
+    noisy = {"digital": (), "hybrid": ("c0", "c1"), "zf": modes.PHASES[1:], "mmse": modes.PHASES[1:]}
+    phases, bits, expected = noisy.get(job.mode, modes.PHASES), decode_bits(p, job.mode), job.expected_rms
+
+    def decode(total: Array, link: Link, key: Array) -> tuple[Array, Array]:
+        ring_key, noise_key = jax.random.split(key)
+        draws = simulation_draws(p, job.fading.N, phases, ring_key)
+        weights, shares = link.extra.weights, link.extra.share_weights
+        if job.mode in CONTROLS:  # the key that was broadcast is not the sum that the shares will undo
+            other = rings.subtract(ring, link.extra.key_weights, shares)
+            draws = draws._replace(w_key=rings.add(ring, draws.w_key, fused.weighted(ring, other, keys.b)))
+        received = fused.fused_round(ring, keys, draws, total, weights, shares)
+        opened = scaling.decode(p, received[:, p.layout.kept], bits)
+        refused = failed(opened, expected)
+        values = jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32)
+        return air.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
+
+    return decode
+
+
+def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS) -> Array:
+    """Whether a round must be discarded: loud empty coefficients, or a scalar and its guard copy apart. EEZOFL 7.5"""
+    apart = jnp.abs(opened.guards - opened.values[: opened.guards.size])
+    return (opened.empty_rms > z * expected_rms) | jnp.any(apart > z * 2.0**GUARD_BITS * expected_rms)
+
+
+def simulation_draws(p: Parameters, count: int, phases: tuple[str, ...], key: Array) -> Draws:
+    """Randomness of one round from a simulation key: the right widths, no secrecy (wide noise has zeros in its low
+    bits, which a device must never send; `randomness.flooding` is the real one)."""
+    ring, n = p.ring, p.ring.n
+    v_key, e0_key, e1_key, share_key, air_key = jax.random.split(key, 5)
+
+    def errors(key: Array) -> Array:
+        cut = max(1, math.floor(randomness.GAUSSIAN_CUT * p.sigma_e))
+        return jnp.clip(jnp.rint(p.sigma_e * jax.random.normal(key, (count, n), jnp.float32)), -cut, cut).astype(jnp.int8)
+
+    def wide(key: Array, std: float, shape: tuple[int, ...]) -> Array:
+        bits = max(0, math.frexp(std)[1])
+        return scaling.scaled_residues(ring, math.ldexp(std, -bits) * jax.random.normal(key, shape, jnp.float64), bits)
+
+    heard = jax.random.split(air_key, len(modes.PHASES))
+    silent = jnp.zeros((ring.limbs, n), jnp.uint32)
+    noise = [wide(k, math.ldexp(p.sigma_w, p.f), (n,)) if phase in phases and p.sigma_w else silent
+             for phase, k in zip(modes.PHASES, heard)]  # fmt: skip
+    v = jax.random.randint(v_key, (count, n), -1, 2, jnp.int32).astype(jnp.int8)
+    return Draws(v, errors(e0_key), errors(e1_key), wide(share_key, p.sigma_phi, (count, n)), *noise)
+
+
+# --- what a card must say ----------------------------------------------------------------------------------------
+
+
+def remarks(job: Job) -> tuple[str, ...]:
+    """Who is protected from whom, and what was only simulated."""
+    p, mode = job.parameters, modes.MODES[job.mode]
+    grid = f"gains were rounded to multiples of 2^-{p.f} (rms change {2.0**-p.f / math.sqrt(12):.1e}); real channels are not on a grid"
+    level = security_level(p.ring.n, p.ring.bits)
+    secret = f"n={p.ring.n}, log2 q={p.ring.bits}: {f'{level} bits by the public table' if level else 'below every line of the public table'}"
+    lines = [
+        "encryption is not differential privacy: the decrypted sum is public and almost noiseless, and only noise that "
+        "the clients add themselves is counted",
+        f"encrypted uplink {mode.name!r}: {mode.secrecy}; {secret}; an active server, or all other clients together "
+        "with the server, are outside",
+        *([] if job.mode == "digital" else [grid]),
+        "insecure_test_rng: keys and ring noise came from the simulation's seed, so this run itself hid nothing",
+    ]
+    if job.mode == "analytic":
+        lines[-1] = "no ring was computed: noise of the exact decoded variance was added instead"
+    if not mode.sound:
+        lines.append(f"{mode.name!r} is a control that must fail: failed rounds were {'discarded' if job.discard else 'applied'}")
+    return tuple(lines)
