@@ -51,7 +51,7 @@ def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
     shown = FIGURES[preset.settings["figure"]]
     curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
     draw(folder, f"fig{preset.settings['figure']}", len(shown.panels), 1, _each(shown.panels, curves))
-    publish(folder, preset, [], [], [*([SMOKE] if quick else []), f"drawn from {run}"], console)
+    publish(folder, preset, [], [], [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}"], console)
 
 
 def _each(panels: Sequence[Callable[[Any, list[Curves]], None]], curves: list[Curves]) -> Callable[[list[Any]], None]:
@@ -76,7 +76,14 @@ def compare(found: list[Record], targets: dict[str, Any]) -> Grid:
 
 def _cell(entry: Record, metric: str, said: Record) -> str:
     digits = {"final_eps": 1, "rounds": 0}.get(metric, 3)
-    ours = "∞" if metric == "final_eps" and not entry["private"] else mean_sd(numbers(entry[metric]), digits)
+    values = numbers(entry[metric])
+    good = values[~np.isnan(values)]
+    if metric == "final_eps" and not entry["private"]:
+        ours = "∞"
+    elif 0 < good.size < values.size:  # as in the paper: a spread only where all seeds contribute
+        ours = f"{np.mean(good):.{digits}f} ({good.size} of {values.size} seeds)"
+    else:
+        ours = mean_sd(values, digits)
     return ours + (f" ({said[metric]})" if metric in said else "")
 
 
