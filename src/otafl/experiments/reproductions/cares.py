@@ -51,7 +51,8 @@ def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
     shown = FIGURES[preset.settings["figure"]]
     curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
     draw(folder, f"fig{preset.settings['figure']}", len(shown.panels), 1, _each(shown.panels, curves))
-    publish(folder, preset, [], [], [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}"], console)
+    notes = [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}"]
+    publish(folder, preset, [], [], notes, console)
 
 
 def _each(panels: Sequence[Callable[[Any, list[Curves]], None]], curves: list[Curves]) -> Callable[[list[Any]], None]:
