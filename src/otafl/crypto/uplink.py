@@ -73,7 +73,8 @@ class Job:
 
     def flooded(self, smudging_bits: float) -> "Job":
         """The same job with share noise that hides the key-dependent residue by so many bits."""
-        return dataclasses.replace(self, parameters=flooded(self.parameters, self.fading, smudging_bits, self.budget_mode))
+        p = flooded(self.parameters, self.fading, smudging_bits, self.budget_mode)
+        return dataclasses.replace(self, parameters=p)
 
     @property
     def expected_rms(self) -> float:
@@ -225,7 +226,8 @@ def simulation_draws(p: Parameters, count: int, phases: tuple[str, ...], key: Ar
 
     def errors(key: Array) -> Array:
         cut = max(1, math.floor(randomness.GAUSSIAN_CUT * p.sigma_e))
-        return jnp.clip(jnp.rint(p.sigma_e * jax.random.normal(key, (count, n), jnp.float32)), -cut, cut).astype(jnp.int8)
+        whole = jnp.rint(p.sigma_e * jax.random.normal(key, (count, n), jnp.float32))
+        return jnp.clip(whole, -cut, cut).astype(jnp.int8)
 
     def wide(key: Array, std: float, shape: tuple[int, ...]) -> Array:
         bits = max(0, math.frexp(std)[1])
@@ -245,19 +247,22 @@ def simulation_draws(p: Parameters, count: int, phases: tuple[str, ...], key: Ar
 def remarks(job: Job) -> tuple[str, ...]:
     """Who is protected from whom, and what was only simulated."""
     p, mode = job.parameters, modes.MODES[job.mode]
-    grid = f"gains were rounded to multiples of 2^-{p.f} (rms change {2.0**-p.f / math.sqrt(12):.1e}); real channels are not on a grid"
+    change = 2.0**-p.f / math.sqrt(12)
     level = security_level(p.ring.n, p.ring.bits)
-    secret = f"n={p.ring.n}, log2 q={p.ring.bits}: {f'{level} bits by the public table' if level else 'below every line of the public table'}"
+    sized = f"{level} bits by the public table" if level else "too small to hide anything"
     lines = [
         "encryption is not differential privacy: the decrypted sum is public and almost noiseless, and only noise that "
         "the clients add themselves is counted",
-        f"encrypted uplink {mode.name!r}: {mode.secrecy}; {secret}; an active server, or all other clients together "
-        "with the server, are outside",
-        *([] if job.mode == "digital" else [grid]),
+        f"encrypted uplink {mode.name!r}: {mode.secrecy}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
+        "server, or all other clients together with the server, are outside",
+        f"gains were rounded to multiples of 2^-{p.f} (rms change {change:.1e}); real channels are not on a grid",
         "insecure_test_rng: keys and ring noise came from the simulation's seed, so this run itself hid nothing",
     ]
     if job.mode == "analytic":
         lines[-1] = "no ring was computed: noise of the exact decoded variance was added instead"
+    if job.mode == "digital":
+        lines.pop(2)
     if not mode.sound:
-        lines.append(f"{mode.name!r} is a control that must fail: failed rounds were {'discarded' if job.discard else 'applied'}")
+        what = "discarded" if job.discard else "applied"
+        lines.append(f"{mode.name!r} is a control that must fail: failed rounds were {what}")
     return tuple(lines)

@@ -94,7 +94,7 @@ def build_task(experiment: Experiment) -> Task:
     choice = MODELS[wanted.model.name]
     model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
     mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
-    held_out = data.validation if wanted.report_on == "validation" else data.report
+    held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
     return Task(
         model=model,
         data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),

@@ -72,7 +72,7 @@ class Task(FileModel):
     clients: Count = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
-    report_on: Literal["report", "validation"] = Field("report", description="which held-out part results are computed on")
+    report_on: Literal["report", "validation", "train"] = Field("report", description="which part results are computed on")
 
     @field_validator("data", mode="before", json_schema_input_type=DataOptions | Literal[tuple(DATASETS)])
     @classmethod

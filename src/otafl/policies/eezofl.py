@@ -2,7 +2,7 @@
 
 Every device sends x / mu_i, everyone is heard in every round, the server divides by nothing: the received sum is
 unbiased for the sum (not the mean) over devices, because E h_i = mu_i (EEZOFL 3.6). `mode` says how the scalars travel:
-in the clear under receiver noise (`plain`) or encrypted (see `otafl.crypto.uplink`). Encryption hides the single scalars
+in the clear under receiver noise (`plain`) or encrypted (see `otafl.crypto.uplink`). Encryption hides single scalars
 from a semi-honest server and semi-honest clients; it is no differential privacy, since their sum is public. `dp_noise`
 adds accounted noise inside the encryption, for the sum.
 """
@@ -50,13 +50,13 @@ class Config:
     guard: bool = True
     short_shares: bool = False
     allow_insecure: bool = False
-    discard: bool = True  # a round that the server finds to have failed changes nothing; False applies it: a demonstration
+    discard: bool = True  # a round found to have failed changes nothing; False applies it, as a demonstration
     pilot_error: float = 0.1  # zf, mmse: std of the estimate that is inverted
     dp_noise: float = 0.0  # std of the noise each client adds to each scalar it sends
 
 
 def eezofl(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
-    """Unit and sensitivity are the clients'. Plain: receiver noise is the only privacy noise. Encrypted: `dp_noise` is."""
+    """Unit and sensitivity are the clients'. The privacy noise is the receiver's (plain) or `dp_noise` (encrypted)."""
     count = len(deployment.weights)
     mu, sigma = (np.broadcast_to(np.asarray(x, float), (count,)) for x in (config.mu, config.sigma))
     validate.not_negative("sigma", sigma)
@@ -85,7 +85,8 @@ def _check_statistics(rms: Any, mu: np.ndarray, sigma: np.ndarray) -> None:
     stated = np.hypot(mu, sigma)
     if np.any(np.abs(rms / stated - 1) > 0.05):
         seen = float(np.ravel(rms)[np.argmax(np.abs(rms / stated - 1))])
-        raise InputError(f"mu and sigma say rms gain {np.max(stated):.4g}, but the channel has {seen:.4g}: they must agree")
+        said = f"mu and sigma say rms gain {np.max(stated):.4g}, but the channel's is {seen:.4g}"
+        raise InputError(f"{said}: they must agree")
 
 
 def _plain(sigma_n: float | None) -> Uplink:
@@ -105,8 +106,9 @@ def _encrypted(config: Config, mu: np.ndarray, sigma: np.ndarray, message: Messa
     from otafl.crypto import budget, ring, uplink
     from otafl.crypto.parameters import Parameters
 
-    if message.bound / np.min(np.abs(mu)) > config.Mmax:
-        raise InputError(f"Mmax={config.Mmax:g} must be at least clip_norm / mu = {message.bound / np.min(np.abs(mu)):g}")
+    largest = message.bound / np.min(np.abs(mu))
+    if largest > config.Mmax:
+        raise InputError(f"Mmax={config.Mmax:g} must be at least clip_norm / mu = {largest:g}")
     known = {4096: ring.RING_4096, 8192: ring.RING_8192}
     base = Parameters(
         ring=known[config.n] if config.n in known else ring.toy_ring(config.n),
@@ -121,7 +123,7 @@ def _encrypted(config: Config, mu: np.ndarray, sigma: np.ndarray, message: Messa
         if config.smudging_bits is None:
             raise InputError("give smudging_bits or sigma_phi: shares without noise hand out the keys")
         job = job.flooded(config.smudging_bits)
-        flooding = f"share noise hides the key-dependent part of a decrypted coefficient by {config.smudging_bits:g} bits"
+        flooding = f"share noise hides the key-dependent part of a coefficient by {config.smudging_bits:g} bits"
     made = uplink.make(job)
     dp = (DP_REMARK,) if config.dp_noise else ()
     return made._replace(remarks=(*made.remarks, flooding, MEAN_REMARK, *dp))
