@@ -118,7 +118,7 @@ def _site(job: Job) -> Any:
     limits on messages mean nothing (`feasibility` says what the radio would need)."""
 
     def site(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
-        if np.any(np.imag(trace.gain) != 0):
+        if job.mode != "digital" and np.any(np.imag(trace.gain) != 0):  # a digital link never meets the fading
             raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
         gain = effective_gains(job, np.real(trace.gain)) + 0j
         unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
