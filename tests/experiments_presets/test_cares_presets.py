@@ -119,11 +119,24 @@ def test_wide_study_takes_the_best_of_the_validation_scores():
         "auto": {"0.1": 0.3, "0.2": 0.2},
     }
     steps = {"η = 0.4": 0.2, "η = 0.6": 0.1, "η = 0.8": 0.2, "auto": 0.1}
-    chosen = list(cares.candidates(scores, steps, "η = 0.4", 0.1).values())
-    assert chosen == [("η = 0.4", 0.1), ("η = 0.4", 0.2), ("η = 0.6", 0.1), ("η = 0.8", 0.2), ("auto", 0.1)]
-    experiment = cares.confirmation(load(find("cares-wide")), {"a": ("η = 0.6", 0.3), "b": ("η = 0.4", 0.1)})
-    assert experiment.labels == ["a", "b"]
-    assert [(s.rx_scale, s.server.step_size) for s in experiment.scheme] == [(0.6, 0.3), (0.4, 0.1)]
+    chosen = cares.candidates(scores, steps, "η = 0.4", 0.1)
+    assert chosen.pairs[chosen.published] == ("η = 0.4", 0.1)
+    assert chosen.pairs[chosen.published_tuned] == ("η = 0.4", 0.2)
+    assert chosen.pairs[chosen.wide] == ("η = 0.6", 0.1)
+    assert chosen.pairs[chosen.wide_tuned] == ("η = 0.8", 0.2)
+    assert chosen.pairs[chosen.certified] == ("auto", 0.1)
+    assert len(chosen.pairs) == 5 and len(cares.wide_claims(chosen)) == 5
+    experiment = load(find("cares-wide"))
+    renamed = chosen._replace(pairs={"a": ("η = 0.6", 0.3), "b": ("η = 0.4", 0.1)})
+    confirmed = cares.confirmation(experiment, renamed)
+    assert confirmed.labels == ["a", "b"]
+    assert [(s.rx_scale, s.server.step_size) for s in confirmed.scheme] == [(0.6, 0.3), (0.4, 0.1)]
+
+
+def test_a_claim_about_one_and_the_same_pair_is_no_claim():
+    scores = {"η = 0.4": {"0.1": 0.9}, "η = 0.6": {"0.1": 0.8}, "auto": {"0.1": 0.3}}
+    chosen = cares.candidates(scores, {"η = 0.4": 0.1, "η = 0.6": 0.1, "auto": 0.1}, "η = 0.4", 0.1)
+    assert [claim["better"] for claim in cares.wide_claims(chosen)] == ["auto, step 0.1"]
 
 
 @pytest.mark.parametrize(("version", "arms"), [(0, [10, 3, 0]), (1, [8, 4, 0])])
