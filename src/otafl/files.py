@@ -85,7 +85,7 @@ def read(model: type[M], path: Path) -> M:
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    vague = ("_type", "_parsing", "literal_error")  # of a union every member complains; the one that came closest counts
+    vague = ("_type", "_parsing", "literal_error")  # every member of a union complains: the closest one is shown
     problem = min(error.errors(), key=lambda one: (one["type"].endswith(vague), -len(one["loc"])))
     unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
     location, tables = _locate(model, problem["loc"], unknown)

@@ -85,6 +85,8 @@ def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
     data = features.prepare(wanted.data)
+    if wanted.clients > len(data.train.y):
+        raise InputError(f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}")
     kind = partitions.PARTITIONS[wanted.partition.kind]
     options = options_of(wanted.partition, kind.options)
     dealt = [

@@ -249,7 +249,8 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     """Read an experiment file, apply `key=value` overrides, resolve paths beside it, and check it all."""
     path = Path(path)
     data = read_toml(path)
-    if isinstance(shown := data.get("preset", {}).get("experiment"), str):  # a figure of another preset's runs
+    about = data.get("preset")
+    if isinstance(about, dict) and isinstance(shown := about.get("experiment"), str):  # a figure of another preset's runs
         data = {**read_toml(path.parent / f"{shown}.toml"), **data}
     for override in overrides or []:
         assign(data, override)
