@@ -23,28 +23,28 @@ def in_high_precision(rate: float, shift: float, order: float) -> float:
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.01, 0.7])
-@pytest.mark.parametrize("shift", [10.0, 31.0])
+@pytest.mark.parametrize("shift", [8.0, 31.0])
 def test_series_is_the_integral_in_high_precision(rate, shift):
     got = moments.any_order(rate, np.array([shift**2]), ORDERS)[0]
     expected = [in_high_precision(rate, shift, order) for order in ORDERS]
-    np.testing.assert_allclose(got, expected, rtol=1e-11)
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(1e-6, 1 - 1e-6), st.floats(10.0, 22.0))
+@given(st.floats(1e-6, 1 - 1e-6), st.floats(8.0, 22.0))
 def test_series_and_trapezoid_rule_agree(rate, shift):
     series = moments._series(np.array([rate]), np.array([shift]), ORDERS)[0]
-    np.testing.assert_allclose(series, moments._integrate(rate, shift, ORDERS), rtol=1e-11)
+    np.testing.assert_allclose(series, moments._integrate(rate, shift, ORDERS), rtol=1e-10)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(1e-6, 1 - 1e-6), st.floats(10.0, 1e4))
+@given(st.floats(1e-6, 1 - 1e-6), st.floats(8.0, 1e4))
 def test_series_meets_integer_orders_and_is_convex_between_them(rate, shift):
     """A is convex in the order (Hoelder) and known exactly at integers, up to sigma = 1e-4."""
     u, orders = np.array([shift**2]), np.array([2.0, 2.5, 3.0, 40.0, 40.5, 41.0])
     got = moments._series(np.array([rate]), np.array([shift]), orders)[0]
     whole = moments.integer_orders(rate, u, orders[[0, 2, 3, 5]].astype(int))[0]
-    np.testing.assert_allclose(got[[0, 2, 3, 5]], whole, rtol=1e-11)
+    np.testing.assert_allclose(got[[0, 2, 3, 5]], whole, rtol=1e-10)
     assert got[1] <= (got[0] + got[2]) / 2 and got[4] <= (got[3] + got[5]) / 2
 
 

@@ -23,8 +23,8 @@ from otafl.plan import Array
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision
-SERIES_FROM = 10.0  # 1/z above which fractional orders come from a series: the integral's cost grows like 1/z^2
-SERIES_TERMS = 64  # beyond the largest order
+SERIES_FROM = 8.0  # 1/z above which fractional orders come from a series: the integral's cost grows like 1/z^2
+SERIES_TERMS = 128  # beyond the largest order
 CELL = 0.15  # width in u of one recentred block: exponents stay within e^(+-j/2 * CELL), far from overflow
 
 
@@ -126,7 +126,7 @@ def any_order(rate: Array, u: Array, orders: Array) -> Array:
     Since E[Y] = 1, e^A - 1 is the integral of phi(x) h(q (Y - 1)) with h(d) = (1+d)^alpha - 1 - alpha d >= 0: a sum of
     positive terms, so small moments keep their digits. The integrand is analytic for abs(Im x) < pi/sqrt(u), which
     makes the rule converge like exp(-2 pi^2 / (step sqrt(u))); the step below leaves about 1e-15. Where there is hardly
-    any noise (z < 0.1) the integral gives way to `_series`.
+    any noise (z < 1/8) the integral gives way to `_series`.
     """
     u = np.atleast_1d(np.asarray(u, np.float64))
     rate = np.broadcast_to(np.asarray(rate, np.float64), u.shape)
