@@ -19,11 +19,16 @@ SMALL = """
 rounds = 3
 seeds = 1
 evaluate_every = 2
-task = { data = { name = "digits", train_size = 40 }, clients = 2, partition = { kind = "iid" }, model = { name = "logistic" } }
+channel = "cares"
 clients = { kind = "gradient", batch = 4 }
 engine = { checkpoint_seconds = 0 }
 privacy = { eps = 200.0 }
-channel = "cares"
+
+[task]
+data = { name = "digits", train_size = 40 }
+clients = 2
+partition = { kind = "iid" }
+model = { name = "logistic" }
 
 [[scheme]]
 name = "constant"
@@ -267,8 +272,18 @@ def test_the_schema_accepts_every_preset_and_refuses_mistakes(otafl: Call) -> No
     assert experiments
     for data in [small, *experiments]:
         assert accepts(schema, data, schema)
-    for wrong in ({"rounds": 0}, {"rounds": "3"}, {"rouns": 3}, {"seeds": []}, {"channel": "mars"}, {"scheme": []}, {"scheme": [{"name": "x"}]},
-                  {"task": {"data": "mars"}}, {"radio": {"noise_std": -1}}, {"channel": {"fadin": 1}}):  # fmt: skip
+    for wrong in (
+        {"rounds": 0},
+        {"rounds": "3"},
+        {"rouns": 3},
+        {"seeds": []},
+        {"channel": "mars"},
+        {"scheme": []},
+        {"scheme": [{"name": "x"}]},
+        {"task": {"data": "mars"}},
+        {"radio": {"noise_std": -1}},
+        {"channel": {"fadin": 1}},
+    ):
         assert not accepts(schema, {**small, **wrong}, schema), wrong
 
 

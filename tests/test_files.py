@@ -49,6 +49,10 @@ class Example(FileModel):
     flag: bool = False
 
 
+NO_NUMBER = "input should be a valid number, unable to parse string as a number"
+NO_INTEGER = "input should be a valid integer, unable to parse string as an integer"
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -57,26 +61,29 @@ class Example(FileModel):
         ({"K": True}, "f: K must be a number, not true"),
         ({"P": [1.0, "2"]}, 'f: P[1] must be a number, not "2"'),
         ({"flag": "yes"}, 'f: flag must be true or false, not "yes"'),
-        ({"D0": "x"}, "f: D0='x': input should be a valid number, unable to parse string as a number"),
+        ({"D0": "x"}, f"f: D0='x': {NO_NUMBER}"),
         ({"D1": 1}, "f: D1: unknown key; did you mean 'D0'?"),
         ({"Inner": {"decy": 1}}, "f: Inner.decy: unknown key; did you mean 'decay'?"),
-        ({"Inner": {"Gamma": "x"}}, "f: Inner.Gamma='x': input should be a valid number, unable to parse string as a number"),
+        ({"Inner": {"Gamma": "x"}}, f"f: Inner.Gamma='x': {NO_NUMBER}"),
         ({"shape": {"kind": "circle", "radios": 1}}, "f: shape.radios: unknown key; did you mean 'radius'?"),
         ({"shape": {"kind": "square", "radius": 1}}, "f: shape.radius: unknown key"),
-        ({"shape": {"kind": "circle", "G": "x"}}, "f: shape.G='x': input should be a valid integer, unable to parse string as an integer"),
+        ({"shape": {"kind": "circle", "G": "x"}}, f"f: shape.G='x': {NO_INTEGER}"),
         ({"shape": {"kind": "hexagon"}}, "f: shape.kind='hexagon' must be one of circle, square"),
         ({"shape": {"radius": 1}}, "f: shape.kind is required"),
-        ({"shapes": [{"kind": "circle"}, {"kind": "square", "sid": 1}]}, "f: shapes.1.sid: unknown key; did you mean 'side'?"),
-        ({"size": [1, "x"]}, "f: size.1='x': input should be a valid integer, unable to parse string as an integer (and 1 more)"),
+        (
+            {"shapes": [{"kind": "circle"}, {"kind": "square", "sid": 1}]},
+            "f: shapes.1.sid: unknown key; did you mean 'side'?",
+        ),
+        ({"size": [1, "x"]}, f"f: size.1='x': {NO_INTEGER} (and 1 more)"),
         ({"mode": 0}, "f: mode=0: input should be greater than or equal to 1 (and 1 more)"),
         ({"a\nb": 1}, "f: 'a\\nb': unknown key"),
         ({"W": math.nan}, "f: W=nan: input should be a finite number"),
         ({"W": math.inf}, "f: W=inf: input should be a finite number"),
         ({"K": 2**63}, "f: K=9223372036854775808 must fit into 64 bits"),
         ({"P": [10**300]}, "f: P.0=1000000000... must fit into 64 bits"),
-        ({"W": "y" * 500}, f"f: W='{'y' * 76}...: input should be a valid number, unable to parse string as a number"),
+        ({"W": "y" * 500}, f"f: W='{'y' * 76}...: {NO_NUMBER}"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line_with_the_key_of_the_file(data: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as refusal:
         parse(Example, data, "f")
@@ -119,8 +126,9 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
 
 VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10,
-)  # fmt: skip
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
 
 
 @given(VALUES)
@@ -138,7 +146,12 @@ def test_everything_becomes_strict_json(value: Any) -> None:
 
 def test_arrays_and_records_become_lists_and_tables() -> None:
     assert plain({"a": np.array([1.0, np.nan]), "b": np.int64(3), "c": Square(), "d": (1, 2j), "e": Path("x")}) == {
-        "a": [1.0, None], "b": 3, "c": {"kind": "square", "side": 1.0}, "d": [1, {"re": 0.0, "im": 2.0}], "e": "x"}  # fmt: skip
+        "a": [1.0, None],
+        "b": 3,
+        "c": {"kind": "square", "side": 1.0},
+        "d": [1, {"re": 0.0, "im": 2.0}],
+        "e": "x",
+    }
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -20,10 +20,15 @@ def made_events(rounds: int, clients: int, seed: int) -> Events:
     shape = (rounds, clients)
     live = np.arange(rounds) < rng.integers(1, rounds + 1)
     return Events(
-        amp=rng.uniform(0.1, 1, shape), artificial_var=rng.uniform(0, 0.1, shape), possible=rng.random(shape) < 0.8,
-        send_prob=rng.uniform(0.1, 1, shape), receiver_var=rng.uniform(0.5, 1, rounds), live=live, rate=np.ones(clients),
+        amp=rng.uniform(0.1, 1, shape),
+        artificial_var=rng.uniform(0, 0.1, shape),
+        possible=rng.random(shape) < 0.8,
+        send_prob=rng.uniform(0.1, 1, shape),
+        receiver_var=rng.uniform(0.5, 1, rounds),
+        live=live,
+        rate=np.ones(clients),
         sensitivity=rng.uniform(0.1, 1, clients),
-    )  # fmt: skip
+    )
 
 
 def first(events: Events, rounds: int) -> Events:
@@ -89,9 +94,13 @@ def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
     rng = np.random.default_rng(0)
     seeds, evaluations, rounds, clients = [7, 3], 4, 8, 3
     e: dict[str, np.ndarray] = {
-        "seed": np.repeat(seeds, evaluations), "round": np.tile([2, 4, 6, 8], 2), "accuracy": rng.random(8),
-        "worst_client": rng.random(8), "loss": rng.random(8), "eps": np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
-    }  # fmt: skip
+        "seed": np.repeat(seeds, evaluations),
+        "round": np.tile([2, 4, 6, 8], 2),
+        "accuracy": rng.random(8),
+        "worst_client": rng.random(8),
+        "loss": rng.random(8),
+        "eps": np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
+    }
     r = {
         "seed": np.repeat(seeds, rounds),
         "round": np.tile(np.arange(rounds), 2),
@@ -105,12 +114,19 @@ def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
         mine: dict[str, Any] = {name: [v for v, s in zip(column, e["seed"]) if s == seed] for name, column in e.items()}
         own = [n for n in range(16) if r["seed"][n] == seed]
         expected = {
-            "final_accuracy": mine["accuracy"][-1], "best_accuracy": max(mine["accuracy"]), "worst_client": mine["worst_client"][-1],
-            "final_loss": mine["loss"][-1], "final_eps": mine["eps"][-1], "rounds": 8,
-            "mean_rx_scale": sum(r["rx_scale"][n] for n in own) / 8, "silent_weight": 1 - sum(r["sent_weight"][n] for n in own) / 8,
+            "final_accuracy": mine["accuracy"][-1],
+            "best_accuracy": max(mine["accuracy"]),
+            "worst_client": mine["worst_client"][-1],
+            "final_loss": mine["loss"][-1],
+            "final_eps": mine["eps"][-1],
+            "rounds": 8,
+            "mean_rx_scale": sum(r["rx_scale"][n] for n in own) / 8,
+            "silent_weight": 1 - sum(r["sent_weight"][n] for n in own) / 8,
             "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["accuracy"], 1.0, 2),
             "worst_client_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["worst_client"], 1.0, 2),
-            "energy_per_round": sum(v for v, s in zip(d["energy"], d["seed"]) if s == seed) / 24 if with_devices else math.nan,
-        }  # fmt: skip
+            "energy_per_round": sum(v for v, s in zip(d["energy"], d["seed"]) if s == seed) / 24
+            if with_devices
+            else math.nan,
+        }
         for name, value in expected.items():
             assert got[name][place] == pytest.approx(value, nan_ok=True), name

@@ -88,7 +88,12 @@ def spoil(path: Path) -> None:
 def test_the_last_two_checkpoints_and_all_records_are_kept(tmp_path: Path) -> None:
     place = saved(tmp_path)
     assert sorted(file.name for file in place.work.iterdir()) == [
-        "checkpoint-0000004", "checkpoint-0000006", "records-0000002", "records-0000004", "records-0000006"]  # fmt: skip
+        "checkpoint-0000004",
+        "checkpoint-0000006",
+        "records-0000002",
+        "records-0000004",
+        "records-0000006",
+    ]
     round_, state, records, warnings = place.latest()
     assert (round_, int(state["state"]), [int(r["record"][0]) for r in records], warnings) == (6, 6, [2, 4, 6], [])
 
@@ -120,7 +125,8 @@ def test_a_lost_early_segment_means_the_beginning(damage: Callable[[Path], objec
 
 class StopAt(Reporter):
     def __init__(self, label: str, round_: int):
-        self.label, self.round, self.notes = label, round_, []
+        self.label, self.round = label, round_
+        self.notes: list[str] = []
 
     def tick(self, tick: Tick) -> None:
         if (tick.label, tick.round) == (self.label, self.round):
@@ -160,8 +166,15 @@ def test_a_checkpoint_of_another_shape_is_refused(tiny: Tiny, tmp_path: Path) ->
 # --- the disk --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("code", "said"), [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "it is read-only"),
-                                            (errno.EACCES, "permission denied"), (errno.EIO, "Input/output error")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EROFS, "it is read-only"),
+        (errno.EACCES, "permission denied"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
 def test_a_disk_that_fails_in_the_middle_is_one_line_and_loses_nothing(
     code: int,
@@ -278,7 +291,8 @@ def test_tables_and_model_of_a_run_open_with_common_tools(reference: Path) -> No
     assert sorted(array.size for array in (model[name] for name in model.files)) == [2 * 10, 2 * 640]
     summary = json.loads((place / "summary.json").read_text())
     assert summary["final_accuracy"] == [
-        frame["accuracy"].iloc[-1] for _, frame in pd.read_parquet(place / "evaluations.parquet").groupby("seed")]  # fmt: skip
+        frame["accuracy"].iloc[-1] for _, frame in pd.read_parquet(place / "evaluations.parquet").groupby("seed")
+    ]
 
 
 def test_npz_is_the_same_for_the_same_arrays() -> None:
