@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from otafl.designs.adascale import CIFAR10, MNIST, Setting
+from otafl import channels
+from otafl.designs.adascale import CIFAR10, MNIST, Setting, algorithm1, draw, system
 from otafl.designs.adascale.baselines import discounted_level
 from otafl.designs.adascale.comparison import NU_CIFAR10, NU_MNIST, leakage_table, run_epsilon
 from otafl.experiments import build, runner
@@ -183,6 +185,25 @@ def test_accuracy_leaves_figures_and_verdicts(trained):
     by_claim = {said["claim"]: said["verdict"] for said in results["verdicts"]}
     assert by_claim["Optimal < AdaScale in the ledgers' eps"] == HOLDS
     assert next(v for c, v in by_claim.items() if "95%" in c) == FAILS  # twelve rounds of logistic regression on digits
+
+
+def test_training_meets_the_channels_of_the_leakage_figures():
+    for seed in (0, 2):
+        trace = channels.draw(channels.PUBLISHED["adascale"], MNIST.M, MNIST.T, seed)
+        np.testing.assert_allclose(trace.gain, draw(MNIST, seed).gain, rtol=1e-12)
+
+
+def test_adascale_plans_with_the_trusted_part():
+    """A quarter trusted: half the multiplier for the same noise, and four times as much noise for the same leakage."""
+    part = replace(MNIST, privacy_noise_power=MNIST.noise_power / 4)
+    whole_leakage, leakage = (system.leakage_of(s.deployment(), s.message()) for s in (MNIST, part))
+    noise = np.array([0.05, 0.5])
+    half, full = (system.noise_multiplier(noise, s.deployment(), s.message()) for s in (part, MNIST))
+    np.testing.assert_allclose(half, full / 2, rtol=1e-12)
+    np.testing.assert_allclose(leakage.total(4 * noise), whole_leakage.total(noise), rtol=1e-12)
+    floors = system.noise_floor(draw(MNIST, 0).gain, MNIST.deployment(), MNIST.message())
+    run, distrustful = (algorithm1(floors, 1.0, 0.1, one) for one in (whole_leakage, leakage))
+    assert distrustful.excess.mean() > run.excess.mean()
 
 
 def test_only_the_trusted_part_of_the_noise_counts(tmp_path):
