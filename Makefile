@@ -17,7 +17,7 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 	touch $@
 
 demo: $(VENV)/.ready            ## run the main job and print its table
-	$(BIN)/otafl run demo
+	$(BIN)/otafl compare demo --out runs/demo
 
 test: $(VENV)/.ready            ## the whole test suite without the slow part
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile

@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,26 @@ def partition(clients: int) -> tuple[np.ndarray, np.ndarray]:
     return rows.astype(np.int32), sizes.astype(np.int32)
 
 
-def ours(model: Model, clients: Any, x: np.ndarray, y: np.ndarray, num_clients: int, seeds: int, rounds: int, repeat: int,
-         client_map: Any, equal: bool = False) -> dict[str, float]:
+def ours(
+    model: Model,
+    clients: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    num_clients: int,
+    seeds: int,
+    rounds: int,
+    repeat: int,
+    client_map: Any,
+    equal: bool = False,
+) -> dict[str, float]:
     """Seconds per round and seed of the engine as users run it."""
     rows, sizes = partition(num_clients)
     if equal:
         share = SAMPLES // num_clients
-        rows, sizes = np.arange(SAMPLES, dtype=np.int32).reshape(num_clients, share), np.full(num_clients, share, np.int32)
+        rows, sizes = (
+            np.arange(SAMPLES, dtype=np.int32).reshape(num_clients, share),
+            np.full(num_clients, share, np.int32),
+        )
     shape = (seeds, rounds, num_clients)
     link = Link(np.full(shape, 1 / num_clients, np.float32), np.full(shape, np.inf, np.float32),
                 np.full(shape[:2], 0.01, np.float32), np.ones(shape[:2], bool))  # fmt: skip
@@ -96,7 +108,10 @@ def cnn_cases(repeat: int, maps: list[Any], seeds: int = 1) -> dict[str, Any]:
     x, y = data((28, 28))
     model = build("cnn-mnist", (28, 28), 10)
     clients = per_sample(PerSample(batch=60, sampling="poisson"), model)
-    return {f"cnn per-sample poisson, {m}, {seeds} seeds": ours(model, clients, x, y, 10, seeds, 10, repeat, m, equal=True) for m in maps}
+    return {
+        f"cnn per-sample poisson, {m}, {seeds} seeds": ours(model, clients, x, y, 10, seeds, 10, repeat, m, equal=True)
+        for m in maps
+    }
 
 
 def show(results: dict[str, Any], peers: dict[str, float] | None = None) -> None:
@@ -111,10 +126,19 @@ def main() -> None:
     parser.add_argument("--device", action="store_true", help="ours alone, with the sizes of an accelerator")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     args = parser.parse_args()
-    facts = {"backend": jax.default_backend(), "device": str(jax.devices()[0]), "jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
+    facts = {
+        "backend": jax.default_backend(),
+        "device": str(jax.devices()[0]),
+        "jax": jax.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
     print(facts)
     if args.device:
-        results = mlp_cases(10, 100, 5, ["vmap"]) | {f"{k} (1000 seeds)": v for k, v in mlp_cases(1000, 20, 3, ["vmap"]).items()} | cnn_cases(5, ["vmap"])
+        results = (
+            mlp_cases(10, 100, 5, ["vmap"])
+            | {f"{k} (1000 seeds)": v for k, v in mlp_cases(1000, 20, 3, ["vmap"]).items()}
+            | cnn_cases(5, ["vmap"])
+        )
         show(results)
         peers: dict[str, float] = {}
     else:
@@ -130,11 +154,17 @@ def main() -> None:
 
 def ratios(results: dict[str, Any], peers: dict[str, float]) -> None:
     """Peers' time over ours, the best of our client mappings."""
-    best: Callable[[str], float] = lambda prefix: min(v["ms_per_seed_round"] for k, v in results.items() if k.startswith(prefix))  # noqa: E731
-    for peer, prefix in (("torch loop over clients", "mlp gradient"), ("torch.func vmap", "mlp gradient"),
-                         ("opacus mlp", "mlp per-sample,"), ("opacus mlp", "mlp per-sample poisson"), ("opacus cnn", "cnn")):  # fmt: skip
-        if peer in peers:
-            print(f"{peer} / ours ({prefix.rstrip(',')}): {peers[peer] / best(prefix):.1f}x")
+    pairs = {
+        "mlp gradient": ("torch loop over clients", "torch.func vmap"),
+        "mlp per-sample,": ("opacus mlp",),
+        "mlp per-sample poisson": ("opacus mlp",),
+        "cnn": ("opacus cnn",),
+    }
+    for prefix, names in pairs.items():
+        best = min(v["ms_per_seed_round"] for k, v in results.items() if k.startswith(prefix))
+        for peer in names:
+            if peer in peers:
+                print(f"{peer} / ours ({prefix.rstrip(',')}): {peers[peer] / best:.1f}x")
 
 
 if __name__ == "__main__":

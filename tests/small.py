@@ -55,8 +55,17 @@ def rows_of(plans: list[Plan], traces: list[Trace], site: Deployment) -> Row:
     return Row(links, (), np.ones(links.live.shape, bool))
 
 
-def train(clients: Any, policies: list[Policy], traces: list[Trace], site: Deployment, keys: list[int], *,
-          client_map: Any = "vmap", step_size: float = 0.5, sizes: tuple[int, ...] = (20, 50, 60, 70)) -> tuple[Carry, Any, list[Plan]]:
+def train(
+    clients: Any,
+    policies: list[Policy],
+    traces: list[Trace],
+    site: Deployment,
+    keys: list[int],
+    *,
+    client_map: Any = "vmap",
+    step_size: float = 0.5,
+    sizes: tuple[int, ...] = (20, 50, 60, 70),
+) -> tuple[Carry, Any, list[Plan]]:
     """Plan ahead, run all rounds in one chunk, return (carry, records, plans)."""
     net = model()
     plans = [plan_ahead(policy, policy.init(None), one)[1] for policy, one in zip(policies, traces)]

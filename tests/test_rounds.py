@@ -14,7 +14,6 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parent))
 import small
-
 from otafl import air, policies
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.plan import Plan
@@ -66,7 +65,7 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     policy = constant(clients, site, rx_scale=0.5, silence="norm")
     traces = [small.trace(1)]
     net, batch = small.model(), small.seeds([5])
-    carry, records, plans = small.train(clients, [policy], traces, site, [5], step_size=1.0)
+    carry, records, _ = small.train(clients, [policy], traces, site, [5], step_size=1.0)
     sent = np.asarray(records.stats.sent[0, 0])
     assert 0 < sent.sum() < small.CLIENTS
     params = net.init(jax.random.fold_in(jax.random.key(5), 2**31 - 1))
@@ -76,7 +75,9 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     messages, _ = clients.messages(params, small.data(), one, keys, jnp.arange(4), jnp.int32(0))
     flat = np.stack([np.concatenate([np.ravel(leaf[k]) for leaf in jax.tree.leaves(messages)]) for k in range(4)])
     flat *= np.minimum(1, 0.25 / np.linalg.norm(flat, axis=1))[:, None]
-    moved = np.concatenate([np.ravel(a - np.asarray(b)[0]) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(carry.params))])
+    moved = np.concatenate(
+        [np.ravel(a - np.asarray(b)[0]) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(carry.params))]
+    )
     np.testing.assert_allclose(moved, (site.weights * sent) @ flat, atol=2e-6)
 
 
@@ -141,7 +142,19 @@ def test_permuting_clients_permutes_results():
 def test_noise_of_the_air_is_the_declared_noise():
     """Variance over 200,000 draws against the declared one: chi-square test at 1e-6 on each side."""
     site, one = small.deployment(noise_std=0.2), small.trace(1)
-    plan = Plan(*(np.asarray(v) for v in (np.zeros((1, 4)), np.full((1, 4), 0.1 + 0.05j), np.full((1, 4), np.inf), np.array([0.5]), np.ones((1, 4)), np.array([True]))))
+    plan = Plan(
+        *(
+            np.asarray(v)
+            for v in (
+                np.zeros((1, 4)),
+                np.full((1, 4), 0.1 + 0.05j),
+                np.full((1, 4), np.inf),
+                np.array([0.5]),
+                np.ones((1, 4)),
+                np.array([True]),
+            )
+        )
+    )
     link = air.lower(plan, one.gain, site)
     declared = (0.2**2 + np.sum(np.real(one.gain[0] * (0.1 + 0.05j)) ** 2)) / 0.25
     draws = np.asarray(air.add_noise(jax.random.key(0), jnp.zeros(200_000), np.float32(link.noise_std[0])), float)
@@ -193,12 +206,16 @@ def test_a_non_finite_message_stops_before_it_reaches_the_model():
     traces = [small.trace(3)]
     plan = plan_ahead(constant(clients, site), (), traces[0])[1]
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
-    carry, records, _ = engine.chunk(bad, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), small.rows_of([plan], traces, site))
+    carry, records, _ = engine.chunk(
+        bad, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), small.rows_of([plan], traces, site)
+    )
     assert not bool(records.finite[0, 0]) and not bool(carry.live[0])
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(carry.params))
 
 
-@pytest.mark.parametrize("name", [name for name in policies.SCHEMES if name in ("constant", "weakest", "fedavg", "fedavg-dp")])
+@pytest.mark.parametrize(
+    "name", [name for name in policies.SCHEMES if name in ("constant", "weakest", "fedavg", "fedavg-dp")]
+)
 def test_csi_level_is_honest(name):
     """A policy that claims less than global CSI does not react to other clients' channels."""
     clients, site = clipped(), small.deployment()
@@ -220,7 +237,13 @@ def test_poisson_messages_refuse_policies_that_need_a_bound():
 def test_record_level_refuses_silence_by_message():
     clients = per_sample(PerSample(batch=10, sampling="without-replacement"), small.model())
     with pytest.raises(ValueError, match="record-level"):
-        policies.make("constant", Constant(silence="norm"), small.deployment(), clients.promise(np.array([20, 50, 60, 70])), small.CONTEXT)
+        policies.make(
+            "constant",
+            Constant(silence="norm"),
+            small.deployment(),
+            clients.promise(np.array([20, 50, 60, 70])),
+            small.CONTEXT,
+        )
 
 
 def test_a_dead_device_makes_the_weakest_round_empty_not_infinite():

@@ -23,7 +23,9 @@ app = typer.Typer(
 out = Console(width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True)
 
-Override = Annotated[list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")]
+Override = Annotated[
+    list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 
@@ -34,7 +36,9 @@ def run(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run folder; default runs/<name>.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue an interrupted run.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the resolved config and stop.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of experiment files and stop.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of experiment files and stop.")
+    ] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
@@ -73,13 +77,15 @@ def _show_run(folder: Path) -> None:
 
 @app.command()
 def compare(
-    file: Annotated[Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")],
+    file: Annotated[
+        Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")
+    ],
     overrides: Override = [],  # noqa: B006
     tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
-    """Compare schemes at one privacy target: paired seeds, tuned step sizes, a ranking that says when it cannot tell."""
+    """Compare schemes at one privacy target: paired seeds, tuned step sizes, a ranking that says when it is a tie."""
     from otafl.experiments import compare as comparison
     from otafl.experiments.presets import find
     from otafl.experiments.progress import reporter
@@ -143,7 +149,9 @@ ACCOUNTANT_SUMMARIES = {
 
 
 def _summaries(registry: dict[str, Any]) -> dict[str, str]:
-    return {name: entry if isinstance(entry, str) else getattr(entry, "summary", "") for name, entry in registry.items()}
+    return {
+        name: entry if isinstance(entry, str) else getattr(entry, "summary", "") for name, entry in registry.items()
+    }
 
 
 @app.command()
@@ -226,7 +234,9 @@ def doctor(as_json: AsJson = False) -> None:
         print(json.dumps(found, indent=2))
         return
     for title, entries in found.items():
-        table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+        table = Table(
+            title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2)
+        )
         for name, value in entries.items():
             table.add_row(name, str(value))
         out.print(table)
@@ -249,7 +259,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as problem:
-        err.print(f"otafl: {problem.filename or 'system'}: {problem.strerror or problem}", markup=False, highlight=False, soft_wrap=True)
+        err.print(
+            f"otafl: {problem.filename or 'system'}: {problem.strerror or problem}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
         sys.exit(1)
     except MemoryError:
         err.print("otafl: out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1")

@@ -74,7 +74,9 @@ def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> 
     return Obs(round_, estimate, *rms, trace.coin, metric)
 
 
-def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0, metric: float = np.nan) -> tuple[Any, Plan, Any]:
+def plan_ahead(
+    policy: Policy, state: Any, trace: Trace, first: int = 0, metric: float = np.nan
+) -> tuple[Any, Plan, Any]:
     """Plans for the rounds of `trace` (T, K) of one seed, by a policy that does not run inside the loop.
 
     A stateless policy is one broadcast call; a state is carried from round to round.
@@ -104,8 +106,14 @@ def _full_shape(plan: Plan, trace: Trace) -> Plan:
         live=np.broadcast_to(np.asarray(plan.live, bool), per_client[:-1]),
     )
     used = full.live[..., None] & (full.max_norm >= 0)
-    if not (np.all(np.isfinite(np.where(used, full.tx, 0))) and np.all(np.isfinite(full.noise)) and np.all(full.rx_scale > 0)):
-        raise FloatingPointError("a policy planned a non-finite transmit scale or noise, or a receive scale that is not > 0")
+    if not (
+        np.all(np.isfinite(np.where(used, full.tx, 0)))
+        and np.all(np.isfinite(full.noise))
+        and np.all(full.rx_scale > 0)
+    ):
+        raise FloatingPointError(
+            "a policy planned a non-finite transmit scale or noise, or a receive scale that is not > 0"
+        )
     return full
 
 
@@ -150,7 +158,9 @@ def make_round(
         new = Carry(params, opt, state, metric, live, carry.round)
         # Stopped seeds stand still: select, never branch (a branch under vmap runs both sides).
         new = jax.tree.map(lambda n, o: jnp.where(live, n, o), new, carry)
-        new = new._replace(live=jnp.where(row.in_horizon, live, carry.live), round=carry.round + row.in_horizon.astype(jnp.int32))
+        new = new._replace(
+            live=jnp.where(row.in_horizon, live, carry.live), round=carry.round + row.in_horizon.astype(jnp.int32)
+        )
         ran = carry.live & link.live & row.in_horizon
         return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received), refused))
 
@@ -203,7 +213,9 @@ def make_engine(
 
         return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
 
-    def chunk(data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row) -> tuple[Carry, Record, Any]:
+    def chunk(
+        data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row
+    ) -> tuple[Carry, Record, Any]:
         num_seeds, rounds = rows.in_horizon.shape
         every = evaluate_every or rounds
         # One seed after the other saves memory and, on a CPU, time; an accelerator wants them together.

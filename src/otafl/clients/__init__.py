@@ -11,8 +11,26 @@ from otafl.clients.local_sgd import LocalSGD, local_sgd
 from otafl.clients.per_sample import PerSample, per_sample
 from otafl.clients.zero_order import ZeroOrder, zero_order
 
-KINDS = {"gradient": (Gradient, gradient), "per-sample": (PerSample, per_sample), "local-sgd": (LocalSGD, local_sgd),
-         "zero-order": (ZeroOrder, zero_order)}
+KINDS = {
+    "gradient": (Gradient, gradient),
+    "per-sample": (PerSample, per_sample),
+    "local-sgd": (LocalSGD, local_sgd),
+    "zero-order": (ZeroOrder, zero_order),
+}
 
-__all__ = ["KINDS", "Clients", "Data", "Gradient", "LocalSGD", "PerSample", "Seed", "Stats", "ZeroOrder", "fold",
-           "gradient", "local_sgd", "per_sample", "zero_order"]
+__all__ = [
+    "KINDS",
+    "Clients",
+    "Data",
+    "Gradient",
+    "LocalSGD",
+    "PerSample",
+    "Seed",
+    "Stats",
+    "ZeroOrder",
+    "fold",
+    "gradient",
+    "local_sgd",
+    "per_sample",
+    "zero_order",
+]

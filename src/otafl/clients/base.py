@@ -105,9 +105,10 @@ def fold(
         return uplink.add(total, part), stats
 
     total, stats = jax.lax.scan(step, zero, ids[:whole].reshape(-1, size))
-    flat = Stats(*(leaf.reshape(-1) for leaf in stats[:3]), overflow=jnp.any(stats.overflow))
+    norm, raw_norm, sent = (leaf.reshape(-1) for leaf in stats[:3])
+    flat = Stats(norm, raw_norm, sent, jnp.any(stats.overflow))
     if whole == num_clients:
         return total, flat
     part, rest = some(ids[whole:])
-    joined = Stats(*(jnp.concatenate(pair) for pair in zip(flat[:3], rest[:3])), overflow=flat.overflow | rest.overflow)
-    return uplink.add(total, part), joined
+    norm, raw_norm, sent = (jnp.concatenate(pair) for pair in zip(flat[:3], rest[:3]))
+    return uplink.add(total, part), Stats(norm, raw_norm, sent, flat.overflow | rest.overflow)

@@ -44,7 +44,9 @@ def draw_batch(
         positions = jnp.broadcast_to(jnp.arange(max_size, dtype=jnp.int32), rows.shape)
         mask, flag = positions < sizes[:, None], jnp.zeros((), bool)
     else:
-        positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(keys, sizes)
+        positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(
+            keys, sizes
+        )
         flag = jnp.any(short)
     index = jnp.take_along_axis(rows, positions, axis=1)
     count = jnp.maximum(jnp.sum(mask, axis=1, keepdims=True), 1)
@@ -52,7 +54,10 @@ def draw_batch(
 
 
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
-    """Clients for `model`, each with at least `min_size` samples. Sensitivity: unit client, see `client_promise`; every round sees every client."""
+    """Clients for `model`, each with at least `min_size` samples.
+
+    Sensitivity: unit client, see `client_promise`; every round sees every client.
+    """
     validate.positive("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
 

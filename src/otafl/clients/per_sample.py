@@ -10,7 +10,7 @@ import numpy as np
 from otafl import validate
 from otafl.clients.base import Clients, Data, Seed, clip_factors, identity_lift
 from otafl.clients.gradient import draw_batch
-from otafl.clients.sampling import poisson, poisson_capacity
+from otafl.clients.sampling import poisson_capacity
 from otafl.errors import InputError
 from otafl.plan import Array, Message, Unit
 from otafl.tasks.models import Model
@@ -45,7 +45,9 @@ def expected_batch(config: PerSample, sizes: np.ndarray) -> np.ndarray:
     wanted = np.where(config.batch == 0, sizes, config.batch)
     if config.sampling == "poisson" and np.any(wanted > sizes):
         worst = int(np.argmin(sizes))
-        raise InputError(f"batch={config.batch} must be at most the samples of every client, but client {worst} has {sizes[worst]}")
+        raise InputError(
+            f"batch={config.batch} must be at most the samples of every client, but client {worst} has {sizes[worst]}"
+        )
     return np.minimum(wanted, sizes).astype(float)
 
 
@@ -104,7 +106,9 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         overflow = (jnp.sum(counts) > room) | jnp.any(counts > own)
         return Batch(rows.reshape(-1)[flat], slots, place < counts[:, None], overflow)
 
-    def poisson_messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
+    def poisson_messages(
+        params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array
+    ) -> tuple[Any, Array]:
         batch = draw(seed, keys, ids)
         saved = ghost.trace(params, data.x[batch.index], data.y[batch.index])
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
@@ -113,7 +117,9 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         own = jax.tree.map(lambda leaf: leaf[batch.slots.reshape(-1)], saved)
         return ghost.group_sums(own, weights), batch.overflow
 
-    def fixed_messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
+    def fixed_messages(
+        params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array
+    ) -> tuple[Any, Array]:
         x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
         saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)

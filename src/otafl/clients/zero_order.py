@@ -76,4 +76,6 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         phi = directions(seed, params, round_)
         return jax.tree.map(lambda d: jnp.tensordot(received, d, axes=1) / config.directions, phi)
 
-    return Clients(messages, lift, client_promise(config.directions, config.clip_norm, config.adjacency), config.clip_norm)
+    return Clients(
+        messages, lift, client_promise(config.directions, config.clip_norm, config.adjacency), config.clip_norm
+    )

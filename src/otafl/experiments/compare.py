@@ -6,6 +6,7 @@ size by one rule (`tune`). The ranking is by mean accuracy after the last round 
 neighbours cannot be told apart.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,11 +41,15 @@ def compare(path: Path, folder: Path, overrides: list[str], grid: list[float] | 
     if experiment.privacy.eps is None:
         raise InputError(f"{path}: a comparison needs a common privacy target; set privacy.eps")
     if grid:
-        steps = tune_step_size(path, grid, folder / "tuning", reporter, overrides=[*overrides, *_with_validation(experiment)])
+        steps = tune_step_size(
+            path, grid, folder / "tuning", reporter, overrides=[*overrides, *_with_validation(experiment)]
+        )
     else:
         steps = tuned(path, folder / "tuning", overrides, reporter)
     if steps:
-        experiment = with_step_sizes(experiment, steps).model_copy(update={"outside": [*experiment.outside, OUTSIDE_NOTE]})
+        experiment = with_step_sizes(experiment, steps).model_copy(
+            update={"outside": [*experiment.outside, OUTSIDE_NOTE]}
+        )
     run = run_in(folder / "run", experiment, reporter)
     found = rank(summaries(run), experiment.privacy.eps)
     write_atomic(folder / "compare.json", to_json({"step_sizes": steps, **_plain(found)}))
@@ -72,36 +77,65 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
         else:
             ranked.append(entry)
     ranked.sort(key=lambda entry: -float(np.mean(numbers(entry["final_accuracy"]))))
-    gaps = [paired_difference(a, b, "final_accuracy") for a, b in zip(ranked, ranked[1:])]
+    gaps = [paired_difference(a, b, "final_accuracy") for a, b in pairwise(ranked)]
     return Comparison(ranked, [entry for entry in found if not entry["private"]], refused, gaps)
 
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
     """One line of the comparison table."""
     spent = {item["accountant"]: item["eps_worst"] for item in entry["card"]["spent"]}
-    eps = ["∞" if not entry["private"] else f"{float(spent[name]):.4g}" if name in spent else "–" for name in ACCOUNTANTS]
+    eps = [
+        "∞" if not entry["private"] else f"{float(spent[name]):.4g}" if name in spent else "–" for name in ACCOUNTANTS
+    ]
     rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
-    total = f"{np.mean(rounds * energy):.3g} J" if entry["uplink"] != "perfect" else "–"
+    total = f"{np.mean(rounds * energy):.3g} J" if entry["uplink"] == "analog" else "–"
     uses = f"{np.mean(rounds) * entry['channel_uses']:.3g}"
     accuracy, worst = mean_sd(numbers(entry["final_accuracy"])), mean_sd(numbers(entry["worst_client"]))
-    return [place, entry["label"], accuracy, worst, *eps, f"{np.mean(rounds):.0f}", total, uses, entry["csi"], f"{entry['seconds']:.1f} s"]
+    return [
+        place,
+        entry["label"],
+        accuracy,
+        worst,
+        *eps,
+        f"{np.mean(rounds):.0f}",
+        total,
+        uses,
+        entry["csi"],
+        f"{entry['seconds']:.1f} s",
+    ]
 
 
-HEAD = ["#", "scheme", "accuracy", "worst client", *(f"ε {name}" for name in ACCOUNTANTS.values()), "rounds", "energy/device", "channel uses", "CSI", "time"]
+HEAD = [
+    "#",
+    "scheme",
+    "accuracy",
+    "worst client",
+    *(f"ε {name}" for name in ACCOUNTANTS.values()),
+    "rounds",
+    "energy/device",
+    "channel uses",
+    "CSI",
+    "time",
+]
 
 
 def rows(found: Comparison) -> list[list[str]]:
     placed = [row(entry, str(n + 1)) for n, entry in enumerate(found.ranked)]
-    return [*(row(entry, "ref") for entry in found.references), *placed, *(row(entry, "–") for entry, _ in found.refused)]
+    return [
+        *(row(entry, "ref") for entry in found.references),
+        *placed,
+        *(row(entry, "–") for entry, _ in found.refused),
+    ]
 
 
 def verdicts(found: Comparison) -> list[str]:
     """What may be said about neighbours in the ranking, and who is not in it."""
     said = []
-    for first, second, gap in zip(found.ranked, found.ranked[1:], found.gaps):
+    for (first, second), gap in zip(pairwise(found.ranked), found.gaps):
         apart = np.isfinite(gap["half_width"]) and abs(gap["mean"]) > gap["half_width"]
         text = "" if apart else ": cannot be separated"
-        said.append(f"{first['label']} − {second['label']}: {gap['mean']:+.3f} ± {gap['half_width']:.3f} ({gap['pairs']:.0f} paired seeds){text}")
+        size = f"{gap['mean']:+.3f} ± {gap['half_width']:.3f} ({gap['pairs']:.0f} paired seeds)"
+        said.append(f"{first['label']} − {second['label']}: {size}{text}")
     return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
 
 
@@ -117,19 +151,34 @@ def show(folder: Path, run: Path, target: float, console: Console) -> None:
     for text in verdicts(found):
         console.print(text, markup=False)
     everyone = [*found.references, *found.ranked, *(entry for entry, _ in found.refused)]
-    console.print(footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}", sep="\n", markup=False)
+    console.print(
+        footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}", sep="\n", markup=False
+    )
 
 
 def lines(found: Comparison) -> list[str]:
     body = ["| " + " | ".join(cells) + " |" for cells in rows(found)]
-    return ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD), *body, "", *(f"- {text}" for text in verdicts(found))]
+    return [
+        "| " + " | ".join(HEAD) + " |",
+        "|" + "---|" * len(HEAD),
+        *body,
+        "",
+        *(f"- {text}" for text in verdicts(found)),
+    ]
 
 
 def _plain(found: Comparison) -> dict[str, Any]:
-    return {"ranked": found.ranked, "references": found.references, "refused": [{"entry": e, "why": w} for e, w in found.refused], "gaps": found.gaps}
+    return {
+        "ranked": found.ranked,
+        "references": found.references,
+        "refused": [{"entry": e, "why": w} for e, w in found.refused],
+        "gaps": found.gaps,
+    }
 
 
-def compare_preset(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
+def compare_preset(
+    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
+) -> None:
     """`otafl reproduce` of a comparison preset."""
     run = compare(path, folder, overrides, None, reporter)
     show(folder, run, load(path, overrides).privacy.eps or np.inf, console)

@@ -6,7 +6,19 @@ import platform
 import shutil
 from typing import Any
 
-PACKAGES = ("otafl", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting", "pydantic", "pyarrow", "scikit-learn", "matplotlib")
+PACKAGES = (
+    "otafl",
+    "jax",
+    "jaxlib",
+    "optax",
+    "numpy",
+    "scipy",
+    "dp-accounting",
+    "pydantic",
+    "pyarrow",
+    "scikit-learn",
+    "matplotlib",
+)
 EXTRAS = {"cvxpy": "successive convex approximation", "flwr": "Flower integration", "python-flint": "tests of the ring"}
 
 
@@ -24,7 +36,12 @@ def machine() -> dict[str, str]:
     import jax
 
     devices = ", ".join(f"{device.device_kind} ({device.platform})" for device in jax.devices())
-    return {"python": platform.python_version(), "system": platform.platform(), "cores": str(os.cpu_count()), "jax devices": devices}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": str(os.cpu_count()),
+        "jax devices": devices,
+    }
 
 
 def locate(name: str) -> str:

@@ -42,8 +42,9 @@ class LiveLine(Reporter):
     def __init__(self, console: Console):
         self.console = console
         self.progress = Progress(
-            TextColumn("[bold]{task.description:<22}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[said]}"), TimeRemainingColumn(), console=console,
+            TextColumn("[bold]{task.description:<22}"), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[said]}"), TimeRemainingColumn(),
+            console=console,
         )  # fmt: skip
         self.tasks: dict[str, Any] = {}
 
@@ -52,7 +53,11 @@ class LiveLine(Reporter):
         self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
 
     def tick(self, tick: Tick) -> None:
-        eps = "" if tick.eps != tick.eps else f"  ε {tick.eps:.3g}" + (f"/{tick.eps_target:g}" if tick.eps_target < float("inf") else "")
+        eps = (
+            ""
+            if tick.eps != tick.eps
+            else f"  ε {tick.eps:.3g}" + (f"/{tick.eps_target:g}" if tick.eps_target < float("inf") else "")
+        )
         said = f"{tick.rounds_per_second:.0f} rounds/s  acc {tick.accuracy:.3f}{eps}"
         self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
 

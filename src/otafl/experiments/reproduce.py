@@ -53,7 +53,12 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
     """Run the preset's experiment and print every scheme beside its target, with paired differences."""
     folder = run_or_resume(path, folder, overrides, reporter)
     found = summaries(folder)
-    shown = [metric for metric in METRICS if any(metric in targets for targets in preset.targets.values()) or metric in ("final_accuracy", "final_eps", "rounds")]
+    shown = [
+        metric
+        for metric in METRICS
+        if any(metric in targets for targets in preset.targets.values())
+        or metric in ("final_accuracy", "final_eps", "rounds")
+    ]
     table = Table(title=f"{preset.source or path.stem}: ours, and (paper)", title_justify="left")
     for name in ("scheme", *(METRICS[metric] for metric in shown)):
         table.add_column(name, justify="left" if name == "scheme" else "right")
@@ -65,8 +70,18 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
         console.print(line)
     console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n")
     note = "smoke version: too few rounds and seeds to mean anything" if quick else ""
-    results = {"preset": path.stem, "source": preset.source, "note": note, "schemes": found, "targets": preset.targets, "differences": gaps}
-    write_atomic(folder / "results.json", to_json({**results, "schemes": [{k: v for k, v in e.items() if k != "card"} for e in found]}))
+    results = {
+        "preset": path.stem,
+        "source": preset.source,
+        "note": note,
+        "schemes": found,
+        "targets": preset.targets,
+        "differences": gaps,
+    }
+    write_atomic(
+        folder / "results.json",
+        to_json({**results, "schemes": [{k: v for k, v in e.items() if k != "card"} for e in found]}),
+    )
     write_atomic(folder / "results.md", markdown(preset, found, shown, gaps, note))
 
 
@@ -92,7 +107,8 @@ def differences(found: list[dict[str, Any]], preset: Preset) -> list[str]:
         if not np.isfinite(gap["half_width"]):
             continue
         apart = "" if abs(gap["mean"]) > gap["half_width"] else "; cannot be separated"
-        lines.append(f"{entry['label']} − {reference}: {gap['mean']:+.3f} ± {gap['half_width']:.3f} last accuracy ({gap['pairs']} paired seeds{apart})")
+        size = f"{gap['mean']:+.3f} ± {gap['half_width']:.3f} last accuracy ({gap['pairs']} paired seeds{apart})"
+        lines.append(f"{entry['label']} − {reference}: {size}")
     return lines
 
 
@@ -101,5 +117,10 @@ def markdown(preset: Preset, found: list[dict[str, Any]], shown: list[str], gaps
     head = ["scheme", *(METRICS[metric] for metric in shown)]
     rows = [[entry["label"], *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
     lines = [f"## {preset.source}: ours (paper in brackets)", "", *([f"**{note}**", ""] if note else [])]
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
+    lines += [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
     return "\n".join([*lines, *(f"- {gap}" for gap in gaps), "", footer(found), ""])

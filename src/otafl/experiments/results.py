@@ -1,5 +1,6 @@
 """From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ def eps_curve(events: Events, rounds: np.ndarray, budget: Budget) -> np.ndarray:
     `pld` has no cheap running value: its curve is Renyi's, an upper bound of it.
     """
     cuts = [0, *[int(r) for r in rounds]]
-    parts = [_between(events, a, b) for a, b in zip(cuts, cuts[1:])]
+    parts = [_between(events, a, b) for a, b in pairwise(cuts)]
     colluders = np.isin(np.arange(events.amp.shape[-1]), budget.colluders) if budget.colluders else None
     if budget.accountant in CONVERSIONS:
         rho = np.cumsum([round_costs(part, budget.accounting, colluders).sum(0) for part in parts], axis=0)
@@ -65,11 +66,19 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
     energy, limit = _energy(outcome, setup)
     weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
     gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
+    own = lambda s: Plan(*(leaf[s] for leaf in outcome.plans))  # noqa: E731
     snr = np.stack([
-        air.received_snr(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
+        air.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
         for s, site in enumerate(setup.sites)
     ])  # fmt: skip
-    noise = np.stack([air.uplink_of(site.policy).lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment).noise_std for s, site in enumerate(setup.sites)])
+    noise = np.stack(
+        [
+            air.uplink_of(site.policy)
+            .lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment)
+            .noise_std
+            for s, site in enumerate(setup.sites)
+        ]
+    )
     per_round = {
         "rx_scale": outcome.plans.rx_scale,
         "noise_std": noise,
@@ -131,7 +140,9 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def value_at_eps(rounds: np.ndarray, eps: np.ndarray, value: np.ndarray, target: float, every: int) -> tuple[float, bool]:
+def value_at_eps(
+    rounds: np.ndarray, eps: np.ndarray, value: np.ndarray, target: float, every: int
+) -> tuple[float, bool]:
     """A curve's value at a privacy target (CARES `acc_at_eps`): (value, reached).
 
     Linear in eps between evaluations; NaN where the target lies before the first of them. A run that keeps its budget
@@ -169,12 +180,14 @@ def uncertified(outcome: Outcome) -> list[str]:
     return [] if min(share) == 1 else [f"{NO_CERTIFICATE} in {1 - np.mean(share):.1%} of the rounds"]
 
 
-def summarise(evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int) -> dict[str, Any]:
+def summarise(
+    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int
+) -> dict[str, Any]:
     """Per-seed figures that tables and paired differences are made of."""
     seeds = np.unique(evaluations["seed"])
     out: dict[str, list[float]] = {name: [] for name in (
-        "final_accuracy", "best_accuracy", "accuracy_at_eps", "worst_client", "worst_client_at_eps", "final_loss", "final_eps",
-        "rounds", "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+        "final_accuracy", "best_accuracy", "accuracy_at_eps", "worst_client", "worst_client_at_eps", "final_loss",
+        "final_eps", "rounds", "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
     for seed in seeds:
         e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
         r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}

@@ -45,22 +45,58 @@ SCHEMES: dict[str, Entry] = {
     "constant": Entry("one receive scaling for all rounds, truncated channel inversion", "constant", "constant"),
     "weakest": Entry("full channel inversion: the weakest device sets the receive scaling", "weakest", "weakest"),
     "cares-static": Entry("CARES: the certified receive scaling, fixed for the run", "cares", "cares_static"),
-    "cares-adaptive": Entry("CARES: a budgeted bandit picks the receive scaling each round", "cares_adaptive", "cares_adaptive"),
-    "adascale": Entry("AdaScale: least Renyi leakage under a cap on excess noise, online, by a virtual queue", "adascale", "adascale"),
-    "adascale-optimal": Entry("AdaScale's offline optimum by water-filling (hindsight)", "adascale_baselines", "optimal", "OptimalConfig"),
-    "adascale-equal": Entry("EqualAlloc: the same excess noise in every round", "adascale_baselines", "equal", "EqualConfig"),
-    "adascale-estim": Entry("EstimFuture: re-plans with estimated future channels", "adascale_baselines", "estim_future", "EstimConfig"),
-    "adascale-constant": Entry("constant receive scaling capped by the power limit", "adascale_baselines", "constant_scaling", "ConstantConfig"),
-    "adascale-stat-level": Entry("StatLevel: constant noise level from channel statistics", "adascale_baselines", "stat_level", "StatLevelConfig"),
-    "adascale-stat-water": Entry("StatWater: the level re-solved for the budget left", "adascale_baselines", "stat_water", "StatWaterConfig"),
-    "adascale-liu-simeone": Entry("Liu-Simeone-style power control (reconstruction)", "adascale_baselines", "liu_simeone", "LiuSimeoneConfig"),
-    "adascale-lyapunov": Entry("Lyapunov-style power control (reconstruction)", "adascale_baselines", "lyapunov", "LyapunovConfig"),
+    "cares-adaptive": Entry(
+        "CARES: a budgeted bandit picks the receive scaling each round", "cares_adaptive", "cares_adaptive"
+    ),
+    "adascale": Entry(
+        "AdaScale: least Renyi leakage under a cap on excess noise, online, by a virtual queue", "adascale", "adascale"
+    ),
+    "adascale-optimal": Entry(
+        "AdaScale's offline optimum by water-filling (hindsight)", "adascale_baselines", "optimal", "OptimalConfig"
+    ),
+    "adascale-equal": Entry(
+        "EqualAlloc: the same excess noise in every round", "adascale_baselines", "equal", "EqualConfig"
+    ),
+    "adascale-estim": Entry(
+        "EstimFuture: re-plans with estimated future channels", "adascale_baselines", "estim_future", "EstimConfig"
+    ),
+    "adascale-constant": Entry(
+        "constant receive scaling capped by the power limit", "adascale_baselines", "constant_scaling", "ConstantConfig"
+    ),
+    "adascale-stat-level": Entry(
+        "StatLevel: constant noise level from channel statistics", "adascale_baselines", "stat_level", "StatLevelConfig"
+    ),
+    "adascale-stat-water": Entry(
+        "StatWater: the level re-solved for the budget left", "adascale_baselines", "stat_water", "StatWaterConfig"
+    ),
+    "adascale-liu-simeone": Entry(
+        "Liu-Simeone-style power control (reconstruction)", "adascale_baselines", "liu_simeone", "LiuSimeoneConfig"
+    ),
+    "adascale-lyapunov": Entry(
+        "Lyapunov-style power control (reconstruction)", "adascale_baselines", "lyapunov", "LyapunovConfig"
+    ),
     "cdpb": Entry("CDPB: clients balance power by their own channel; idle, noisy or mixed", "cdpb", "cdpb"),
-    "cdpb-gbar": Entry("CDPB baseline: receive scaling for the convergence target alone", "cdpb_baselines", "gbar_based", "GbarConfig"),
-    "cdpb-hmin": Entry("CDPB baseline: the weakest client sets the scaling, left-over power is noise", "cdpb_baselines", "hmin_based", "HminConfig"),
-    "cdpb-is": Entry("CDPB baseline: independent sampling on top of the threshold", "cdpb_baselines", "independent_sampling", "SamplingConfig"),
-    "cdpb-noise-free": Entry("CDPB baseline: idle without artificial noise", "cdpb_baselines", "noise_free", "NoiseFreeConfig"),
-    "biasvar": Entry("bias-variance: fixed pre-scalers from the exact design, truncated inversion", "biasvar", "biasvar"),
+    "cdpb-gbar": Entry(
+        "CDPB baseline: receive scaling for the convergence target alone", "cdpb_baselines", "gbar_based", "GbarConfig"
+    ),
+    "cdpb-hmin": Entry(
+        "CDPB baseline: the weakest client sets the scaling, left-over power is noise",
+        "cdpb_baselines",
+        "hmin_based",
+        "HminConfig",
+    ),
+    "cdpb-is": Entry(
+        "CDPB baseline: independent sampling on top of the threshold",
+        "cdpb_baselines",
+        "independent_sampling",
+        "SamplingConfig",
+    ),
+    "cdpb-noise-free": Entry(
+        "CDPB baseline: idle without artificial noise", "cdpb_baselines", "noise_free", "NoiseFreeConfig"
+    ),
+    "biasvar": Entry(
+        "bias-variance: fixed pre-scalers from the exact design, truncated inversion", "biasvar", "biasvar"
+    ),
     "opc": Entry("OPC: the per-round optimum of power control, weak devices at full power", "opc", "opc"),
     "lcpc": Entry("LCPC: one common pre-scaler, truncated inversion", "lcpc", "lcpc"),
     "eezofl": Entry("EEZOFL: zero-order scalars, in the clear or encrypted over the air", "eezofl", "eezofl"),

@@ -59,7 +59,9 @@ def problem_of(config: Any, obs: Obs, deployment: Deployment, message: Message, 
         raise InputError(f"CARES counts in zCDP: privacy.accountant={context.accountant!r} must be zcdp or gaussian")
     record = message.unit == "record"
     if not record and message.adjacency != "replace":
-        raise InputError(f"CARES' certificate charges clients that are replaced: adjacency={message.adjacency!r} must be 'replace'")
+        raise InputError(
+            f"CARES' certificate charges clients that are replaced: adjacency={message.adjacency!r} must be 'replace'"
+        )
     factor = 1 / math.sqrt(2)  # Rayleigh scale from the rms gain
     limits = config.certify_with == "limits"
     return Problem(
@@ -95,8 +97,8 @@ def certified_arms(config: Any, problem: Problem) -> Certificate:
     answer = certify(problem, arms, config.conv_target, config.diagnostic)
     if answer.init is None:
         raise Infeasible(
-            "no receive scaling of the grid meets all four targets; `otafl plan cares` shows which constraint fails and the "
-            "nearest relaxation (diagnostic=true goes on without a certificate)",
+            "no receive scaling of the grid meets all four targets; `otafl plan cares` shows which constraint fails "
+            "and the nearest relaxation (diagnostic=true goes on without a certificate)",
             answer,
         )
     return answer

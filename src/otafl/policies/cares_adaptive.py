@@ -97,7 +97,9 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
 
     def init(key: Any) -> State:
         """Certified initialisation from the statistics known before the first round, and the warm start."""
-        known = Obs(0, first.estimate[0], first.rms_estimate[0], first.rms_low[0], first.rms_high[0], first.coin[0], np.nan)
+        known = Obs(
+            0, first.estimate[0], first.rms_estimate[0], first.rms_low[0], first.rms_high[0], first.coin[0], np.nan
+        )
         problem = problem_of(config, known, deployment, message, context)
         answer = certified_arms(config, problem)
         arms, chosen, certified = answer.arms.rx_scale, answer.init, answer.verdict.feasible
@@ -112,13 +114,15 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
                       np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
                       np.float64(problem.truncation_factor))  # fmt: skip
         models = 1 if config.shared_model else len(arms)
+        zero, unseen = np.float64(0), np.full(len(problem.weights), np.nan)
         state = State(
-            table, np.tile(np.eye(FEATURES), (models, 1, 1)), np.zeros((models, FEATURES)), np.zeros(len(arms), np.int64),
-            np.int32(-1), np.zeros(FEATURES), np.float64(0), np.float64(0), np.float64(0), np.full(len(problem.weights), np.nan),
-            np.float64(0), np.float64(conv_left), np.int32(chosen),
+            table, np.tile(np.eye(FEATURES), (models, 1, 1)), np.zeros((models, FEATURES)),
+            np.zeros(len(arms), np.int64), np.int32(-1), np.zeros(FEATURES), zero, zero, zero, unseen, zero, np.float64(conv_left), np.int32(chosen),
         )  # fmt: skip
         with jax.enable_x64(True):
-            phi, _, _ = look(jax.tree.map(jnp.asarray, table), jax.tree.map(jnp.asarray, known), table.budget, jnp.zeros(()))
+            phi, _, _ = look(
+                jax.tree.map(jnp.asarray, table), jax.tree.map(jnp.asarray, known), table.budget, jnp.zeros(())
+            )
         start, model = np.asarray(phi)[chosen], 0 if config.shared_model else chosen
         state.gram[model] += np.outer(start, start)
         state.moment[model] += config.prior_reward * start
@@ -128,7 +132,9 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under this round's statistics."""
         low, high = (obs.rms_low, obs.rms_high) if config.certify_with == "limits" else (obs.rms, obs.rms)  # CARES E16
         square = table.arms[:, None] ** 2
-        rate, least = ((table.weights * message.bound) ** 2 / (rms**2 * table.energy) for rms in (low, high))  # CARES 3.2, 2 mu^2 = rms^2
+        rate, least = (
+            (table.weights * message.bound) ** 2 / (rms**2 * table.energy) for rms in (low, high)
+        )  # CARES 3.2, 2 mu^2 = rms^2
         hardest = jnp.exp(-jnp.max(rate) * square[:, 0])
         easiest = jnp.exp(-jnp.min(jnp.where(table.weights > 0, least, jnp.inf)) * square[:, 0])
         dropped = -jnp.expm1(-rate * square) @ table.weights  # CARES (8)
@@ -145,18 +151,24 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         began = state.arm >= 0
         gain = metric - state.acc_base
         reward = gain - state.penalty
-        hot = jax.nn.one_hot(jnp.where(config.shared_model & began, 0, state.arm), state.gram.shape[0], dtype=jnp.float64)
+        hot = jax.nn.one_hot(
+            jnp.where(config.shared_model & began, 0, state.arm), state.gram.shape[0], dtype=jnp.float64
+        )
         gram = state.gram + hot[:, None, None] * jnp.outer(state.phi, state.phi)
         moment = state.moment + hot[:, None] * (reward - state.reward_mean) * state.phi
         base = jnp.where(began, (1 - config.acc_ema) * state.acc_base + config.acc_ema * metric, metric)
-        mean = jnp.where(began, (1 - config.reward_ema) * state.reward_mean + config.reward_ema * reward, state.reward_mean)
+        mean = jnp.where(
+            began, (1 - config.reward_ema) * state.reward_mean + config.reward_ema * reward, state.reward_mean
+        )
         return state._replace(gram=gram, moment=moment, acc_base=base, reward_mean=mean)
 
     def step(state: State, obs: Obs) -> tuple[State, Plan, Info]:
         state, table = absorb(state, obs.metric), state.table
         spent = jnp.sum(state.pulls * table.cost)
         left = table.budget - spent
-        drift = jnp.where(state.arm >= 0, jnp.linalg.norm(obs.rms - state.rms) / np.sqrt(2), 0.0)  # of the Rayleigh scale
+        drift = jnp.where(
+            state.arm >= 0, jnp.linalg.norm(obs.rms - state.rms) / np.sqrt(2), 0.0
+        )  # of the Rayleigh scale
         phi, dropped, gap = look(table, obs, left, drift)
         affordable = table.allowed & (spent + table.cost <= table.budget * (1 - BUDGET_MARGIN))
         fair, present = gap <= config.max_asymmetry, dropped <= config.max_dropped
@@ -169,8 +181,10 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         arm = select(state, phi, chosen_from)
         live = jnp.any(chosen_from)
         plan, _ = truncated_inversion(table.arms[arm], table.weights, table.energy, obs, message, config.silence)
-        info = Info(table.arms[arm], arm, left, dropped[arm], gap[arm], drift, jnp.sum(chosen_from), table.certified[arm],
-                    emptied_by(affordable, fair, present, within))  # fmt: skip
+        info = Info(
+            table.arms[arm], arm, left, dropped[arm], gap[arm], drift, jnp.sum(chosen_from), table.certified[arm],
+            emptied_by(affordable, fair, present, within),
+        )  # fmt: skip
         penalty = config.asym_penalty * gap[arm] + config.drop_penalty * dropped[arm]
         new = state._replace(
             pulls=state.pulls.at[arm].add(1), arm=arm.astype(jnp.int32), phi=phi[arm], penalty=penalty, rms=obs.rms,

@@ -25,7 +25,7 @@ from otafl.plan import (
 
 @dataclass(frozen=True)
 class Config:
-    """`silence="norm"` looks at the message's own norm (CARES (2)); "bound" at the declared bound, which leaks nothing."""
+    """`silence="norm"` looks at the message's own norm (CARES (2)), "bound" at the declared bound and leaks nothing."""
 
     rx_scale: float = 0.3
     silence: Literal["norm", "bound"] = "bound"

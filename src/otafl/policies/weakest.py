@@ -34,7 +34,11 @@ def weakest(config: Config, deployment: Deployment, message: Message, context: C
 
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         with np.errstate(divide="ignore", invalid="ignore"):
-            reach = np.where(weights > 0, np.abs(obs.estimate) * np.sqrt(config.headroom * deployment.energy) / (weights * size), np.inf)
+            reach = np.where(
+                weights > 0,
+                np.abs(obs.estimate) * np.sqrt(config.headroom * deployment.energy) / (weights * size),
+                np.inf,
+            )
         scale = np.min(reach, axis=-1)
         faded = scale == 0  # a device at gain zero cannot be inverted: nobody sends, the update is zero
         tx = np.where(faded[..., None], 0, scale[..., None] * weights / np.where(obs.estimate == 0, 1, obs.estimate))

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from rich.console import Console
 
 from otafl.errors import InputError
@@ -24,9 +25,9 @@ class Preset(FileModel):
     source: str = ""  # "CARES, Table 1"
     analysis: str | None = None  # "module:function" that makes the figure or table; default: run and print the table
     experiment: str | None = None  # preset whose experiment this one shows
-    settings: dict[str, Any] = {}  # for the analysis
-    targets: dict[str, Any] = {}
-    quick: dict[str, Any] = {}  # overrides of the smoke version, as in --set
+    settings: dict[str, Any] = Field(default_factory=dict)  # for the analysis
+    targets: dict[str, Any] = Field(default_factory=dict)
+    quick: dict[str, Any] = Field(default_factory=dict)  # overrides of the smoke version, as in --set
 
 
 def presets() -> dict[str, Preset]:
