@@ -219,26 +219,30 @@ def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS)
 
 
 def simulation_draws(p: Parameters, count: int, phases: tuple[str, ...], key: Array) -> Draws:
-    """Randomness of one round from a simulation key: the right widths, no secrecy (wide noise has zeros in its low
-    bits, which a device must never send; `randomness.flooding` is the real one)."""
-    ring, n = p.ring, p.ring.n
+    """Randomness of one round from a simulation key: the right laws to 16 bits, fast, and without any secrecy."""
+    ring, shape = p.ring, (count, p.ring.n)
     v_key, e0_key, e1_key, share_key, air_key = jax.random.split(key, 5)
-
-    def errors(key: Array) -> Array:
-        cut = max(1, math.floor(randomness.GAUSSIAN_CUT * p.sigma_e))
-        whole = jnp.rint(p.sigma_e * jax.random.normal(key, (count, n), jnp.float32))
-        return jnp.clip(whole, -cut, cut).astype(jnp.int8)
-
-    def wide(key: Array, std: float, shape: tuple[int, ...]) -> Array:
-        bits = max(0, math.frexp(std)[1])
-        return scaling.scaled_residues(ring, math.ldexp(std, -bits) * jax.random.normal(key, shape, jnp.float64), bits)
-
     heard = jax.random.split(air_key, len(modes.PHASES))
-    silent = jnp.zeros((ring.limbs, n), jnp.uint32)
-    noise = [wide(k, math.ldexp(p.sigma_w, p.f), (n,)) if phase in phases and p.sigma_w else silent
+    silent = jnp.zeros((ring.limbs, ring.n), jnp.uint32)
+    noise = [wide_normal(ring, math.ldexp(p.sigma_w, p.f), k, shape[1:]) if phase in phases else silent
              for phase, k in zip(modes.PHASES, heard)]  # fmt: skip
-    v = jax.random.randint(v_key, (count, n), -1, 2, jnp.int32).astype(jnp.int8)
-    return Draws(v, errors(e0_key), errors(e1_key), wide(share_key, p.sigma_phi, (count, n)), *noise)
+    v = (jax.random.bits(v_key, shape, jnp.uint16).astype(jnp.int32) * 3 >> 16) - 1
+    e0, e1 = (_table(p.sigma_e)[jax.random.bits(k, shape, jnp.uint16)] for k in (e0_key, e1_key))
+    return Draws(v.astype(jnp.int8), e0, e1, wide_normal(ring, p.sigma_phi, share_key, shape), *noise)
+
+
+def _table(sigma: float) -> Array:
+    """Quantiles of the rounded normal, one for each 16-bit word."""
+    return jnp.asarray(randomness._gaussian_table(sigma).first)
+
+
+def wide_normal(ring: rings.Ring, std: float, key: Array, shape: tuple[int, ...]) -> Array:
+    """Residues (.., L, n) of round(std * normal), to 20 bits: the low bits of wide noise are zero, which a device must
+    never send (`randomness.flooding` is the real one)."""
+    shift = max(0, math.frexp(std)[1] - 20)
+    whole = jnp.rint(math.ldexp(std, -shift) * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
+    power = np.array([[pow(2, shift, prime)] for prime in ring.primes], dtype=np.uint32)
+    return rings.pointwise(ring, rings.small_residues(ring, whole), power)
 
 
 # --- what a card must say ----------------------------------------------------------------------------------------
