@@ -35,7 +35,7 @@ METHODS = {
     "adascale-equal": "EqualAlloc",
 }
 OURS, BEST = "AdaScale", "Optimal"
-UNITS = "RDP and eps are those of one record of one device (add/remove), mean over devices; delta = {delta:g}"
+UNITS = "leakage is that of one record of one device (add/remove), {which}; delta = {delta:g}"
 RECONSTRUCTED = (
     "liu-simeone ([20]) and lyapunov ([23]) are reconstructions from what the paper says of them: indicative"
 )
@@ -62,7 +62,12 @@ def leakage(path: Path, preset: Preset, folder: Path, overrides: list[str], quic
         _grid(table, "RDP, mean ± 95 % interval", alpha, lambda r: _interval(r, "rdp")),
         _grid(table, "eps, mean ± 95 % interval", alpha, lambda r: _interval(r, "eps")),
     ]
-    notes = [UNITS.format(delta=settings["delta"]), RECONSTRUCTED, *setting.cautions(), *_told(settings, quick)]
+    notes = [
+        UNITS.format(which="mean over devices", delta=settings["delta"]),
+        RECONSTRUCTED,
+        *setting.cautions(),
+        *_told(settings, quick),
+    ]
     verdicts = leakage_verdicts(table, by_alpha, preset.targets)
     publish(folder, preset, grids, verdicts, notes, console, settings=settings, records=table)
 
@@ -156,7 +161,11 @@ def accuracy(path: Path, preset: Preset, folder: Path, overrides: list[str], qui
     write_records(folder, "records", [row for record in rows for row in _by_seed(record, experiment.seed_list)])
     draw(folder, "accuracy", 2, 1, lambda panels: paint_accuracy(rows, panels))
     notes = [f"accuracy without radio and noise: {_mean(entry['final_accuracy'])}" for entry in ideal]
-    notes += [UNITS.format(delta=experiment.privacy.delta), _trust(experiment.radio), *_told(settings, quick)]
+    notes += [
+        UNITS.format(which="of the worst device", delta=experiment.privacy.delta),
+        _trust(experiment.radio),
+        *_told(settings, quick),
+    ]
     verdicts = accuracy_verdicts(rows, found, preset.targets)
     publish(folder, preset, accuracy_grids(rows), verdicts, notes, console, records=rows)
     console.print(f"Report: {folder / 'report.html'}")
