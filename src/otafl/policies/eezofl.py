@@ -58,11 +58,8 @@ class Config:
 def eezofl(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Unit and sensitivity are the clients'. The privacy noise is the receiver's (plain) or `dp_noise` (encrypted)."""
     count = len(deployment.weights)
-    mu, sigma = (np.broadcast_to(np.asarray(x, float), (count,)) for x in (config.mu, config.sigma))
-    validate.not_negative("sigma", sigma)
+    mu, sigma = _statistics(config, count)
     validate.not_negative("dp_noise", config.dp_noise)
-    if np.any(mu == 0):
-        raise InputError("mu=0 must not be 0: the mean gain is what a device divides by")
     if not np.isfinite(message.bound):
         raise InputError("EEZOFL needs clients with a norm bound: its scalars must fit the ring")
 
@@ -77,8 +74,20 @@ def eezofl(config: Config, deployment: Deployment, message: Message, context: Co
         return state, Plan(tx, np.full_like(tx, config.dp_noise), always(tx), one, np.ones(tx.shape), one > 0), ()
 
     plain = config.mode == "plain"
-    uplink = _plain(config.sigma_n) if plain else _encrypted(config, mu, sigma, message, context.seed)
+    uplink = _plain(config.sigma_n) if plain else _encrypted(config, count, message, context.seed)
     return Policy("eezofl", init, step, loop="open", csi="statistical", gate="open", uplink=uplink)
+
+
+def _statistics(config: Config, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """mu and sigma of every device."""
+    for name in ("mu", "sigma"):
+        if np.ndim(getattr(config, name)):
+            validate.shape(name, getattr(config, name), (count,))
+    mu, sigma = (np.broadcast_to(np.asarray(x, float), (count,)) for x in (config.mu, config.sigma))
+    validate.not_negative("sigma", sigma)
+    if np.any(mu == 0):
+        raise InputError("mu=0 must not be 0: the mean gain is what a device divides by")
+    return mu, sigma
 
 
 def _check_statistics(rms: Any, mu: np.ndarray, sigma: np.ndarray) -> None:
@@ -103,13 +112,17 @@ def _plain(sigma_n: float | None) -> Uplink:
     return ANALOG._replace(site=site, remarks=(MEAN_REMARK,))
 
 
-def _encrypted(config: Config, mu: np.ndarray, sigma: np.ndarray, message: Message, seed: int) -> Uplink:
+def job_of(config: Config, count: int, message: Message, seed: int) -> Any:
+    """The encrypted job (`crypto.uplink.Job`) that a config describes, for `count` devices."""
     from otafl.crypto import budget, ring, uplink
     from otafl.crypto.parameters import Parameters
 
+    mu, sigma = _statistics(config, count)
     largest = message.bound / np.min(np.abs(mu))
     if largest > config.Mmax:
         raise InputError(f"Mmax={config.Mmax:g} must be at least clip_norm / mu = {largest:g}")
+    if config.sigma_phi is None and config.smudging_bits is None:
+        raise InputError("give smudging_bits or sigma_phi: shares without noise hand out the keys")
     known = {4096: ring.RING_4096, 8192: ring.RING_8192}
     base = Parameters(
         ring=known[config.n] if config.n in known else ring.toy_ring(config.n),
@@ -119,12 +132,14 @@ def _encrypted(config: Config, mu: np.ndarray, sigma: np.ndarray, message: Messa
     )  # fmt: skip
     fading = budget.fading(mu, mu**2 + sigma**2)
     job = uplink.Job(base, fading, config.mode, seed, config.discard, config.pilot_error)
-    flooding = "share noise as published (3.2 in ring units): it floods nothing, and M^ leaks about the keys"
-    if config.sigma_phi is None:
-        if config.smudging_bits is None:
-            raise InputError("give smudging_bits or sigma_phi: shares without noise hand out the keys")
-        job = job.flooded(config.smudging_bits)
-        flooding = f"share noise hides the key-dependent part of a coefficient by {config.smudging_bits:g} bits"
-    made = uplink.make(job)
-    dp = (DP_REMARK,) if config.dp_noise else ()
-    return made._replace(remarks=(*made.remarks, flooding, MEAN_REMARK, *dp))
+    return job if config.sigma_phi is not None else job.flooded(config.smudging_bits)  # type: ignore[arg-type]
+
+
+def _encrypted(config: Config, count: int, message: Message, seed: int) -> Uplink:
+    from otafl.crypto import uplink
+
+    made = uplink.make(job_of(config, count, message, seed))
+    flooding = f"share noise hides the key-dependent part of a coefficient by {config.smudging_bits} bits"
+    if config.sigma_phi is not None:
+        flooding = f"share noise of {config.sigma_phi:g} ring units: nothing is flooded if that is small (published: 3.2)"
+    return made._replace(remarks=(*made.remarks, flooding, MEAN_REMARK, *([DP_REMARK] if config.dp_noise else [])))
