@@ -21,7 +21,7 @@ STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget
 
 Array = Any  # numpy or jax array: a policy may run on either side
 
-Loop = Literal["open", "chunk", "round"]
+Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
 Unit = Literal["record", "client"]
@@ -125,8 +125,8 @@ class Context(NamedTuple):
 class Policy(NamedTuple):
     """`init(key) -> state`, `step(state, obs) -> (state, plan, info)`, and what the policy declares about itself.
 
-    loop: "open" never looks at the learning (host, NumPy, planned ahead), "chunk" looks between chunks (host),
-    "round" runs inside the compiled run (jax, float64). csi: the channel knowledge it is given. gate: whether silence
+    loop: "open" never looks at the learning (host, NumPy, planned ahead), "round" runs inside the compiled run (jax,
+    float64). csi: the channel knowledge it is given. gate: whether silence
     may depend on nothing, on the declared bound, or on the message itself. uplink: "perfect" for ideal baselines that
     do not use the radio, or an `air.Uplink` of the scheme's own. A "round" policy keeps all that differs between seeds
     in its state.

@@ -5,13 +5,15 @@ received sum into a gradient of the model, and a `Message` declares the norm bou
 enforces. How clients are mapped (all at once, one by one, in chunks) is chosen outside.
 """
 
+from collections.abc import Callable
+
 from otafl.clients.base import Clients, Data, Seed, Stats, fold
 from otafl.clients.gradient import Gradient, gradient
 from otafl.clients.local_sgd import LocalSGD, local_sgd
 from otafl.clients.per_sample import PerSample, per_sample
 from otafl.clients.zero_order import ZeroOrder, zero_order
 
-KINDS = {
+KINDS: dict[str, tuple[type, Callable[..., Clients]]] = {
     "gradient": (Gradient, gradient),
     "per-sample": (PerSample, per_sample),
     "local-sgd": (LocalSGD, local_sgd),

@@ -1,4 +1,4 @@
-"""From an experiment to the arrays and functions that a run needs. Everything here is decided before the first round."""
+"""From an experiment to the arrays and functions that a run needs, all decided before the first round."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -62,11 +62,20 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
             hot = y[:, None] == label
             right = (jnp.argmax(logits, axis=1) == y)[:, None]
             loss = jnp.where(hot, jax.nn.logsumexp(logits, axis=1, keepdims=True) - logits, 0)
-            return jnp.sum(hot & right, 0, dtype=jnp.int32), jnp.sum(hot, 0, dtype=jnp.int32), jnp.sum(loss, dtype=jnp.float32)
+            return (
+                jnp.sum(hot & right, 0, dtype=jnp.int32),
+                jnp.sum(hot, 0, dtype=jnp.int32),
+                jnp.sum(loss, dtype=jnp.float32),
+            )
 
         right, total, loss = jax.lax.map(block, tuple(held_out))
         count = jnp.sum(total).astype(jnp.float32)
-        return {"right": right.sum(0), "total": total.sum(0), "loss": loss.sum() / count, "penalty": penalty(model, params)}
+        return {
+            "right": right.sum(0),
+            "total": total.sum(0),
+            "loss": loss.sum() / count,
+            "penalty": penalty(model, params),
+        }
 
     return evaluate
 
@@ -86,7 +95,9 @@ def build_task(experiment: Experiment) -> Task:
     wanted = experiment.task
     data = features.prepare(wanted.data)
     if wanted.clients > len(data.train.y):
-        raise InputError(f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}")
+        raise InputError(
+            f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
+        )
     kind = partitions.PARTITIONS[wanted.partition.kind]
     options = options_of(wanted.partition, kind.options)
     dealt = [
@@ -113,7 +124,9 @@ def build_task(experiment: Experiment) -> Task:
 def seeds_of(experiment: Experiment, task: Task) -> Seed:
     """Keys and partitions of all seeds, stacked; padded to the largest client of any seed."""
     width = max(part.rows.shape[1] for part in task.partitions)
-    rows = np.stack([np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), mode="edge") for part in task.partitions])
+    rows = np.stack(
+        [np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), mode="edge") for part in task.partitions]
+    )
     sizes = np.stack([part.sizes for part in task.partitions])
     keys = jax.vmap(jax.random.key)(jnp.asarray(experiment.seed_list, jnp.uint32))
     return Seed(keys, jnp.asarray(rows, jnp.int32), jnp.asarray(sizes, jnp.int32))
@@ -146,10 +159,13 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
     sites = []
     for seed, part in zip(experiment.seed_list, task.partitions):
         if np.any(part.sizes < 1):
-            raise InputError(f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}; change the partition or the number of clients")
+            nobody = f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}"
+            raise InputError(f"{nobody}; change the partition or the number of clients")
         message = clients.promise(np.asarray(part.sizes))
         channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
-        whole = draw(channel, experiment.task.clients, experiment.rounds, seed)  # then cut: schemes share their channels
+        whole = draw(
+            channel, experiment.task.clients, experiment.rounds, seed
+        )  # then cut: schemes share their channels
         trace = Trace(*(leaf[:rounds] for leaf in whole))
         sites.append(_site(experiment, scheme, task.classes, seed, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
@@ -224,4 +240,6 @@ def numbers_of(server: Server) -> dict[str, float]:
 
 def with_numbers(state: Any, server: Server) -> Any:
     """An optimizer's state, all seeds, with this server's numbers: a shared program was started with another's."""
-    return state._replace(hyperparams={name: jnp.full_like(state.hyperparams[name], value) for name, value in numbers_of(server).items()})
+    return state._replace(
+        hyperparams={name: jnp.full_like(state.hyperparams[name], value) for name, value in numbers_of(server).items()}
+    )

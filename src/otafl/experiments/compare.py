@@ -38,7 +38,8 @@ class Comparison(NamedTuple):
 def compare(path: Path, folder: Path, overrides: list[str], grid: list[float] | None, reporter: Reporter) -> Path:
     """Tune where asked, run all schemes, write compare.json and compare.md; returns the run folder."""
     experiment = load(path, overrides)
-    if experiment.privacy.eps is None:
+    target = experiment.privacy.eps
+    if target is None:
         raise InputError(f"{path}: a comparison needs a common privacy target; set privacy.eps")
     if grid:
         steps = tune_step_size(
@@ -51,7 +52,7 @@ def compare(path: Path, folder: Path, overrides: list[str], grid: list[float] | 
             update={"outside": [*experiment.outside, OUTSIDE_NOTE]}
         )
     run = run_in(folder / "run", experiment, reporter)
-    found = rank(summaries(run), experiment.privacy.eps)
+    found = rank(summaries(run), target)
     write_atomic(folder / "compare.json", to_json({"step_sizes": steps, **_plain(found)}))
     write_atomic(folder / "compare.md", "\n".join(lines(found)) + "\n")
     return run

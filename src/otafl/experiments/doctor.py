@@ -19,7 +19,7 @@ PACKAGES = (
     "scikit-learn",
     "matplotlib",
 )
-EXTRAS = {"cvxpy": "successive convex approximation", "flwr": "Flower integration", "python-flint": "tests of the ring"}
+EXTRAS = {"cvxpy": "successive convex approximation", "python-flint": "tests of the ring"}
 
 
 def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:

@@ -26,7 +26,7 @@ from otafl.tasks.models import MODELS
 from otafl.tasks.partitions import PARTITIONS
 
 for strict in (DataOptions, PcaOptions):  # unknown keys are mistakes here as everywhere
-    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined, union-attr]
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -72,7 +72,9 @@ class Task(FileModel):
     clients: Count = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
-    report_on: Literal["report", "validation", "train"] = Field("report", description="which part results are computed on")
+    report_on: Literal["report", "validation", "train"] = Field(
+        "report", description="which part results are computed on"
+    )
 
     @field_validator("data", mode="before", json_schema_input_type=DataOptions | Literal[tuple(DATASETS)])
     @classmethod
@@ -97,14 +99,18 @@ class Radio(FileModel):
     power_dbm: float | None = Field(None, description="mean power per complex symbol, each client")
     noise_std: Annotated[float, Field(ge=0)] | None = Field(None, description="receiver noise per real dimension")
     noise_dbm: float | None = Field(None, description="complex receiver noise power; half of it per real dimension")
-    trusted_share: Annotated[float, Field(ge=0, le=1)] = Field(1.0, description="part of the noise power that the ledger counts")
+    trusted_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="part of the noise power that the ledger counts"
+    )
 
     @model_validator(mode="after")
     def _one_convention(self) -> "Radio":
         per_symbol = self.power_dbm is not None or self.noise_dbm is not None
         whole = self.max_energy is not None or self.noise_std is not None
         if per_symbol and whole:
-            raise InputError("give max_energy with noise_std (whole vector), or power_dbm with noise_dbm (per symbol), not a mixture")
+            raise InputError(
+                "give max_energy with noise_std (whole vector), or power_dbm with noise_dbm (per symbol), not a mixture"
+            )
         if per_symbol and (self.power_dbm is None or self.noise_dbm is None):
             raise InputError("power_dbm and noise_dbm belong together: give both")
         return self
@@ -137,8 +143,12 @@ class Privacy(FileModel):
     eps: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     accountant: str = Field("zcdp", description=f"what the cap is counted in: {', '.join(ACCOUNTANTS)}")
-    accounting: Literal["none", "realised", "visible", "hidden"] = Field("none", description="what silence is worth; none charges every round in full")
-    already_spent: Path | None = Field(None, description="ledger of an earlier run on the same clients: what it spent counts")
+    accounting: Literal["none", "realised", "visible", "hidden"] = Field(
+        "none", description="what silence is worth; none charges every round in full"
+    )
+    already_spent: Path | None = Field(
+        None, description="ledger of an earlier run on the same clients: what it spent counts"
+    )
 
     @model_validator(mode="after")
     def _known(self) -> "Privacy":
@@ -188,13 +198,17 @@ class Experiment(FileModel):
     evaluate_every: Whole = 10
     task: Task = Field(default_factory=Task)
     channel: Channel = Field(default_factory=Channel, description=f"a table, or one of {', '.join(CHANNELS)}")
-    devices: Path | None = Field(None, description="deployment file with one row per device; replaces geometry and power")
+    devices: Path | None = Field(
+        None, description="deployment file with one row per device; replaces geometry and power"
+    )
     radio: Radio = Field(default_factory=Radio)
     clients: ClientChoice = Field({"kind": "gradient"}, validate_default=True)
     server: Server = Field(default_factory=Server)
     privacy: Privacy = Field(default_factory=Privacy)
     engine: EngineOptions = Field(default_factory=EngineOptions)
-    outside: list[str] = Field([], description="said on the privacy card as outside the guarantee (tuning, for example)")
+    outside: list[str] = Field(
+        [], description="said on the privacy card as outside the guarantee (tuning, for example)"
+    )
     scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
 
     @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])
@@ -215,11 +229,15 @@ class Experiment(FileModel):
             if not label.isprintable():
                 raise InputError(f"scheme label {label!r} must be one line of printable characters")
             if (folder := slug(label)) in folders:
-                raise InputError(f"scheme labels {folders[folder]!r} and {label!r} share a folder; give each its own label")
+                raise InputError(
+                    f"scheme labels {folders[folder]!r} and {label!r} share a folder; give each its own label"
+                )
             folders[folder] = label
         for label, scheme in zip(self.labels, self.scheme):
             if self.horizon(scheme) > self.rounds:
-                raise InputError(f"scheme {label!r}: rounds={scheme.rounds} must be at most the experiment's rounds={self.rounds}")
+                raise InputError(
+                    f"scheme {label!r}: rounds={scheme.rounds} must be at most the experiment's rounds={self.rounds}"
+                )
         return self
 
     def horizon(self, scheme: Any) -> int:
@@ -250,7 +268,9 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     path = Path(path)
     data = read_toml(path)
     about = data.get("preset")
-    if isinstance(about, dict) and isinstance(shown := about.get("experiment"), str):  # a figure of another preset's runs
+    if isinstance(about, dict) and isinstance(
+        shown := about.get("experiment"), str
+    ):  # a figure of another preset's runs
         data = {**read_toml(path.parent / f"{shown}.toml"), **data}
     for override in overrides or []:
         assign(data, override)

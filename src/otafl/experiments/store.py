@@ -45,14 +45,21 @@ class StorageError(OtaflError):
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
     """Turn a full disk or a read-only folder into one clear line."""
-    reasons = {errno.ENOSPC: "the disk is full", errno.EROFS: "it is read-only", errno.EACCES: "permission denied",
-               errno.EPERM: "permission denied", errno.EDQUOT: "the disk quota is used up"}
+    reasons = {
+        errno.ENOSPC: "the disk is full",
+        errno.EROFS: "it is read-only",
+        errno.EACCES: "permission denied",
+        errno.EPERM: "permission denied",
+        errno.EDQUOT: "the disk quota is used up",
+    }
     try:
         yield
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(f"{path}: cannot be written ({reason}); everything saved before is whole, and "
-                           "--resume continues from the last checkpoint") from error
+        raise StorageError(
+            f"{path}: cannot be written ({reason}); everything saved before is whole, and "
+            "--resume continues from the last checkpoint"
+        ) from error
 
 
 # --- sealed files: npz with a checksum ----------------------------------------------------------------------------
@@ -177,8 +184,11 @@ class SchemeFolder:
 
 def write_table(path: Path, columns: Arrays) -> None:
     buffer = io.BytesIO()
-    pq.write_table(pa.table({name: pa.array(np.ascontiguousarray(column)) for name, column in columns.items()}), buffer,
-                   compression="zstd")
+    pq.write_table(
+        pa.table({name: pa.array(np.ascontiguousarray(column)) for name, column in columns.items()}),
+        buffer,
+        compression="zstd",
+    )
     with storage(path):
         write_atomic(path, buffer.getvalue())
 

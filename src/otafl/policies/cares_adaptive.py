@@ -103,6 +103,7 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         problem = problem_of(config, known, deployment, message, context)
         answer = certified_arms(config, problem)
         arms, chosen, certified = answer.arms.rx_scale, answer.init, answer.verdict.feasible
+        assert chosen is not None
         allowed = certified if config.arms_from == "certified" and answer.feasible else np.ones(len(arms), bool)
         conv_left = np.inf
         if config.hold_conv_target:
@@ -117,7 +118,8 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         zero, unseen = np.float64(0), np.full(len(problem.weights), np.nan)
         state = State(
             table, np.tile(np.eye(FEATURES), (models, 1, 1)), np.zeros((models, FEATURES)),
-            np.zeros(len(arms), np.int64), np.int32(-1), np.zeros(FEATURES), zero, zero, zero, unseen, zero, np.float64(conv_left), np.int32(chosen),
+            np.zeros(len(arms), np.int64), np.int32(-1), np.zeros(FEATURES), zero, zero, zero, unseen, zero,
+            np.float64(conv_left), np.int32(chosen),
         )  # fmt: skip
         with jax.enable_x64(True):
             phi, _, _ = look(

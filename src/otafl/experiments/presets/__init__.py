@@ -4,6 +4,7 @@
 """
 
 import difflib
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,11 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
 
 
 def _toml(value: Any) -> str:
-    import tomli_w
+    """A value as it stands on the right of `key=` in an override.
 
-    return tomli_w.dumps({"x": value}).split("=", 1)[1].strip()
+    >>> _toml({"name": "mnist", "size": [1, 2]})
+    '{ name = "mnist", size = [1, 2] }'
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)

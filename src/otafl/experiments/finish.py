@@ -1,0 +1,127 @@
+"""After the last round of a scheme: tables, ledgers, certificate, privacy card, model. The marker "done" comes last."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from otafl import air, policies
+from otafl.errors import RunError
+from otafl.experiments import build
+from otafl.experiments.certificates import certificate
+from otafl.experiments.results import (
+    Outcome,
+    devices_table,
+    evaluations_table,
+    rounds_table,
+    stop_reasons,
+    summarise,
+    uncertified,
+)
+from otafl.experiments.store import npz, storage
+from otafl.files import to_json, write_atomic
+from otafl.plan import Plan, Trace
+from otafl.privacy import events, make_card
+from otafl.rounds import Carry
+
+if TYPE_CHECKING:
+    from otafl.experiments.execution import Execution
+
+
+def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
+    """Tables, ledger, card, model; the marker that the scheme is done is written last."""
+    outcome = _outcome(run, records)
+    for ledger, released in zip(run.ledgers, outcome.events):
+        ledger.spend(released)  # refuses, and so fails the run, if a closed loop had passed its cap
+    seeds = run.experiment.seed_list
+    rounds = rounds_table(outcome, run.setup, seeds)
+    devices = devices_table(outcome, run.setup, seeds)
+    evaluations = evaluations_table(outcome, run.task, seeds, run.budget)
+    _check_energy(run, devices)
+    target = run.experiment.privacy.eps or np.inf
+    summary = summarise(evaluations, rounds, devices, target, run.every)
+    run.folder.table("rounds", rounds)
+    if run.experiment.engine.record_devices:
+        run.folder.table("devices", devices)
+    run.folder.table("evaluations", evaluations)
+    worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
+    remarks = [*uncertified(outcome), *run.uplink.remarks]
+    card = _card(run, worst, remarks)
+    summary |= {"stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)), "remarks": remarks}
+    files: dict[str, bytes | str] = {
+        "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
+        "card.json": card.to_json(),
+        "card.md": card.to_markdown(),
+        "model.npz": npz({f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry.params))}),
+        "summary.json": to_json({"label": run.label, "scheme": run.scheme.name, **_facts(run), **summary}),
+    }
+    files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
+    files["timing.json"] = to_json({"seconds": seconds, "rounds": int(np.sum(outcome.live))})
+    files["done.json"] = to_json({"rounds": int(np.max(np.sum(outcome.live, 1)))})
+    with storage(run.folder.path):
+        for name, content in files.items():
+            write_atomic(run.folder.path / name, content)
+    run.folder.clear_work()
+
+
+def _facts(run: "Execution") -> dict[str, Any]:
+    first = run.setup.sites[0]
+    return {"csi": first.policy.csi, "uplink": run.uplink.name, "loop": run.loop, "unit": first.message.unit,
+            "adjacency": first.message.adjacency, "delta": run.budget.delta, "accountant": run.budget.accountant,
+            "target_eps": run.experiment.privacy.eps, "capped": run.capped, "channel_uses": first.message.dim,
+            "private": policies.SCHEMES[run.scheme.name].private, "every": run.every}  # fmt: skip
+
+
+def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
+    server, kind = (
+        build.server_of(run.experiment, run.scheme),
+        (run.scheme.clients or run.experiment.clients).kind,
+    )
+    known = run.experiment.channel.pilots is None
+    return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
+
+
+def _card(run: "Execution", worst: int, remarks: list[str]) -> Any:
+    outside = ["sizes", "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
+    return make_card(run.ledgers[worst], run.setup.sites[worst].message, outside=outside)
+
+
+def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
+    plans = Plan(**{name: records[f"plan.{name}"] for name in Plan._fields})
+    live = records["live"]
+    released = []
+    for s, site in enumerate(run.setup.sites):
+        plan = Plan(*(leaf[s] for leaf in plans))._replace(live=live[s])
+        trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
+        released.append(events(plan, trace, site.deployment, site.message))
+    ran = np.cumsum(live, axis=1)
+    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
+    info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
+    if run.plans:
+        cut = live.shape[1]
+        found = [scalars(one, axes=1) for one in run.infos]
+        info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
+    if run.uplink.decode != air.ANALOG.decode:
+        info["refused"] = records["refused"].astype(float)
+    return Outcome(
+        plans=plans, events=released, live=live, norm=records["stats.norm"], raw_norm=records["stats.raw_norm"],
+        sent=records["stats.sent"], update_norm=records["update_norm"], info=info, eval_round=ran[:, ends],
+        right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
+        penalty=records["eval.penalty"],
+    )  # fmt: skip
+
+
+def _check_energy(run: "Execution", devices: dict[str, np.ndarray]) -> None:
+    """A bounded message never breaks its limit; a Poisson sum may in a round, its limit is one on the mean."""
+    over = devices["energy"] > devices["energy_limit"] * (1 + 1e-9)
+    if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
+        row = int(np.argmax(over))
+        where = f"round {devices['round'][row]}, seed {devices['seed'][row]}: client {devices['client'][row]}"
+        sent, limit = devices["energy"][row], devices["energy_limit"][row]
+        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")
+
+
+def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:
+    """Per-round scalars of a policy's info, which have exactly so many axes: what a rounds table can hold."""
+    fields = info._asdict() if hasattr(info, "_asdict") else {}
+    return {name: np.asarray(value) for name, value in fields.items() if np.ndim(value) == axes}
