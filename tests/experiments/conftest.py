@@ -1,6 +1,7 @@
 """A tiny experiment with an open and a closed loop, and how to compare what two runs left behind."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,27 +83,36 @@ def same_results() -> Callable[[Path, Path], None]:
     return same
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick() -> Iterator[None]:
+ENGINES: dict[tuple[str, str], Any] = {}
+compile_engine = runner.Execution._engine
+
+
+def compiled_once(self: runner.Execution) -> Any:
+    key = (resolved(self.experiment), self.label)
+    if key not in ENGINES:
+        ENGINES[key] = compile_engine(self)
+    return ENGINES[key]
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
     """Within one process an experiment is compiled once, and no page is drawn; neither touches a result."""
-    compile_ = runner.Execution._engine
-    engines: dict[tuple[str, str], Any] = {}
-
-    def compiled_once(self: runner.Execution) -> Any:
-        key = (resolved(self.experiment), self.label)
-        if key not in engines:
-            engines[key] = compile_(self)
-        return engines[key]
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner.Execution, "_engine", compiled_once)
         patch.setattr("otafl.report.write_report", lambda runs, out_file=None: [])
         yield
 
 
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with quickly():
+        yield
+
+
 @pytest.fixture(scope="session")
-def reference(quick: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run of the tiny experiment."""
     folder = tmp_path_factory.mktemp("reference")
     (folder / "tiny.toml").write_text(TINY)
-    return runner.start(load(folder / "tiny.toml"), folder / "run")
+    with quickly():
+        return runner.start(load(folder / "tiny.toml"), folder / "run")

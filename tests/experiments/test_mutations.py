@@ -235,8 +235,7 @@ def survive(texts: list[str], count: int, seed: int, folder: Path, plan: bool = 
 
 @pytest.fixture
 def texts(tiny_text: str) -> list[str]:
-    demo = (ROOT / "src/otafl/experiments/presets/demo.toml").read_text().replace("rounds = 300", "rounds = 6")
-    return [tiny_text, RICH, demo]
+    return [tiny_text, RICH]
 
 
 def written(path: Path, text: str) -> Path:
