@@ -108,3 +108,32 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, t
     assert f"--resume {tmp_path / 'run'}" in said[0]
     assert "Traceback" not in err + out
     assert Path(said[0].split("checkpoint ")[1].split(";")[0]).exists()
+
+
+def test_calls_that_span_several_evaluations_resume_to_the_same_bytes(
+    tiny: Callable[..., Experiment], tmp_path: Path, same_results: Callable[[Path, Path], None]
+) -> None:
+    """With rare checkpoints one compiled call runs through several evaluations; a stop comes after such a call."""
+    overrides = (
+        "engine.checkpoint_seconds=1000",
+        "evaluate_every=25",
+        "rounds=130",
+        "privacy.eps=1e5",
+        "scheme=[{name='constant'}]",
+    )
+    whole = Ticks()
+    runner.start(tiny(*overrides), tmp_path / "whole", whole)
+    assert whole.rounds[0] > 25
+    assert len(whole.rounds) > 1
+    with pytest.raises(Interrupted):
+        runner.start(tiny(*overrides), tmp_path / "run", SignalAt("constant", whole.rounds[0], signal.SIGINT))
+    runner.resume(tmp_path / "run")
+    same_results(tmp_path / "run", tmp_path / "whole")
+
+
+class Ticks(Reporter):
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+
+    def tick(self, tick: Tick) -> None:
+        self.rounds.append(tick.round)
