@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from otafl.errors import Infeasible, InputError, OtaflError
+from otafl.errors import Infeasible, InputError, OtaflError, RunError
 
 app = typer.Typer(
     name="otafl",
@@ -199,17 +199,32 @@ def plan(
 
 @app.command()
 def reproduce(
-    preset: Annotated[str, typer.Argument(help="A preset's name: see `otafl list`.")],
+    preset: Annotated[str | None, typer.Argument(help="A preset's name: see `otafl list`.")] = None,
     overrides: Override = [],  # noqa: B006
+    everything: Annotated[bool, typer.Option("--all", help="Every preset, one after the other; resumable.")] = False,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/<preset>.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke version: few rounds, few seeds.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
-    from otafl.experiments.presets import reproduce as reproduce_preset
+    from otafl.experiments import presets
     from otafl.experiments.progress import reporter
 
-    reproduce_preset(preset, out_dir or Path("runs") / preset, overrides, quick, reporter(err, json_log), out)
+    if everything == (preset is not None):
+        raise InputError("give one preset's name, or --all (see `otafl list`)")
+    if preset is not None:
+        folder = out_dir or Path("runs") / preset
+        presets.reproduce(preset, folder, overrides, quick, reporter(err, json_log), out)
+        return
+    if overrides:
+        raise InputError("--set goes with one preset, not with --all")
+    folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
+    folder.mkdir(parents=True, exist_ok=True)
+    outcome = presets.reproduce_all(folder, quick, lambda: reporter(err, json_log), out)
+    failed = [name for name, said in outcome.items() if said != "done"]
+    out.print(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.md'}")
+    if failed:
+        raise RunError(f"not done: {', '.join(failed)}")
 
 
 @app.command()
