@@ -255,8 +255,8 @@ def remarks(job: Job) -> tuple[str, ...]:
     level = security_level(p.ring.n, p.ring.bits)
     sized = f"{level} bits by the public table" if level else "too small to hide anything"
     lines = [
-        "encryption is not differential privacy: the decrypted sum is public and almost noiseless, and only noise that "
-        "the clients add themselves is counted",
+        "encryption is not differential privacy: the decrypted sum is public, its decoding error is tiny and not "
+        "counted; only noise that the clients add themselves is",
         f"encrypted uplink {mode.name!r}: {mode.secrecy}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
         "server, or all other clients together with the server, are outside",
         f"gains were rounded to multiples of 2^-{p.f} (rms change {change:.1e}); real channels are not on a grid",

@@ -104,7 +104,7 @@ def accuracy_grid(schemes: list[Scheme], run: str, said: Record) -> Grid:
         eps = scheme.summaries[run]["final_eps"]
         rows.append([scheme.label, mean_sd(value, 2), f"{value.min():.1f}–{value.max():.1f}",
                      "–" if paper is None else f"{paper:.2f}", mean_sd(final(scheme, run, "cross_entropy"), 4),
-                     mean_sd([float(e) for e in eps], 0)])  # fmt: skip
+                     mean_sd([float(e) for e in eps], 2)])  # fmt: skip
     return Grid(run, ("scheme", "accuracy, %", "range", "paper", "loss", "ε of the worst client"), rows)
 
 
