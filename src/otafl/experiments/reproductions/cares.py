@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console
 from scipy import stats
 
+from otafl.certify import NO_CERTIFICATE
 from otafl.experiments.presets import FOLDER, Preset
 from otafl.experiments.progress import Reporter
 from otafl.experiments.reproduce import METRICS
@@ -99,7 +100,7 @@ def own_measures(run: Path, found: list[Record]) -> Grid:
         rows.append([
             entry["label"],
             mean_sd(numbers(entry["mean_rx_scale"])),
-            f"{np.mean(numbers(entry['silent_weight'])):.2%}",
+            f"{abs(np.mean(numbers(entry['silent_weight']))):.2%}",
             f"{float(exact[0]):.1f}" if exact and entry["private"] else "∞",
             mean_sd(numbers(bound.get("conv_bound_total", [None])), 1),
             bound["label"],
@@ -131,7 +132,8 @@ def _gap(gap: dict[str, float]) -> str:
 
 def data_notes(found: list[Record]) -> list[str]:
     """What lies outside the guarantee, subsets of data among it, as the privacy cards say it."""
-    return list(dict.fromkeys(note for entry in found for note in entry["card"]["outside_the_guarantee"]))
+    said = dict.fromkeys(note for entry in found for note in entry["card"]["outside_the_guarantee"])
+    return [note for note in said if not note.startswith(NO_CERTIFICATE)]  # told scheme by scheme
 
 
 def _without_card(entry: Record) -> Record:
