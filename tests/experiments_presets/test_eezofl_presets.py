@@ -87,7 +87,8 @@ def test_a_test_generator_marks_the_run_and_literal_decoding_fails():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eezofl-table3", "eezofl-fig2", "eezofl-fig3", "eezofl-he-dp"])
 def test_trained_presets_end_to_end(name, tmp_path):
-    found = reproduced(name, tmp_path / "out", *(["preset.settings.runs={sigma-1=[]}"] if name != "eezofl-table3" else []))
+    one = [] if name == "eezofl-table3" else ["preset.settings.runs={sigma-1=[]}"]
+    found = reproduced(name, tmp_path / "out", *one)
     words = [verdict[1] if isinstance(verdict, list) else verdict["verdict"] for verdict in found["verdicts"]]
     assert words
     if name == "eezofl-fig3":
