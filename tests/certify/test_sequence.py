@@ -155,3 +155,12 @@ def test_refused(paper, changes, message):
     changes = dict(changes)
     with pytest.raises(InputError, match=message):
         of(paper(), changes.pop("rx_scale", [0.3, 0.3]), **changes)
+
+
+def test_without_noise_the_bound_holds_and_eps_is_infinite():
+    """FedAvg as a sequence: no noise term, infinite eps; a client that never arrives spends nothing."""
+    told = {"noise_std": 0.0, "num_params": 10, "loss_gap": 1.0, "delta": 1e-5}
+    clear = certify_sequence(np.ones(4), weights=[0.4, 0.6], **told)
+    assert clear.conv_bound.channel_noise == 0 and np.isfinite(clear.conv_bound.total) and clear.eps == np.inf
+    partly = certify_sequence(np.ones(4), weights=[0.4, 0.6], amplitude=[0.0, 0.6], **told)
+    assert partly.zcdp.tolist() == [0.0, np.inf] and partly.worst_client == 1
