@@ -141,5 +141,5 @@ def _encrypted(config: Config, count: int, message: Message, seed: int) -> Uplin
     made = uplink.make(job_of(config, count, message, seed))
     flooding = f"share noise hides the key-dependent part of a coefficient by {config.smudging_bits} bits"
     if config.sigma_phi is not None:
-        flooding = f"share noise of {config.sigma_phi:g} ring units; if that is small (published: 3.2), nothing is flooded"
+        flooding = f"share noise of {config.sigma_phi:g} ring units; if small (published: 3.2), nothing is flooded"
     return made._replace(remarks=(*made.remarks, flooding, MEAN_REMARK, *([DP_REMARK] if config.dp_noise else [])))
