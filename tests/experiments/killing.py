@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 
@@ -21,9 +21,6 @@ from otafl import cli
 from otafl.experiments import runner
 from otafl.tasks import datasets
 
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / ".cache" / "jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-otafl.report.write_report = lambda runs, out_file=None: []
 assert runner and datasets  # imported here, once, for all children
 
 
@@ -51,6 +48,10 @@ def wait_for_a_write(folder: Path, child: int) -> None:
 
 
 def main(file: Path, base: Path, kills: int, seed: int) -> None:
+    # Here and not above: pytest imports every module in search of doctests, and must not be changed by this one.
+    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / ".cache" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    otafl.report.write_report = lambda runs, out_file=None: []
     rng = random.Random(seed)
     runs: list[str] = []
     killed, longest, folder = 0, 2.0, base / "run-0"
