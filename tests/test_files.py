@@ -90,6 +90,35 @@ def test_a_mistake_is_one_line_with_the_key_of_the_file(data: dict[str, Any], sa
     assert str(refusal.value) == said
 
 
+class Link(FileModel):
+    SYMBOLS = {"Lambda": "gains", "T": "rounds"}  # noqa: RUF012
+    gains: list[float]
+    rounds: int = 1
+
+
+def test_a_symbol_is_read_as_its_key() -> None:
+    assert parse(Link, {"Lambda": [0.5], "T": 7}, "f") == parse(Link, {"gains": [0.5], "rounds": 7}, "f")
+    schema = Link.model_json_schema()
+    assert schema["properties"]["T"] == {"default": 1, "type": "integer", "description": "another name of rounds"}
+    assert "gains" not in schema.get("required", [])  # Lambda alone is a complete file
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"gains": [1.0], "Lambda": [1.0]}, "f: Lambda and gains are two names of one thing; give one of them"),
+        ({"Lambda": [1.0], "T": 0.5}, "f: T=0.5: input should be a valid integer"),
+        ({"Lambda": [1.0], "T": True}, "f: rounds must be a number, not true"),
+        ({"Lamda": [1.0], "gains": [1.0]}, "f: Lamda: unknown key; did you mean 'Lambda'?"),
+        ({}, "f: gains: missing"),
+    ],
+)
+def test_a_mistake_under_a_symbol_names_it(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(Link, data, "f")
+    assert str(caught.value).startswith(said)
+
+
 def test_numbers_that_are_numbers_are_taken() -> None:
     read = parse(Example, {"W": 3, "P": [1, 2.5], "flag": True, "mode": 4, "size": [1, 2]}, "f")
     assert (read.W, read.P, read.flag, read.mode, read.size) == (3.0, [1.0, 2.5], True, 4, [1, 2])

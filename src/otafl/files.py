@@ -8,10 +8,17 @@ import os
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 
 from otafl.errors import InputError, OtaflError
 
@@ -20,14 +27,37 @@ class FileModel(BaseModel):
     """Base of everything that is read from a file: unknown keys are refused, text and booleans are no numbers."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+    SYMBOLS: ClassVar[dict[str, str]] = {}  # a paper's symbol -> the key it stands for; a file may use either
 
     @model_validator(mode="wrap")
     @classmethod
     def _no_guessing(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        data = _keys(data, cls.SYMBOLS)
         model = read(data)
         for key, value in data.items() if isinstance(data, dict) else ():
             _refuse_guess(key, value, getattr(model, key, value))
         return model
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        keys = schema.get("properties", {})
+        for symbol, key in cls.SYMBOLS.items():
+            keys[symbol] = {name: part for name, part in keys[key].items() if name != "title"}
+            keys[symbol]["description"] = f"another name of {key}"
+        if "required" in schema:  # a key with another name may be missing under its own
+            schema["required"] = [key for key in schema["required"] if key not in cls.SYMBOLS.values()]
+        return schema
+
+
+def _keys(data: Any, symbols: dict[str, str]) -> Any:
+    """A table with symbols replaced by the keys they stand for."""
+    if not isinstance(data, dict):
+        return data
+    for symbol, key in symbols.items():
+        if symbol in data and key in data:
+            raise InputError(f"{symbol} and {key} are two names of one thing; give one of them")
+    return {symbols.get(key, key): value for key, value in data.items()}
 
 
 def _refuse_guess(key: str, given: Any, read: Any) -> None:
@@ -74,7 +104,8 @@ def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
         _refuse_giants(data)
         return model.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{source}: {_explain(error, model)}") from None
+        written = {key: symbol for symbol, key in getattr(model, "SYMBOLS", {}).items() if symbol in data}
+        raise InputError(f"{source}: {_explain(error, model, written)}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
 
@@ -84,12 +115,12 @@ def read(model: type[M], path: Path) -> M:
     return parse(model, read_toml(path), path)
 
 
-def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, str]) -> str:
     vague = ("_type", "_parsing", "literal_error")  # every member of a union complains: the closest one is shown
     problem = min(error.errors(), key=lambda one: (one["type"].endswith(vague), -len(one["loc"])))
     unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
     location, tables = _locate(model, problem["loc"], unknown)
-    key = ".".join(location) or "file"
+    key = ".".join([written.get(part, part) for part in location[:1]] + location[1:]) or "file"
     context = problem.get("ctx", {})
     if isinstance(inner := context.get("error"), OtaflError | ValueError):  # one of our own checks inside a validator
         return f"{key}: {inner}" if location else str(inner)
@@ -99,7 +130,7 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
             return f"{key}.{tag} is required"
         return f"{key}.{tag}={context['tag']!r} must be one of {context['expected_tags'].replace(chr(39), '')}"
     if unknown:
-        known = [name for table in tables for name in _fields(table)]
+        known = [name for table in tables for name in (*_fields(table), *getattr(table, "SYMBOLS", {}))]
         near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
         return f"{_quoted(key)}: unknown key" + (f"; did you mean '{near[0]}'?" if near else "")
     if problem["type"] == "missing":
