@@ -344,3 +344,14 @@ def test_a_step_beyond_the_theorem_warns_or_is_refused():
         solve_exact(SITE, beyond, strict=True)
     with pytest.raises(InputError, match="rho"):
         params_from_rho(-0.1, 10.0)
+
+
+def test_every_public_function_is_found_in_one_module():
+    from otafl.designs import biasvar
+    from otafl.designs.biasvar_sca import solve_sca
+
+    assert biasvar.solve_sca is solve_sca
+    for name in ("frontier", "young_split", "design_lcpc", "design_zero_bias", "design_min_noise", "probe_kappa_L"):
+        assert callable(getattr(biasvar, name))
+    with pytest.raises(AttributeError, match="solve_exactly"):
+        biasvar.solve_exactly  # noqa: B018

@@ -45,6 +45,54 @@ def test_example_is_the_exact_design_in_si_units():
     json.loads(to_json(report))
 
 
+def test_a_file_in_the_papers_symbols_and_the_answer_in_them():
+    """Against (8)-(10) written out for N devices, from nothing but the numbers of the file."""
+    Lambda, E_s, N_0, d, G, eta, L, kappa = np.array([1e-12, 1e-11, 3e-12]), 1e-9, 5e-21, 400, 8.0, 0.05, 4.0, 2.0
+    sigma2, T, gap0 = np.array([0.5, 0.0, 2.0]), 150, 1.7
+    text = f"""
+        N = 3\nLambda = {Lambda.tolist()}\nE_s = {E_s}\nN_0 = {N_0}\nd = {d}\nG_max = {G}\neta = {eta}\nL = {L}
+        kappa = {kappa}\nsigma2 = {sigma2.tolist()}\nn_f = 1.0\nT = {T}\ngap0 = {gap0}"""
+    out = planned(text)
+    gamma, alpha, p, P = (np.array(out[name]) for name in ("gamma", "alpha", "p", "P"))
+    np.testing.assert_allclose(P, np.exp(-(gamma**2) * G**2 / (d * Lambda * E_s)), rtol=1e-12)
+    np.testing.assert_allclose(out["alpha_m"], gamma * P, rtol=1e-12)
+    np.testing.assert_allclose(alpha, np.sum(gamma * P), rtol=1e-12)
+    np.testing.assert_allclose(p, gamma * P / alpha, rtol=1e-12)
+    np.testing.assert_allclose(out["gamma_max"], np.sqrt(d * Lambda * E_s / 2) / G, rtol=1e-12)
+    np.testing.assert_allclose(out["alpha_max"], np.sqrt(d * Lambda * E_s / (2 * np.e)) / G, rtol=1e-12)
+    zeta = G**2 * np.sum(p * gamma / alpha - p**2) + np.sum(p**2 * sigma2) + d * N_0 / alpha**2
+    assert out["zeta"] == pytest.approx(zeta, rel=1e-10)
+    bias = 2 * 3 * kappa**2 * np.sum((p - 1 / 3) ** 2)
+    assert out["J"] == pytest.approx(2 * eta * L * zeta + bias, rel=1e-10)
+    assert out["J_n"] == pytest.approx(out["J"] / (2 * eta * L * G**2), rel=1e-12)
+    assert out["bound"]["total"] == pytest.approx(out["J"] + 4 * gap0 / (eta * T), rel=1e-12)
+    assert out["rho"] == pytest.approx(kappa**2 / (eta * L * G**2), rel=1e-12)
+
+
+def test_energies_may_differ_by_device():
+    text = "Lambda = [1e-12, 2e-12]\nE_s = [2e-9, 1e-9]\nN_0 = 5e-21\nd = 10\nG = 1.0\neta = 1.0\nrho = 0.1"
+    out = planned(text)
+    assert out["p"] == pytest.approx([0.5, 0.5], rel=1e-12)
+    assert out["gamma_max"] == pytest.approx([np.sqrt(10 * 2e-21 / 2)] * 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("steering", ["rho = inf", "kappa = inf\nL = 5.0"])
+def test_infinite_rho_is_the_best_design_without_bias(steering):
+    text = "\n".join(line for line in PLANNER.example.splitlines() if not line.startswith(("kappa", "L ")))
+    out = planned(f"{text}\n{steering}")
+    assert out["p"] == pytest.approx([0.1] * 10, rel=1e-9)
+    assert out["bound"]["bias"] == 0
+    assert out["J_n"] == pytest.approx(
+        next(r["normal_objective"] for r in out["yardsticks"] if r["design"] == "zero-bias")
+    )
+    assert out["warnings"] == []
+
+
+def test_a_step_beyond_the_theorem_is_a_warning_in_the_answer(recwarn):
+    assert planned(L=20.0)["warnings"] == ["eta*L=2 must be <= 1 for the convergence bound to hold"]
+    assert not recwarn.list
+
+
 def test_the_same_site_stated_in_four_ways():
     gains = 10 ** (-(50 + 22 * np.log10(DISTANCES)) / 10)
     snr_db = 10 * np.log10(gains * 1e-9 / 10**-20.3)
@@ -141,6 +189,11 @@ def test_pictures_and_table(tmp_path):
         ({"delta": 2.0}, "delta"),
         ({"frontier_rho": [1.0, 0.1]}, "frontier_rho"),
         ({"kapa": 1.0}, "kappa"),
+        ({"N": 9}, "N=9 but 10 devices"),
+        ({"rounds": 0}, "rounds=0 must be a whole number >= 1"),
+        ({"gap0": -1.0}, "gap0"),
+        ({"N_0": 1e-20}, "exactly one of N0"),
+        ({"kappa": None, "rho": float("nan")}, "rho=nan"),
     ],
 )
 def test_mistakes_are_one_clear_line(changes, words):
