@@ -12,3 +12,31 @@ budget, planning, feasibility, convergence   noise, parameters, radio, theorem
 
 Importing needs numpy and jax only.
 """
+
+from otafl.crypto.budget import (
+    Fading,
+    Headroom,
+    NoiseBudget,
+    average_variance,
+    decoded_variance,
+    fading,
+    headroom,
+    largest_f,
+    noise_budget,
+    on_grid,
+    smudging_sigma,
+    variance_given,
+)
+from otafl.crypto.convergence import Schedule, Theorem2, theorem2
+from otafl.crypto.feasibility import accepted_snr_db, amplitude_snr_db, grid_tolerance, receiver_bits, traffic
+from otafl.crypto.parameters import Parameters, security_level
+from otafl.crypto.planning import Choice, plan_parameters
+from otafl.crypto.ring import RING_4096, RING_8192, Ring
+from otafl.crypto.scaling import quantise_channel
+
+__all__ = [
+    "RING_4096", "RING_8192", "Choice", "Fading", "Headroom", "NoiseBudget", "Parameters", "Ring", "Schedule",
+    "Theorem2", "accepted_snr_db", "amplitude_snr_db", "average_variance", "decoded_variance", "fading",
+    "grid_tolerance", "headroom", "largest_f", "noise_budget", "on_grid", "plan_parameters", "quantise_channel",
+    "receiver_bits", "security_level", "smudging_sigma", "theorem2", "traffic", "variance_given",
+]  # fmt: skip

@@ -21,7 +21,9 @@ def amplitude_snr_db(log2_q: float, Omega: float = 1.0, sigma_w: float = 1.0) ->
     >>> round(amplitude_snr_db(109), 1), round(amplitude_snr_db(218), 1)
     (645.5, 1301.7)
     """
-    validate.positive("sigma_w", sigma_w)
+    validate.not_negative("sigma_w", sigma_w)
+    if sigma_w == 0:
+        return math.inf
     return 20 * log2_q * math.log10(2) + 10 * math.log10(Omega / (12 * sigma_w**2))
 
 

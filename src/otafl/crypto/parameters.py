@@ -57,6 +57,7 @@ class Parameters:
     P           scalars per round, one coefficient each
     guard       send a second, smaller copy of every scalar, to see the message itself wrap
     short_shares  send only the needed coefficients of c0 and of the shares
+    count_rounding  noise budgets know that errors are whole numbers (sigma_e^2 + 1/12)
     """
 
     ring: Ring
@@ -71,6 +72,7 @@ class Parameters:
     guard: bool = True
     short_shares: bool = False
     allow_insecure: bool = False
+    count_rounding: bool = True
 
     def __post_init__(self) -> None:
         validate.whole("f", self.f, 0)
@@ -102,8 +104,8 @@ class Parameters:
 
     @property
     def error_var(self) -> float:
-        """Variance of the rounded Gaussian errors."""
-        return self.sigma_e**2 + 1 / 12
+        """Variance of the rounded Gaussian errors; sigma_e^2, as the paper writes it, without `count_rounding`."""
+        return self.sigma_e**2 + (1 / 12 if self.count_rounding else 0.0)
 
     @property
     def log2_q(self) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from rich.console import Console
 from rich.table import Table
 
@@ -17,6 +17,7 @@ from otafl.crypto.parameters import LIMITS, STANDARD, Parameters, security_level
 from otafl.errors import Infeasible, InputError
 from otafl.files import FileModel
 from otafl.planners import Planner
+from otafl.planners import eezofl_symbols as symbols
 
 EXAMPLES = Path(__file__).parent / "examples"
 RINGS = {"4096": rings.RING_4096, "8192": rings.RING_8192}
@@ -40,16 +41,18 @@ class CustomRing(FileModel):
 
 
 class Devices(FileModel):
-    """Gains of the devices: real, with mean mu and standard deviation sigma."""
+    """Gains of the devices: real, with mean mu and standard deviation sigma, or Omega = mu^2 + sigma^2."""
 
+    SYMBOLS = {"N": "count"}  # noqa: RUF012
     count: int = Field(ge=1)
     mu: float | list[float] = 1.0
-    sigma: float | list[float] = 1.0
+    sigma: float | list[float] | None = None  # 1 unless Omega is given
+    Omega: float | list[float] | None = None  # E h^2
     fourth_moment: list[float] | None = None  # E h^4; Gaussian if left out
 
 
 class Convergence(FileModel):
-    """What the convergence theorem asks of the task; directions are Rademacher."""
+    """What the convergence theorem asks of the task; directions are Rademacher unless b1 and b2 say otherwise."""
 
     d: int = Field(ge=1)
     eta0: float = Field(gt=0)
@@ -58,10 +61,23 @@ class Convergence(FileModel):
     L_g: float = Field(gt=0)
     b: float = Field(gt=0)
     gap: float = Field(gt=0)
+    b1: float = Field(1.0, gt=0)  # E[(Phi^j)^2]
+    b2: float | None = Field(None, gt=0)  # bound on the norm of Phi; sqrt(d) if left out
+    eps: float | None = Field(None, gt=0)  # with beta: how many rounds until Pr[min |grad F|^2 > eps] <= beta
+    beta: float | None = Field(None, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _both(self) -> "Convergence":
+        if (self.eps is None) != (self.beta is None):
+            raise InputError("eps and beta: give both (rounds needed are then planned) or neither")
+        return self
 
 
 class Inputs(FileModel):
-    """FILE of `otafl plan eezofl`."""
+    """FILE of `otafl plan eezofl`. N, mu, sigma, Omega, n, primes, Lambda may stand at the top instead of in tables."""
+
+    SYMBOLS = {"K": "rounds", "lambda_s": "smudging_bits"}  # noqa: RUF012
+    model_config = ConfigDict(json_schema_extra=symbols.describe)
 
     mode: Literal["fixed-point", "digital", "hybrid"] = "fixed-point"
     ring: Literal["4096", "8192"] | None = None
@@ -78,13 +94,18 @@ class Inputs(FileModel):
     guard: bool = True
     short_shares: bool = False
     sigma_e: float = Field(3.2, gt=0)
-    sigma_w: float = Field(1.0, gt=0)
+    sigma_w: float = Field(1.0, ge=0)
     secret: Literal["sign", "ternary"] = "sign"
     bandwidth_hz: float = Field(gt=0)
     rounds: int = Field(1, ge=1)
     allow_insecure: bool = False
     devices: Devices
     convergence: Convergence | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tables(cls, data: Any) -> Any:
+        return symbols.tables(data)
 
     @model_validator(mode="after")
     def _one_of_each(self) -> "Inputs":
@@ -110,12 +131,15 @@ def _per_device(name: str, value: float | list[float], count: int) -> np.ndarray
 
 def _channel(devices: Devices) -> budget.Fading:
     mu = _per_device("mu", devices.mu, devices.count)
-    sigma = _per_device("sigma", devices.sigma, devices.count)
+    if devices.sigma is not None and devices.Omega is not None:
+        raise InputError("sigma and Omega: give one, Omega = mu^2 + sigma^2")
+    sigma = _per_device("sigma", 1.0 if devices.sigma is None else devices.sigma, devices.count)
     if np.any(sigma < 0):
         raise InputError(f"devices.sigma={float(sigma.min())!r} must be >= 0")
+    Omega = mu**2 + sigma**2 if devices.Omega is None else _per_device("Omega", devices.Omega, devices.count)
     fourth = devices.fourth_moment
     known = None if fourth is None else _per_device("fourth_moment", fourth, devices.count)
-    return budget.fading(mu, mu**2 + sigma**2, known)
+    return budget.fading(mu, Omega, known)
 
 
 def choose(inputs: Inputs, channel: budget.Fading) -> tuple[Parameters, float | None]:
@@ -137,14 +161,15 @@ def choose(inputs: Inputs, channel: budget.Fading) -> tuple[Parameters, float | 
 
 def _noise(p: Parameters, channel: budget.Fading, mode: str) -> dict[str, Any]:
     raw = budget.noise_budget(p.ring.n, channel, p.sigma_e, p.sigma_w, p.sigma_phi, p.secret_var)
-    terms = budget.mode_terms(p, channel, mode)
-    variance = budget.average_variance(p, channel, mode)
+    terms = budget.mode_terms(dataclasses.replace(p, count_rounding=False), channel, mode)  # EEZOFL 3.7 as it stands
+    variance, true_variance = sum(terms.values()), budget.average_variance(p, channel, mode)
     return {
         "terms_real_channel": raw._asdict(),
         "B_eps_squared": raw.B_eps_squared,
         "terms_decoded_variance": terms,
         "decoded_variance": variance,
         "decoded_std": math.sqrt(variance),
+        "decoded_std_rounded": math.sqrt(true_variance),  # errors are whole numbers: sigma_e^2 + 1/12
     }
 
 
@@ -194,12 +219,15 @@ def _theorem(inputs: Inputs, channel: budget.Fading, variance: float) -> dict[st
     if inputs.convergence is None:
         return None
     c = inputs.convergence
-    constants = convergence.theorem2(channel, variance, **c.model_dump())
+    constants = convergence.theorem2(channel, variance, **c.model_dump(exclude={"eps", "beta"}))
     start = c.L_f**2 * channel.N**2  # |grad F|^2 is at most this anywhere
     bound = constants.bound(inputs.rounds)
     schedule = convergence.Schedule(c.eta0, c.gamma0)
     return constants._asdict() | {
+        "b1": c.b1,
+        "b2": c.b2 or math.sqrt(c.d),
         "bound": bound,
+        "K_needed": constants.rounds_needed(c.eps, c.beta) if c.eps and c.beta else None,
         "vacuous": bound >= start,
         "trivial_bound": start,
         "schedule_conditions": schedule.check(),
@@ -219,20 +247,29 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "n": p.ring.n,
         "log2_q": p.log2_q,
         "primes": list(p.ring.primes),
+        "q": p.ring.q,
         "N": channel.N,
+        "K": inputs.rounds,
+        "mu": channel.mu.tolist(),
+        "Omega": channel.Omega.tolist(),
+        "S_O": channel.S_O,
+        "X": channel.X,
         "f": p.f,
         "f_max": budget.largest_f(p, channel, inputs.mode),
+        "Lambda": p.Lambda,
         "Lambda_log2": p.scale_bits,
+        "sigma_phi": p.sigma_phi,
         "P": p.P,
         "noise": noise,
         "tau": inputs.tau,
-        "tau_met": noise["decoded_std"] <= inputs.tau,
+        "tau_met": noise["decoded_std_rounded"] <= inputs.tau,
         "headroom_bits": room._asdict() | {"least": room.least, "binding": room.binding},
         "smudging": _smudging(p, channel, inputs, bits),
         "radio": _radio(p, channel, inputs),
         "traffic": feasibility.traffic(p, inputs.bandwidth_hz, inputs.mode)._asdict(),
         "security": _security(p),
         "convergence": _theorem(inputs, channel, noise["decoded_variance"]),
+        "warnings": [] if channel.N > 1 else ["N=1: a sum over one device hides nothing from the server"],
     }
     if room.least < 0:
         raise Infeasible(
@@ -258,6 +295,8 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(_facts(result))
     if result["security"]["insecure"]:
         console.print("[bold red]This parameter set is outside the security table: nothing here is secret.[/]")
+    for line in result["warnings"]:
+        console.print(f"[yellow]warning:[/yellow] {line}")
     if result["smudging"]["label"] == NO_FLOODING:
         console.print("[yellow]Share noise floods nothing: decrypted sums leak the size of the keys.[/]")
 
