@@ -1,3 +1,4 @@
+import math
 import warnings
 from itertools import pairwise
 
@@ -88,6 +89,38 @@ def test_small_moments_keep_their_digits():
     exact = ((1 - q) ** 3 + 3 * q * (1 - q) ** 2 + 3 * q**2 * (1 - q) * u.exp() + q**3 * (3 * u).exp()).log()
     assert sampled_gaussian_log_moment(1e-4, 0.04, 3).value == pytest.approx(float(exact), rel=1e-14)
     assert rdp.sampled_gaussian_rdp(1e-4, 5.0, [3])[0] == pytest.approx(float(exact) / 2, rel=1e-14)
+
+
+def _log_moment_at_200_digits(rate: float, sigma: float, order: int) -> float:
+    ctx.prec = 700
+    q, u = arb(rate), 1 / arb(sigma) ** 2
+    terms = (
+        math.comb(order, k) * (1 - q) ** (order - k) * q**k * (k * (k - 1) / 2 * u).exp() for k in range(order + 1)
+    )
+    return float(sum(terms, arb(0)).log())
+
+
+@pytest.mark.parametrize("order", [64, 127, 128, 137, 256, 512, 1000])
+@pytest.mark.parametrize(("rate", "sigma"), [(0.0148, 1.78), (0.4, 0.12), (2e-7, 25.5), (0.9999, 0.4), (5e-5, 5.1)])
+def test_large_orders(order, rate, sigma):
+    """Beyond order 127 the exponentials of a block of noise levels used to overflow: moments came out negative."""
+    exact = _log_moment_at_200_digits(rate, sigma, order)
+    others = [2.0, 3.5]  # computed together with a large order
+    assert rdp.sampled_gaussian_rdp(rate, sigma, [*others, order])[-1] == pytest.approx(exact / (order - 1), rel=1e-9)
+    assert sampled_gaussian_log_moment(rate, 1 / sigma**2, order).value == pytest.approx(exact, rel=1e-9)
+
+
+def test_log_moment_keeps_its_digits_where_one_exponent_is_huge_and_its_weight_tiny():
+    exact = _log_moment_at_200_digits(8.9e-8, 2.4, 128)  # 1.2e-11, with e^(j u) = e^1411
+    assert sampled_gaussian_log_moment(8.9e-8, 1 / 2.4**2, 128).value == pytest.approx(exact, rel=1e-11)
+
+
+def test_large_fractional_orders():
+    """Neighbouring integers bracket a fractional order; beyond 1000 it is refused."""
+    low, middle, high = rdp.sampled_gaussian_rdp(0.01, 0.1, [900, 900.5, 901])
+    assert low < middle < high
+    with pytest.raises(ValueError, match=r"orders=1000.5 must be a whole number above 1000"):
+        rdp.sampled_gaussian_rdp(0.01, 1.0, [2.0, 1000.5])
 
 
 @settings(max_examples=30, deadline=None)

@@ -25,7 +25,8 @@ HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision
 SERIES_FROM = 8.0  # 1/z above which fractional orders come from a series: the integral's cost grows like 1/z^2
 SERIES_TERMS = 128  # beyond the largest order
-CELL = 0.15  # width in u of one recentred block: exponents stay within e^(+-j/2 * CELL), far from overflow
+CELL = 0.15  # widest block in u that is recentred at once
+LARGEST_EXPONENT = 600.0  # of e^{j u} within a block: blocks shrink as orders grow, or it would overflow from order 128
 
 
 class LogMoment(NamedTuple):
@@ -75,9 +76,11 @@ def sampled_gaussian_log_moment(rate: Array, u: Array, order: int) -> LogMoment:
     slope = (share @ j) / total
     curvature = np.sum(share * (j - slope[..., None]) ** 2, -1) / total
     large = top + np.log(total)
-    growth = np.expm1(np.minimum(j[2:] * u[..., None], 700.0))
-    small = np.log1p(np.sum(np.exp(log_weight[..., 2:]) * growth, -1))
-    value = np.where((top < SWITCH) & (j[-1] * u < 700.0), small, large)
+    growth = j[2:] * u[..., None]
+    product = np.exp(log_weight[..., 2:]) * np.expm1(np.minimum(growth, 700.0))
+    tiny_times_huge = np.exp(np.minimum(log_term[..., 2:], SWITCH))  # the - 1 of expm1 is below its last digit
+    small = np.log1p(np.sum(np.where(growth < 700.0, product, tiny_times_huge), -1))
+    value = np.where(top < SWITCH, small, large)
     value = np.where(sampled, value, np.where(rate == 1, j[-1] * u, 0.0))
     slope = np.where(sampled, slope, np.where(rate == 1, j[-1], 0.0))
     return LogMoment(value[()], slope[()], np.where(sampled, curvature, 0.0)[()])
@@ -98,13 +101,14 @@ def integer_orders(rate: float, u: Array, orders: Array) -> Array:
         log_weight[: order - 1, column] = _log_weights(rate, int(order))[2:]
     tail = np.exp(log_weight).sum(0)  # sum of w_k, k >= 2
     out = np.empty((u.size, orders.size))
-    cell = np.floor(u / CELL)
+    width = min(CELL, LARGEST_EXPONENT / j[-1])
+    cell = np.floor(u / width)
     for index in np.unique(cell):
         rows = np.flatnonzero(cell == index)
         if index == 0:
             out[rows] = np.log1p(np.expm1(j * u[rows, None]) @ np.exp(log_weight))
         else:
-            centre = (index + 0.5) * CELL
+            centre = (index + 0.5) * width
             scaled = log_weight + j[:, None] * centre
             top = scaled.max(0)
             total = np.exp(j * (u[rows, None] - centre)) @ np.exp(scaled - top)
@@ -205,7 +209,7 @@ def _gap(log_ratio: Array, orders: Array) -> Array:
     """h(d) = (1+d)^a - 1 - a d at d = e^log_ratio - 1, (orders, nodes)."""
     change = np.expm1(log_ratio)
     out = np.expm1(orders[:, None] * log_ratio) - orders[:, None] * change
-    near = np.abs(change) < 1e-3
+    near = np.abs(change) < min(1e-3, 0.3 / orders.max())  # where the series has converged
     out[:, near] = _gap_series(change[near], orders)
     return out
 

@@ -12,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl import validate
+from otafl.errors import InputError
 from otafl.plan import Array
 from otafl.privacy import chords, moments
 
 ORDERS: tuple[float, ...] = tuple([round(1 + n / 10, 1) for n in range(1, 100)] + [float(n) for n in range(12, 64)])
+LARGEST_FRACTIONAL = 1000.0  # beyond, the binomial coefficients of the series pass the range of float64
 EXACT_LIMIT = 3000  # distinct (rate, noise) pairs up to which fractional orders are integrated one by one
 
 
@@ -159,4 +161,7 @@ def _checked_orders(orders: Array) -> Array:
     validate.ascending("orders", orders)
     validate.in_left_open("orders", orders - 1, 0, np.inf)
     validate.finite("orders", orders)
+    fractional = orders[orders != np.round(orders)]
+    if fractional.size and fractional[-1] > LARGEST_FRACTIONAL:
+        raise InputError(f"orders={fractional[-1]:g} must be a whole number above {LARGEST_FRACTIONAL:g}")
     return orders
