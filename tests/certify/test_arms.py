@@ -146,6 +146,20 @@ def test_a_relaxation_is_enough_and_nothing_less_is(paper, arms, changes, conv_t
     assert str(relaxed).startswith(f"feasible if {name} >= ")
 
 
+def test_the_needs_of_the_nearest_arm_are_enough(paper):
+    """To the last bit: sums over columns of arms and over one arm alone may round differently."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        grid = np.sort(10 ** rng.uniform(-1, 1.5, 5))
+        problem = paper(max_power=10 ** rng.uniform(-4, -2), max_asymmetry=0.01, max_dropped=0.01)
+        answer = certify(problem, grid, conv_target=1.0)
+        if answer.feasible:
+            continue
+        needs = dict(nearest_arm(problem, answer).needs)
+        conv_target = needs.pop("conv_target", 1.0)
+        assert certify(replace(problem, **needs), grid, conv_target).feasible
+
+
 def test_no_single_relaxation(paper, arms):
     problem = paper(max_power=0.001)
     answer = certify(problem, arms, conv_target=1.0)

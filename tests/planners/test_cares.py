@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -66,6 +67,113 @@ def test_report_holds_consistent_columns():
 
 def test_eps_is_an_alias():
     assert run(eps_target=None, eps=50.0) == run()
+
+
+def test_a_file_in_the_papers_symbols():
+    symbols = {
+        **{
+            "p": [0.5, 0.3, 0.2],
+            "mu": [1.0, 0.8, 0.5],
+            "sigma_z": 0.2,
+            "d": 10,
+            "K": 3,
+            "alpha": 0.05,
+            "L": 1.0,
+            "G": 2.0,
+        },
+        **{"P_max": 3.0, "sigma_g2": 0.7, "eps": 40.0, "psi": 0.2, "tau": 0.3, "T": 9, "loss_gap": 1.0, "delta": 1e-5},
+    }
+    words = {
+        **{"num_clients": 3, "step_size": 0.05, "smoothness": 1.0, "clip_norm": 2.0, "max_power": 3.0, "grad_var": 0.7},
+        **{"eps_target": 40.0, "max_asymmetry": 0.2, "max_dropped": 0.3, "rounds": 9},
+    }
+    data = {**symbols, "arms": BASE["arms"]}
+    assert PLANNER.plan(files.parse(PLANNER.inputs, data, "symbols.toml"), EXAMPLES) == run(**words)
+
+
+def test_the_answer_holds_what_was_used():
+    """Inputs by their names, defaults filled in: alpha = 0.1, L = 1/(12 alpha), grad_var = G^2."""
+    report = run(num_clients=3)
+    assert report["num_clients"] == 3
+    names = ("num_params", "noise_std", "clip_norm", "max_power", "step_size", "smoothness", "grad_var", "loss_gap")
+    assert [report[name] for name in names] == pytest.approx([10, 0.2, 1.0, 1.0, 0.1, 1 / 1.2, 1.0, 1.0])
+    assert report["constants"] == {"set": "main", "C0": 4.0, "C1": 10.0, "C2": 10.0, "C3": 3.0}
+
+
+def test_every_arm_after_the_same_rounds():
+    """(10), (11) and (13) at T = 40, by hand."""
+    report, eta = run(rounds=40), np.array(BASE["arms"])
+    after = report["at_rounds"]
+    zcdp = 40 * 2 * np.multiply.outer(eta**2, np.array(BASE["weights"]) ** 2) / 0.2**2
+    assert np.array(after["zcdp"]) == pytest.approx(zcdp)
+    assert np.array(report["zcdp"]) == pytest.approx(zcdp / 40)
+    assert np.array(after["eps_each"]) == pytest.approx(zcdp + 2 * np.sqrt(zcdp * np.log(1e5)))
+    assert after["eps"] == pytest.approx(np.max(after["eps_each"], -1))
+    bound = (
+        4 * 1.0 / (0.1 * 40) + 10 * 0.1 * 1.0 + 10 * 0.1 * 0.2**2 * 10 / eta**2 + 3 * np.array(report["dropped_weight"])
+    )
+    assert after["conv_bound"] == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"silence": "bound"},
+        {"independent_channels": True, "independent_batches": True},
+        {"noise_std": [0.15, 0.2], "gain_error_max": 0.1, "accounting": "gaussian", "constants": "tight"},
+        {"granularity": "record", "silence": "bound", "batch_sizes": [10, 10, 5]},
+        {"certify_with": "limits", "num_pilots": 64},
+    ],
+)
+def test_a_constant_sequence_is_the_arm(changes):
+    """CARES section 9, check 12, from a file: (12)-(13) of equal rounds are (10)-(11)."""
+    report = run(rx_scale=0.1, rounds=40, arms=[0.1], **changes)
+    found, after = report["sequence"], report["at_rounds"]
+    assert found["conv_bound"]["total"] == pytest.approx(after["conv_bound"][0])
+    assert found["zcdp"] == pytest.approx(after["zcdp"][0])
+    assert found["eps"] == pytest.approx(after["eps"][0])
+    assert found["label"] == "realised_bound"
+
+
+def test_a_sequence_averages_over_its_rounds():
+    found = run(rx_scale=[0.05, 0.1, 0.2, 0.2], predictable=True)["sequence"]
+    alone = [run(rx_scale=[eta] * 4)["sequence"] for eta in (0.05, 0.1, 0.2, 0.2)]
+    assert found["conv_bound"]["total"] == pytest.approx(np.mean([one["conv_bound"]["total"] for one in alone]))
+    assert found["zcdp"] == pytest.approx(np.mean([one["zcdp"] for one in alone], axis=0))
+    assert found["label"] == "certificate"
+
+
+def test_weights_beside_the_sizes_they_come_from():
+    assert run(sizes=[50, 30, 20])["conv_bound"] == pytest.approx(run()["conv_bound"])
+    changes = {"granularity": "record", "silence": "bound", "batch_size": 25}
+    assert run(sizes=[50, 30, 20], **changes)["zcdp_cost"] == pytest.approx(
+        run(batch_sizes=[25, 25, 20], granularity="record", silence="bound")["zcdp_cost"]
+    )
+
+
+def test_printed_relaxations_are_enough():
+    """What the message says, typed into the file as printed, is feasible; six digits used to be cut below the need."""
+    rng = np.random.default_rng(5)
+    tried = 0
+    for _ in range(60):
+        targets = {"max_dropped": 10 ** rng.uniform(-4, -2), "max_asymmetry": 10 ** rng.uniform(-4, -2)}
+        changes = {
+            "eps_target": 10 ** rng.uniform(-1, 2),
+            "arms": np.sort(rng.uniform(0.02, 0.4, 3)).tolist(),
+            **targets,
+        }
+        try:
+            run(**changes)
+        except Infeasible as refused:
+            for part in str(refused).split("; ")[1:]:
+                stated = re.match(r"feasible if (\w+) >= (\S+)(?: with conv_target = (\S+))? ", part)
+                if stated:
+                    tried += 1
+                    name, value, held = stated.groups()
+                    conv_target = {"conv_target": float(held)} if held else {}
+                    assert run(**{**changes, name: float(value), **conv_target})["feasible"]
+    assert tried >= 20
 
 
 def test_sizes_become_weights():
@@ -166,7 +274,16 @@ def test_budget_below_one_round_is_infeasible(tmp_path):
     ("changes", "message"),
     [
         ({"wieghts": [1.0]}, "did you mean 'weights'"),
-        ({"sizes": [1, 2, 3]}, "exactly one of weights, sizes, devices"),
+        ({"sizes": [1, 2, 3]}, "weights and sizes disagree"),
+        ({"weights": None}, "exactly one of weights, sizes, devices"),
+        ({"num_clients": 4}, "num_clients=4 but 3 clients are given"),
+        ({"eps": 50.0}, "eps and eps_target are two names of one thing"),
+        ({"rx_scale": 0.1}, "one number needs rounds"),
+        ({"rx_scale": [0.1, 0.0]}, r"rx_scale\[1\]=0.0"),
+        (
+            {"certify_with": "limits", "mu_low": [0.9, 0.7, 0.4], "mu_high": [0.8, 1.0, 1.0]},
+            r"mu_low\[0\]=0.9 must be <= mu_high\[0\]=0.8",
+        ),
         ({"channel_scale": None}, "channel_scale"),
         ({"noise_std": None}, "noise_std"),
         ({"num_classes": 10}, "loss_gap and num_classes"),

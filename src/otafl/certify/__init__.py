@@ -16,7 +16,7 @@ from otafl.certify.ends import eta_P, eta_Q, eta_U
 from otafl.certify.monotone import is_upper_interval
 from otafl.certify.problem import Problem, default_loss_gap
 from otafl.certify.relax import NearestArm, Relaxation, nearest_arm, relaxations
-from otafl.certify.sequence import SequenceCertificate, certify_sequence
+from otafl.certify.sequence import SequenceCertificate, certify_planned, certify_sequence
 from otafl.certify.sets import FeasibleSets, GridSets, feasible_sets, grid_sets
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "auto_grid",
     "bound_constants",
     "certify",
+    "certify_planned",
     "certify_sequence",
     "conv_budget",
     "default_loss_gap",

@@ -201,9 +201,12 @@ class Problem:
 
     def sensitivity(self, granularity: Granularity | None = None) -> Floats:
         """Receiver-side L2 sensitivity per unit of rx_scale, (K,), inflated by the declared gain error (CARES E21)."""
-        level = granularity or self.granularity
-        whole = 2 * self.weights * self.clip_norm * (1 + self.gain_error_max)
-        if level == "client":
+        return self.weights * self.message_sensitivity(granularity) * (1 + self.gain_error_max)
+
+    def message_sensitivity(self, granularity: Granularity | None = None) -> Floats:
+        """L2 change of a client's message, (K,): 2 G at the client level, 2 G/B_k at the record level; replace-one."""
+        whole = np.full(self.weights.shape, 2 * self.clip_norm)
+        if (granularity or self.granularity) == "client":
             return whole
         if self.batch_sizes is None or self.silence != "bound":
             raise InputError("the record level needs batch_sizes and silence='bound'")
@@ -275,7 +278,7 @@ def _check_limits(p: Problem) -> None:
         validate.positive(name, value)
     if np.any(p.mu_low > p.mu_high):
         k = int(np.argmax(p.mu_low > p.mu_high))
-        raise InputError(f"mu_low[{k}]={p.mu_low[k]!r} must be <= mu_high[{k}]={p.mu_high[k]!r}")
+        raise InputError(f"mu_low[{k}]={float(p.mu_low[k])!r} must be <= mu_high[{k}]={float(p.mu_high[k])!r}")
 
 
 def default_loss_gap(num_classes: int) -> float:

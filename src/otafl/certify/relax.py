@@ -13,16 +13,22 @@ from otafl.certify.problem import Problem
 
 
 class Relaxation(NamedTuple):
-    """`target` alone raised to `value` makes `rx_scale` feasible; value None: no value of it does."""
+    """`target` alone raised to `value` makes `rx_scale` feasible; value None: no value of it does.
+
+    conv_target: where no convergence target was given, the level that has to be stated with a new eps_target, since
+    the default follows the horizons, which follow eps; None elsewhere.
+    """
 
     target: Constraint
     value: float | None
     rx_scale: float | None
+    conv_target: float | None = None
 
     def __str__(self) -> str:
         if self.value is None:
             return f"no value of {self.target} alone makes an arm feasible"
-        return f"feasible if {self.target} >= {self.value:.6g} (then rx_scale={self.rx_scale:.6g})"
+        held = "" if self.conv_target is None else f" with conv_target = {rounded_up(self.conv_target)}"
+        return f"feasible if {self.target} >= {rounded_up(self.value)}{held} (then rx_scale={self.rx_scale:.6g})"
 
 
 class NearestArm(NamedTuple):
@@ -31,6 +37,19 @@ class NearestArm(NamedTuple):
     rx_scale: float
     worst_usage: float
     needs: dict[Constraint, float]
+
+
+def rounded_up(value: float) -> str:
+    """Six digits, never less than the value: what is printed must be enough when typed in.
+
+    >>> rounded_up(0.41000860486), rounded_up(250.0)
+    ('0.410009', '250')
+    """
+    text = f"{value:.6g}"
+    if float(text) < value:
+        unit = 10.0 ** (math.floor(math.log10(value)) - 5)
+        text = f"{float(text) + unit:.6g}"
+    return text
 
 
 def relaxations(problem: Problem, certificate: Certificate) -> list[Relaxation]:
@@ -42,7 +61,17 @@ def relaxations(problem: Problem, certificate: Certificate) -> list[Relaxation]:
         "max_asymmetry": arms.asymmetry,
         "max_dropped": arms.dropped_weight,
     }
-    return [_cheapest(name, needed[name], _others(passes, i), arms.rx_scale) for i, name in enumerate(CONSTRAINTS)]
+    found = [_cheapest(name, needed[name], _others(passes, i), arms.rx_scale) for i, name in enumerate(CONSTRAINTS)]
+    return [_with_held_target(problem, certificate, one) for one in found]
+
+
+def _with_held_target(problem: Problem, certificate: Certificate, found: Relaxation) -> Relaxation:
+    if found.target != "eps_target" or found.rx_scale is None or certificate.conv_target_given:
+        return found
+    level = certificate.conv_target  # infinite where no arm affords a round: then the bound of that one round
+    if math.isinf(level):
+        level = float(problem.conv_bound(found.rx_scale, 1).total) * (1 + 1e-9)
+    return found._replace(conv_target=level)
 
 
 def _others(passes: np.ndarray, index: int) -> np.ndarray:
@@ -77,10 +106,10 @@ def nearest_arm(problem: Problem, certificate: Certificate) -> NearestArm:
     worst = verdict.usage.max(-1)
     best = int(np.argmin(worst))
     eta = float(arms.rx_scale[best])
-    rounds = max(int(arms.horizon[best]), 1)
-    needs: dict[Constraint, float] = {
-        "conv_target": float(problem.conv_bound(eta, rounds).total),
-        "eps_target": float(problem.eps_of(arms.zcdp_cost[best])) * (1 + 1e-9),
+    rounds = np.maximum(arms.horizon, 1)
+    needs: dict[Constraint, float] = {  # of whole columns, as `certify` computes them: scalars may round differently
+        "conv_target": float(problem.conv_bound(arms.rx_scale, rounds).total[best]),
+        "eps_target": float(problem.eps_of(arms.zcdp_cost)[best]) * (1 + 1e-9),
         "max_asymmetry": float(arms.asymmetry[best]),
         "max_dropped": float(arms.dropped_weight[best]),
     }

@@ -45,10 +45,11 @@ def summarise(problem: Problem, certificate: Certificate, rounds: int | None = N
         **_arm_columns(problem, certificate),
         "F_H": arms.rx_scale[certificate.verdict.feasible],
         **_participation(problem),
-        "constants": {"set": problem.constants, **problem.bound_constants._asdict()},
+        **_learning(problem),
         "eta_LT": eta_LT(problem),
         "eta_budget": eta_budget(problem),
         "low_truncation": dict(zip(("A", "D"), low_truncation_terms(problem), strict=True)),
+        "at_rounds": _at_rounds(problem, arms.rx_scale, fixed),
         "sets": _sets(problem, certificate, fixed),
         "conv_budget": _conv_budget(problem, certificate, fixed),
         "privacy": {level: _level(problem, certificate, level) for level in ("client", "record")},
@@ -82,6 +83,7 @@ def _arm_columns(problem: Problem, certificate: Certificate) -> dict[str, Any]:
     parts = arms.conv_bound._asdict()
     return {
         "arms": arms.rx_scale,
+        "zcdp": problem.zcdp(arms.rx_scale),
         "zcdp_cost": arms.zcdp_cost,
         "horizon": arms.horizon,
         "conv_bound": parts.pop("total"),
@@ -102,6 +104,7 @@ def _arm_columns(problem: Problem, certificate: Certificate) -> dict[str, Any]:
 
 def _participation(problem: Problem) -> dict[str, Any]:
     return {
+        "num_clients": problem.weights.size,
         "weights": problem.weights,
         "channel_scale": problem.channel_scale,
         "certify_with": problem.certify_with,
@@ -113,6 +116,33 @@ def _participation(problem: Problem) -> dict[str, Any]:
         "hardest_client": int(np.argmax(problem.drop_rate)),
         "easiest_client": int(np.argmin(np.where(problem.weights > 0, problem.drop_rate, np.inf))),
         "eta_peak": problem.eta_peak,
+    }
+
+
+def _learning(problem: Problem) -> dict[str, Any]:
+    """Inputs of the bound as they were used, defaults included."""
+    names = ("num_params", "clip_norm", "max_power", "step_size", "smoothness", "grad_var", "loss_gap")
+    symbols = dict(zip(("C0", "C1", "C2", "C3"), problem.bound_constants, strict=True))
+    return {
+        **{name: getattr(problem, name) for name in names},
+        "noise_std": problem.noise_low if problem.noise_low == problem.noise_high else problem.noise_std,
+        "max_asymmetry": problem.max_asymmetry,
+        "max_dropped": problem.max_dropped,
+        "constants": {"set": problem.constants, **symbols},
+    }
+
+
+def _at_rounds(problem: Problem, eta: np.ndarray, rounds: int) -> dict[str, Any]:
+    """Every arm after the same number of rounds: zCDP (13) and eps (11) of each client, Gamma (10)."""
+    zcdp_each = rounds * problem.zcdp(eta)
+    parts = problem.conv_bound(eta, rounds)._asdict()
+    return {
+        "rounds": rounds,
+        "zcdp": zcdp_each,
+        "eps": problem.eps_of(zcdp_each.max(-1)),
+        "eps_each": problem.eps_of(zcdp_each),
+        "conv_bound": parts.pop("total"),
+        "conv_parts": parts,
     }
 
 

@@ -3,10 +3,10 @@
 import math
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import model_validator
 from rich.console import Console
 from rich.table import Table
 
@@ -15,7 +15,9 @@ from otafl.certify import Certificate, Problem, auto_grid, certify, default_loss
 from otafl.certify.budget import Accounting
 from otafl.certify.convergence import ConstantSet
 from otafl.certify.picture import draw_trilemma
-from otafl.certify.problem import Granularity, Silence
+from otafl.certify.problem import WEIGHT_TOLERANCE, Granularity, Silence
+from otafl.certify.relax import rounded_up
+from otafl.certify.sequence import certify_planned
 from otafl.certify.summary import summarise
 from otafl.errors import Infeasible, InputError
 from otafl.files import FileModel, plain
@@ -31,6 +33,14 @@ _SHARED = (  # keys of FILE that are arguments of `Problem` as they stand
 class Inputs(FileModel):
     """Schema of FILE. Clients come as lists or from a devices file; the rest has the names of the certifier."""
 
+    SYMBOLS: ClassVar[dict[str, str]] = {
+        **{"K": "num_clients", "n_k": "sizes", "p": "weights", "mu": "channel_scale", "sigma_z": "noise_std"},
+        **{"P_max": "max_power", "G": "clip_norm", "alpha": "step_size", "L": "smoothness", "sigma_g2": "grad_var"},
+        **{"d": "num_params", "eps": "eps_target", "psi": "max_asymmetry", "tau": "max_dropped", "T": "rounds"},
+        "eta": "rx_scale",
+    }
+
+    num_clients: int | None = None  # checked against the clients
     weights: list[float] | None = None
     sizes: list[int] | None = None  # weights = sizes / sum
     channel_scale: list[float] | None = None
@@ -45,7 +55,7 @@ class Inputs(FileModel):
     num_classes: int | None = None  # loss_gap = ln num_classes
     zero_output_init: bool = False
     num_params: int
-    eps_target: float = Field(validation_alias=AliasChoices("eps_target", "eps"))
+    eps_target: float
     delta: float
     max_asymmetry: float = 0.1
     max_dropped: float = 0.1
@@ -54,6 +64,8 @@ class Inputs(FileModel):
     num_arms: int = 25  # of arms = "auto"
     eta_min: float | None = None
     rounds: int | None = None  # horizon of the sets C, P, F and of the convergence-budget checks
+    rx_scale: float | list[float] | None = None  # a sequence to put into (12)-(13); one number: for all of `rounds`
+    predictable: bool = False  # the sequence was fixed in advance, or follows from channels alone
     constants: ConstantSet = "main"
     accounting: Accounting = "classic"
     granularity: Granularity = "client"
@@ -70,17 +82,10 @@ class Inputs(FileModel):
     independent_batches: bool = False
     diagnostic: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_eps(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "eps" in data and "eps_target" in data:
-            raise InputError("eps and eps_target are the same thing: give one of them")
-        return data
-
     @model_validator(mode="after")
     def _one_of_each(self) -> "Inputs":
         clients = [name for name in ("weights", "sizes", "devices") if getattr(self, name) is not None]
-        if len(clients) != 1:
+        if len(clients) != 1 and clients != ["weights", "sizes"]:
             raise InputError(f"exactly one of weights, sizes, devices must be given, got {clients or 'none'}")
         if (self.channel_scale is None) != (self.devices is not None):
             raise InputError("channel_scale must be given with weights or sizes, and only there: devices imply it")
@@ -88,10 +93,12 @@ class Inputs(FileModel):
             raise InputError("max_power follows from the devices file; give one of the two")
         if (self.loss_gap is None) == (self.num_classes is None):
             raise InputError("exactly one of loss_gap and num_classes must be given")
-        if self.batch_size is not None and (self.batch_sizes is not None or self.weights is not None):
+        if self.batch_size is not None and (self.batch_sizes is not None or clients == ["weights"]):
             raise InputError("batch_size needs sizes or devices (B_k = min(B, n_k)) and excludes batch_sizes")
         if self.num_pilots is not None and (self.mu_low is not None or self.mu_high is not None):
             raise InputError("num_pilots and mu_low, mu_high exclude each other: both state limits of channel_scale")
+        if isinstance(self.rx_scale, float) and self.rounds is None:
+            raise InputError("rx_scale: one number needs rounds; for choices to compare, write arms = [...]")
         return self
 
 
@@ -101,9 +108,14 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     arms = auto_grid(problem, inputs.num_arms, inputs.eta_min) if inputs.arms == "auto" else inputs.arms
     if inputs.rounds is not None:
         validate.whole("rounds", inputs.rounds)
+    if inputs.num_clients not in (None, problem.weights.size):
+        raise InputError(f"num_clients={inputs.num_clients} but {problem.weights.size} clients are given")
     certificate = certify(problem, arms, inputs.conv_target, inputs.diagnostic)
     report: dict[str, Any] = plain(summarise(problem, certificate, inputs.rounds))
     report["warnings"] += warned
+    if inputs.rx_scale is not None:
+        scale = inputs.rx_scale if isinstance(inputs.rx_scale, list) else [inputs.rx_scale] * (inputs.rounds or 1)
+        report["sequence"] = plain(certify_planned(problem, scale, inputs.predictable)._asdict())
     if not certificate.feasible and not inputs.diagnostic:
         raise Infeasible(_explain(report, certificate), report)
     return report
@@ -143,6 +155,7 @@ def _clients(inputs: Inputs, folder: Path) -> tuple[dict[str, Any], list[str]]:
     if sizes is not None:
         validate.whole("sizes", sizes, 0)
         validate.positive("sum of sizes", sizes.sum())
+        _check_agreement(inputs.weights, sizes)
     if inputs.noise_std is None:
         raise InputError("noise_std: missing, this key is required without a [radio] block")
     return {
@@ -152,6 +165,13 @@ def _clients(inputs: Inputs, folder: Path) -> tuple[dict[str, Any], list[str]]:
         "noise_std": inputs.noise_std,
         "sizes": sizes,
     }, []
+
+
+def _check_agreement(weights: list[float] | None, sizes: np.ndarray) -> None:
+    if weights is not None and (
+        len(weights) != sizes.size or np.max(np.abs(np.array(weights) - sizes / sizes.sum())) > WEIGHT_TOLERANCE
+    ):
+        raise InputError("weights and sizes disagree: weights must be sizes / sum(sizes); give one of the two")
 
 
 def _from_devices(inputs: Inputs, folder: Path) -> tuple[dict[str, Any], list[str]]:
@@ -211,9 +231,9 @@ def _explain(report: dict[str, Any], certificate: Certificate) -> str:
     possible = [r["text"] for r in report["relaxations"] if r["value"] is not None]
     if not possible:
         nearest = report["nearest_arm"]
-        needs = ", ".join(f"{name} >= {value:.6g}" for name, value in nearest["needs"].items())
+        needs = ", ".join(f"{name} >= {rounded_up(value)}" for name, value in nearest["needs"].items())
         possible = [f"no single target helps; nearest arm rx_scale={nearest['rx_scale']:.6g} needs {needs}"]
-    if not certificate.conv_target_given:
+    if not certificate.conv_target_given and math.isfinite(certificate.conv_target):
         possible.append(f"conv_target held at {certificate.conv_target:.6g}, twice the best bound on the grid")
     return "; ".join(lines + possible)
 
@@ -237,6 +257,10 @@ def show(report: dict[str, Any], console: Console) -> None:
     for name in "CPQUF":
         pieces = " ∪ ".join(f"[{low:.5g}, {high:.5g}]" for low, high in sets[name]) or "empty"
         console.print(f"  {name} at {sets['rounds']} rounds: {pieces}")
+    if "sequence" in report:
+        run = report["sequence"]
+        bound = run["conv_bound"]["total"]
+        console.print(f"  rx_scale as given, {run['label']}: bound {bound:.4g}, eps {run['eps']:.4g}")
     console.print(f"  closed forms: eta_LT {report['eta_LT']:.4g}, eta_budget {report['eta_budget']:.4g}")
     for line in [r["text"] for r in report["relaxations"]]:
         console.print(f"  {line}")
