@@ -23,8 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.clients.base import Data, Seed
+from otafl.experiments.build import blocks, evaluator
 from otafl.plan import Link
 from otafl.rounds import Row, make_engine, make_round
+from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import Model, build
 
 CLIENTS, BATCH, SAMPLES, HELD_OUT = 20, 64, 60_000, 10_000
@@ -69,8 +71,8 @@ def ours(
                 np.full(shape[:2], 0.01, np.float32), np.ones(shape[:2], bool))  # fmt: skip
     row = jax.device_put(Row(link, (), np.ones(shape[:2], bool)))
     optimizer = optax.sgd(0.1)
-    held = (jnp.asarray(x[:HELD_OUT]), jnp.asarray(y[:HELD_OUT]))
-    evaluate = lambda p, h: jnp.mean(jnp.argmax(model.logits(p, h[0]), 1) == h[1])  # noqa: E731
+    held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(1000, samples_at_once(model.footprint)))
+    evaluate = evaluator(model, 10)
     engine = make_engine(model.init, evaluate, make_round(clients, optimizer, client_map), optimizer, evaluate_every=10)
     batch = Seed(jax.random.split(jax.random.key(0), seeds), jnp.broadcast_to(jnp.asarray(rows), (seeds, *rows.shape)),
                  jnp.broadcast_to(jnp.asarray(sizes), (seeds, num_clients)))  # fmt: skip

@@ -7,19 +7,8 @@ import pytest
 
 from otafl.tasks import ghost as ghosts
 from otafl.tasks import models
-from otafl.tasks.layers import (
-    _product_sq_norm,
-    as_image,
-    conv,
-    dense,
-    flatten,
-    group_norm,
-    max_pool,
-    relu,
-    residual,
-    sequence,
-    tanh,
-)
+from otafl.tasks.layers import Groups, as_image, flatten, group_norm, max_pool, relu, residual, sequence, tanh
+from otafl.tasks.linear import conv, dense
 
 SMALL_RESIDUAL = sequence(
     conv(4, 3, pad=1, bias=False), group_norm(2), relu,
@@ -41,6 +30,8 @@ CASES = {
     "residual": models.from_layers("residual", SMALL_RESIDUAL, (7, 7, 2)),
 }
 GROUPS, BATCH = 2, 3
+PICKED = np.array([[4, 1], [0, 0], [5, 5]])  # samples out of order, one not used, one used twice
+PICKED_WEIGHTS = np.array([[0.5, -2.0], [1.5, 0.0], [0.25, 1.0]], np.float32)
 
 
 def batch(model, seed=0):
@@ -83,9 +74,8 @@ def case(request):
             return {
                 "losses": saved.loss,
                 "sq_norms": ghost.sq_norms(saved),
-                "weighted": ghost.weighted(saved, w.reshape(-1)),
-                "group_sums": ghost.group_sums(saved, w),
-                "group_sq_norms": ghost.group_sq_norms(saved, w),
+                "sums": ghost.sums(saved, Groups(w)),
+                "picked sums": ghost.sums(saved, Groups(PICKED_WEIGHTS, PICKED)),
             }
 
         return jax.jit(everything)(params, x, y, w)
@@ -93,7 +83,7 @@ def case(request):
     return results(model.ghost), results(ghosts.materialised(model.loss))
 
 
-@pytest.mark.parametrize("quantity", ["losses", "sq_norms", "weighted", "group_sums", "group_sq_norms"])
+@pytest.mark.parametrize("quantity", ["losses", "sq_norms", "sums", "picked sums"])
 def test_ghost_equals_formed_gradients(case, quantity):
     got, expected = case
     assert_trees_close(got[quantity], expected[quantity])
@@ -107,8 +97,8 @@ def test_formed_gradients_equal_a_loop_of_single_gradients():
     loop = [gradient(params, x[i : i + 1], y[i : i + 1]) for i in range(len(x))]
     weights = np.asarray(w).reshape(-1)
     expected = jax.tree.map(lambda *g: sum(wi * np.asarray(gi) for wi, gi in zip(weights, g)), *loop)
-    got = jax.jit(lambda p, x, y, w: ghost.weighted(ghost.trace(p, x, y), w))(params, x, y, weights)
-    assert_trees_close(got, expected)
+    got = jax.jit(lambda p, x, y, w: ghost.sums(ghost.trace(p, x, y), Groups(w[None])))(params, x, y, weights)
+    assert_trees_close(jax.tree.map(lambda leaf: leaf[0], got), expected)
 
 
 def test_mean_weights_give_the_gradient_of_the_mean_loss():
@@ -117,20 +107,42 @@ def test_mean_weights_give_the_gradient_of_the_mean_loss():
 
     @jax.jit
     def mean(params, x, y):
-        return model.ghost.weighted(model.ghost.trace(params, x, y), jnp.full(len(x), 1 / len(x)))
+        return model.ghost.sums(model.ghost.trace(params, x, y), Groups(jnp.full((1, len(x)), 1 / len(x))))
 
-    assert_trees_close(mean(params, x, y), jax.jit(jax.grad(model.loss))(params, x, y))
+    got = jax.tree.map(lambda leaf: leaf[0], mean(params, x, y))
+    assert_trees_close(got, jax.jit(jax.grad(model.loss))(params, x, y))
 
 
-@pytest.mark.parametrize(("rows", "fan_in", "out"), [(1, 5, 4), (3, 50, 40), (30, 5, 4)])
+@pytest.mark.parametrize(("positions", "fan_in", "out"), [(1, 5, 4), (3, 50, 40), (30, 5, 4)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_both_ways_to_the_norm_of_a_product(rows, fan_in, out, bias):
-    """The three shapes take the outer-product, the Gram and the direct way."""
+def test_all_ways_to_the_norm_of_a_product(positions, fan_in, out, bias):
+    """The three shapes take the outer product, Gram matrices and the gradient itself."""
+    layer = conv(out, 1, bias=bias)((positions, 1, fan_in))
     rng = np.random.default_rng(1)
-    a, e = rng.standard_normal((rows, fan_in)), rng.standard_normal((rows, out))
-    expected = np.sum((a.T @ e) ** 2) + bias * np.sum(e.sum(0) ** 2)
-    got = _product_sq_norm(jnp.asarray(a, jnp.float32), jnp.asarray(e, jnp.float32), bias)
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    a, e = rng.standard_normal((2, positions, 1, fan_in)), rng.standard_normal((2, positions, 1, out))
+    kept = layer.keep(jnp.asarray(a, jnp.float32), jnp.asarray(e, jnp.float32))
+    assert set(kept) == ({"w", "b"} if bias else {"w"}) if positions == 30 else {"act", "err"} == set(kept)
+    gradients = np.einsum("bnzf,bnzo->bfo", a, e)
+    expected = np.sum(gradients**2, (1, 2)) + bias * np.sum(e.sum((1, 2)) ** 2, 1)
+    np.testing.assert_allclose(layer.sq_norms(kept), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 5])
+def test_a_batch_in_parts_is_the_whole_batch(monkeypatch, at_once):
+    """Six samples in parts of one, of three, and of three again (five would leave a part of one)."""
+    model = CASES["convolutions"]
+    params, x, y, w = batch(model)
+
+    def compute(params, x, y, w):
+        saved = model.ghost.trace(params, x, y)
+        return saved.loss, model.ghost.sq_norms(saved), model.ghost.sums(saved, Groups(w))
+
+    whole = jax.jit(compute)(params, x, y, w)
+    monkeypatch.setattr(ghosts, "samples_at_once", lambda footprint: at_once)
+    parts = jax.jit(lambda *arguments: compute(*arguments))(params, x, y, w)
+    assert_trees_close(parts, whole, rtol=1e-5)
+    odd = jax.jit(lambda p, x, y: model.ghost.trace(p, x, y).loss)(params, x[:5], y[:5])
+    np.testing.assert_allclose(odd, whole[0][:5], rtol=1e-5)
 
 
 def test_vmapped_over_seeds_equals_seed_by_seed():
@@ -140,7 +152,7 @@ def test_vmapped_over_seeds_equals_seed_by_seed():
 
     def norms(params, x, y, w):
         saved = model.ghost.trace(params, x, y)
-        return model.ghost.sq_norms(saved), model.ghost.group_sums(saved, w)
+        return model.ghost.sq_norms(saved), model.ghost.sums(saved, Groups(w))
 
     together = jax.jit(jax.vmap(norms))(*stacked)
     alone = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[jax.jit(norms)(*b) for b in batches])
@@ -150,8 +162,8 @@ def test_vmapped_over_seeds_equals_seed_by_seed():
 def everything(model):
     def compute(key, params, x, y, w):
         saved = model.ghost.trace(params, x, y)
-        return (model.init(key), saved.loss, model.ghost.sq_norms(saved), model.ghost.weighted(saved, w.reshape(-1)),
-                model.ghost.group_sums(saved, w), model.ghost.group_sq_norms(saved, w),
+        return (model.init(key), saved.loss, model.ghost.sq_norms(saved), model.ghost.sums(saved, Groups(w)),
+                model.ghost.sums(saved, Groups(PICKED_WEIGHTS, PICKED)),
                 model.loss(params, x, y), model.logits(params, x))  # fmt: skip
 
     return compute
@@ -195,7 +207,7 @@ def test_norms_and_sums_of_whole_image_models(name, shape, options):
     def both(ghost):
         def compute(params, x, y, w):
             saved = ghost.trace(params, x, y)
-            return ghost.sq_norms(saved), ghost.group_sums(saved, w), ghost.group_sq_norms(saved, w)
+            return ghost.sq_norms(saved), ghost.sums(saved, Groups(w))
 
         return jax.jit(compute)(*arguments)
 

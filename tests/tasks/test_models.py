@@ -10,7 +10,8 @@ from scipy import stats
 
 from otafl.errors import InputError
 from otafl.tasks import models
-from otafl.tasks.layers import conv, max_pool, uniform_draws
+from otafl.tasks.layers import max_pool, uniform_draws
+from otafl.tasks.linear import conv
 
 
 def resnet_count(depth, width, classes, channels=3):

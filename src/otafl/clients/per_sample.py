@@ -13,6 +13,7 @@ from otafl.clients.gradient import draw_batch
 from otafl.clients.sampling import poisson_capacity
 from otafl.errors import InputError
 from otafl.plan import Array, Message, Unit
+from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model
 from otafl.tasks.models import per_sample as per_sample_gradients
 
@@ -114,8 +115,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
         wanted = jnp.where(config.batch == 0, seed.sizes[ids], config.batch).astype(jnp.float32)
         weights = jnp.where(batch.used, factor[batch.slots], np.float32(0)) / wanted[:, None]
-        own = jax.tree.map(lambda leaf: leaf[batch.slots.reshape(-1)], saved)
-        return ghost.group_sums(own, weights), batch.overflow
+        return ghost.sums(saved, Groups(weights, batch.slots)), batch.overflow
 
     def fixed_messages(
         params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array
@@ -123,7 +123,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
         saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
-        return ghost.group_sums(saved, weights * factor.reshape(weights.shape)), flag
+        return ghost.sums(saved, Groups(weights * factor.reshape(weights.shape))), flag
 
     if config.sampling == "poisson":
         return Clients(poisson_messages, identity_lift, promise_of(config, model.num_params), np.inf)

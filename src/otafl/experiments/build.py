@@ -16,6 +16,7 @@ from otafl.errors import InputError
 from otafl.experiments.schema import Experiment, Server, options_of
 from otafl.plan import Context, Deployment, Message, Policy, Trace
 from otafl.tasks import features, partitions
+from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import MODELS, Model, penalty
 
 PARTITION_STREAM = 1  # second word of the host generator that deals out the data
@@ -42,7 +43,7 @@ class HeldOut(NamedTuple):
     y: Any  # (blocks, size) int32, -1 for padding
 
 
-def blocks(x: np.ndarray, y: np.ndarray, size: int = 1000) -> HeldOut:
+def blocks(x: np.ndarray, y: np.ndarray, size: int) -> HeldOut:
     count = max(1, -(-len(x) // size))
     size = -(-len(x) // count)
     pad = count * size - len(x)
@@ -108,11 +109,12 @@ def build_task(experiment: Experiment) -> Task:
     model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
     mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
+    at_once = min(1000, samples_at_once(model.footprint))
     return Task(
         model=model,
         data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
-        held_out=blocks(*held_out),
-        public=blocks(*data.reward),
+        held_out=blocks(*held_out, at_once),
+        public=blocks(*data.reward, at_once),
         partitions=dealt,
         label_mix=mix,
         classes=data.classes,

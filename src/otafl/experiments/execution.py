@@ -16,6 +16,7 @@ from otafl.experiments import build
 from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.finish import finish, scalars
 from otafl.experiments.interrupts import StopFlag
+from otafl.experiments.layout import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import CONVERSIONS
 from otafl.experiments.schema import Experiment
@@ -192,7 +193,7 @@ class Execution:
 
     def _seed_map(self) -> Any:
         chosen = self.experiment.engine.seed_map
-        return ("vmap" if self.task.model.num_params < 100_000 else "map") if chosen == "auto" else chosen
+        return choose_seed_map(self.task.model) if chosen == "auto" else chosen
 
     def _loop_states(self) -> Any:
         if self.loop == "round":
@@ -286,18 +287,6 @@ class Execution:
         released = events(plan, trace, site.deployment, site.message)
         self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0)
         return float(np.max(CONVERSIONS[self.budget.accountant](self.counted, self.budget.delta)))
-
-
-def choose_client_map(clients: int, parameters: int) -> ClientMap:
-    """All clients at once on an accelerator; on a CPU chunks that stay in cache."""
-    if jax.default_backend() != "cpu":
-        return "vmap" if clients * parameters <= 2**30 else max(1, 2**30 // parameters)
-    return "vmap" if clients * parameters <= 2**20 else max(1, 2**20 // parameters)
-
-
-def evaluations_per_call(every: int, parameters: int, checkpoint_seconds: float) -> int:
-    """How many evaluation intervals one call into the compiled program covers: cheap rounds go by the hundred."""
-    return 1 if checkpoint_seconds == 0 or parameters >= 100_000 else max(1, 100 // every)
 
 
 def padded(tree: Any, pad: int) -> Any:

@@ -30,12 +30,10 @@ from otafl.tasks.layers import (
     ACTIVATIONS,
     Activation,
     Builder,
-    Init,
+    Groups,
     Shape,
     as_image,
     average_pool,
-    conv,
-    dense,
     flatten,
     group_norm,
     max_pool,
@@ -46,8 +44,10 @@ from otafl.tasks.layers import (
     uniform_draws,
     zero_logit,
 )
+from otafl.tasks.linear import Init, conv, dense
 
 Array = jax.Array
+UNKNOWN_FOOTPRINT = 2**10  # of a model that is not made of layers
 
 
 class Model(NamedTuple):
@@ -59,6 +59,7 @@ class Model(NamedTuple):
     loss: Loss  # params, x, y (B,) -> (), mean over the batch, without the l2 term
     num_params: int
     ghost: Ghost | None  # None: no way known but forming the gradients
+    footprint: int  # numbers that one sample occupies while a layer works, roughly
     l2: float = 0.0  # penalty l2/2 * norm(params)^2, over all parameters
 
 
@@ -91,7 +92,7 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
         return cross_entropy(logits(params, x), y).mean()
 
     ghost = ghosts.of_network(network, cross_entropy)
-    return Model(name, init, logits, loss, count_params(init), ghost, l2)
+    return Model(name, init, logits, loss, count_params(init), ghost, network.footprint, l2)
 
 
 def from_loss(
@@ -103,7 +104,7 @@ def from_loss(
 ) -> Model:
     """Any differentiable loss on any pytree. `loss(params, x, y)` must be a mean over the batch."""
     validate.not_negative("l2", l2)
-    return Model(name, init, logits, loss, count_params(init), None, l2)
+    return Model(name, init, logits, loss, count_params(init), None, UNKNOWN_FOOTPRINT, l2)
 
 
 def per_sample(model: Model) -> Ghost:
@@ -124,8 +125,8 @@ def client_gradients(model: Model, params: Any, x: Array, y: Array, w: Array) ->
     Returns a pytree like `params` with leading axis K.
     """
     if model.ghost is not None:
-        flat = model.ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
-        sums = model.ghost.group_sums(flat, w)
+        saved = model.ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
+        sums = model.ghost.sums(saved, Groups(w))
     else:
         sums = jax.vmap(lambda xk, yk, wk: _weighted_gradient(model.loss, params, xk, yk, wk))(x, y, w)
     if model.l2 == 0:

@@ -1,0 +1,26 @@
+"""How a run is laid out on the machine at hand: what is computed together and what one after the other."""
+
+import jax
+
+from otafl.clients.base import ClientMap
+from otafl.rounds import SeedMap
+from otafl.tasks.ghost import samples_at_once
+from otafl.tasks.models import Model
+
+
+def choose_client_map(clients: int, parameters: int) -> ClientMap:
+    """All clients at once on an accelerator; on a CPU chunks that stay in cache."""
+    if jax.default_backend() != "cpu":
+        return "vmap" if clients * parameters <= 2**30 else max(1, 2**30 // parameters)
+    return "vmap" if clients * parameters <= 2**20 else max(1, 2**20 // parameters)
+
+
+def choose_seed_map(model: Model) -> SeedMap:
+    """Seeds together fill small products; one after the other saves memory, and on a CPU keeps images in cache."""
+    crowded = jax.default_backend() == "cpu" and samples_at_once(model.footprint) < 500
+    return "map" if crowded or model.num_params >= 100_000 else "vmap"
+
+
+def evaluations_per_call(every: int, parameters: int, checkpoint_seconds: float) -> int:
+    """How many evaluation intervals one call into the compiled program covers: cheap rounds go by the hundred."""
+    return 1 if checkpoint_seconds == 0 or parameters >= 100_000 else max(1, 100 // every)

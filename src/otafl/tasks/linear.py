@@ -1,0 +1,113 @@
+"""Layers that are a matrix product: dense, and convolution as patches times weights. JAX, float32."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from otafl import validate
+from otafl.errors import InputError
+from otafl.tasks.layers import Builder, Groups, Layer, Shape, shifted, sq_norms_of, window_shape
+
+Array = jax.Array
+Init = Literal["he", "uniform", "zero"]
+
+
+def _start(init: Init, uniform: Array, weight_shape: Shape, bias: bool) -> dict[str, Array]:
+    """Weights and bias of a linear layer from as many draws as it needs."""
+    fan_in, out = math.prod(weight_shape[:-1]), weight_shape[-1]
+    weights, rest = jnp.split(uniform, [fan_in * out]) if init != "zero" else (uniform, uniform)
+    if init == "he":
+        w = math.sqrt(4 / fan_in) * jax.lax.erf_inv(weights)  # normal, variance 2 / fan_in
+    elif init == "uniform":
+        w = weights / math.sqrt(fan_in)
+    else:
+        w = jnp.zeros(fan_in * out, jnp.float32)
+    params = {"w": w.reshape(weight_shape)}
+    if bias:
+        params["b"] = rest / math.sqrt(fan_in) if init == "uniform" else jnp.zeros(out, jnp.float32)
+    return params
+
+
+def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Callable[[Array], Array]) -> Layer:
+    """y = rows(x) w + b, where `rows` lays out what each output position reads: (B, ...) -> (B * positions, F)."""
+    fan_in, out, positions = math.prod(weight_shape[:-1]), weight_shape[-1], math.prod(shape[:-1])
+    # With few rows the norm costs least without the gradient, from Gram matrices: |sum_i a_i e_i^T|^2 =
+    # sum_ij (a_i . a_j)(e_i . e_j) takes positions^2 (F + O) multiplications, the gradient positions F O.
+    formed = positions > 1 and positions * (fan_in + out) >= fan_in * out
+
+    def forward(params: dict[str, Array], x: Array, tap: Array) -> tuple[Array, Array]:
+        y = rows(x) @ params["w"].reshape(fan_in, out)
+        y = y + params["b"] if bias else y
+        return y.reshape(-1, *shape) + tap, x
+
+    def keep(act: Array, err: Array) -> dict[str, Array]:
+        if not formed:
+            return {"act": act, "err": err}
+        by_position = err.reshape(-1, positions, out)
+        # The same `rows` as in the forward pass, so that they are laid out once; (B, O, F) is the faster product.
+        kept = {"w": jnp.einsum("bno,bnf->bof", by_position, rows(act).reshape(-1, positions, fan_in))}
+        return kept | {"b": by_position.sum(1)} if bias else kept
+
+    def sq_norms(kept: dict[str, Array]) -> Array:
+        if formed:
+            return sq_norms_of(kept)
+        read, err = rows(kept["act"]).reshape(-1, positions, fan_in), kept["err"].reshape(-1, positions, out)
+        if positions == 1:
+            return jnp.sum(err**2, (1, 2)) * (jnp.sum(read**2, (1, 2)) + bias)
+        return jnp.sum((jnp.einsum("bnf,bmf->bnm", read, read) + bias) * jnp.einsum("bno,bmo->bnm", err, err), (1, 2))
+
+    def sums(kept: dict[str, Array], groups: Groups) -> dict[str, Array]:
+        count, most = groups.weights.shape
+        if formed:
+            mixed = jax.tree.map(groups.mix, kept)
+            return mixed | {"w": jnp.swapaxes(mixed["w"], 1, 2).reshape(count, *weight_shape)}
+        act = groups.spread(kept["act"])
+        read = rows(act.reshape(-1, *act.shape[2:])).reshape(count, most * positions, fan_in)
+        err = groups.spread(kept["err"]).reshape(count, most, -1) * groups.weights[:, :, None]
+        err = err.reshape(count, most * positions, out)
+        grad = {"w": jnp.einsum("knf,kno->kfo", read, err).reshape(count, *weight_shape)}
+        return grad | {"b": err.sum(1)} if bias else grad
+
+    return Layer(
+        shape=shape,
+        draws={"he": fan_in * out, "uniform": (fan_in + bias) * out, "zero": 0}[init],
+        footprint=positions * (fan_in + out),
+        init=lambda uniform: _start(init, uniform, weight_shape, bias),
+        forward=forward,
+        tap=lambda batch: jnp.zeros((batch, *shape), jnp.float32),
+        keep=keep,
+        sq_norms=sq_norms,
+        sums=sums,
+    )
+
+
+def dense(units: int, init: Init = "he", bias: bool = True) -> Builder:
+    """Fully connected. `he`: normal, variance 2/fan_in, bias 0; `uniform`: +-1/sqrt(fan_in), bias too; `zero`."""
+    validate.whole("units", units)
+
+    def build(shape: Shape) -> Layer:
+        if len(shape) != 1:
+            raise InputError(f"a dense layer needs flat inputs but got shape {shape}")
+        return _linear((units,), (shape[0], units), init, bias, rows=lambda x: x)
+
+    return build
+
+
+def conv(channels: int, size: int, stride: int = 1, pad: int = 0, init: Init = "he", bias: bool = True) -> Builder:
+    """Convolution of (height, width, channels) images; weights (size, size, in, out)."""
+
+    def build(shape: Shape) -> Layer:
+        height, width = window_shape(shape, size, stride, pad, "convolution")
+        fan_in = size * size * shape[2]
+
+        def patches(x: Array) -> Array:
+            padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+            by_row = jnp.stack(shifted(padded, 1, size, stride), axis=3)  # (B, H', W, size, C)
+            return jnp.stack(shifted(by_row, 2, size, stride), axis=4).reshape(-1, fan_in)
+
+        return _linear((height, width, channels), (size, size, shape[2], channels), init, bias, patches)
+
+    return build
