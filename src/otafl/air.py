@@ -104,6 +104,7 @@ class Uplink(NamedTuple):
     add: Callable[[Pytree, Pytree], Pytree]
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
     remarks: tuple[str, ...] = ()  # what a privacy card must say about it
+    alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
 
 
 ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear)

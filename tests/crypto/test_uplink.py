@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import small
 from otafl.air import ANALOG, to_float32
 from otafl.clients import ZeroOrder, zero_order
-from otafl.crypto import budget, fused, scaling, uplink, xmkckks
+from otafl.crypto import budget, fused, scaling, simulation, uplink, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.ring import toy_ring
@@ -155,13 +155,14 @@ def test_decoding_is_the_four_phases_device_by_device(mode):
     link, _ = links(made, real_trace(1, seed=2))
     link = jax.tree.map(lambda leaf: leaf[0], link)
     x = np.random.default_rng(3).normal(size=(N, P))
-    noisy = {"digital": (), "hybrid": ("c0", "c1"), "zf": ("c0", "c1", "share"), "mmse": ("c0", "c1", "share")}
+    silent = {"digital": {"key", "c0", "c1", "share"}, "hybrid": {"key", "share"}, "zf": {"key"}, "mmse": {"key"}}
+    noisy = tuple(phase for phase in ("key", "c0", "c1", "share") if phase not in silent.get(mode, ()))
     with jax.enable_x64(True):
         all_ = jnp.ones(N, bool), jnp.ones(N, jnp.float32)
         total = made.combine(link, jnp.arange(N), *all_, jnp.asarray(x))
         seed = jax.random.key(9)
         values, refused = jax.jit(made.decode)(total, link, seed)
-        draw = uplink.simulation_draws(p, N, noisy.get(mode, ("key", "c0", "c1", "share")), jax.random.split(seed)[0])
+        draw = simulation.draws(p, N, noisy, jax.random.split(seed)[0])
         m = scaling.pack(p, x * link.extra.prescale[:, None], budget.message_bits(p, mode))
         opened = scaling.decode(p, phase_by_phase(ring, keys, draw, link.extra, m), budget.decode_bits(p, mode))
     np.testing.assert_array_equal(np.asarray(values), np.asarray(opened.values, np.float32))
@@ -246,7 +247,7 @@ def test_refusals(coarse):
     with pytest.raises(InputError, match="headroom"):
         uplink.make(Job(dataclasses.replace(COARSE, scale_bits=80), FADING))
     with pytest.raises(InputError, match="mode="):
-        uplink.make(Job(COARSE, FADING, "lifted"))
+        uplink.make(Job(COARSE, FADING, "literal"))
     with pytest.raises(InputError, match="real gains"):
         coarse.site(small.trace(2), small.deployment())
     link = jax.tree.map(lambda leaf: leaf[0], links(coarse, real_trace(1))[0])

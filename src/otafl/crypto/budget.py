@@ -125,7 +125,8 @@ def variance_given(p: Parameters, Q: Array, N: int, mode: str = "fixed-point", Q
     """
     n, error, air = p.ring.n, p.error_var, p.sigma_w**2
     keys, small = (Q if Q_keys is None else Q_keys), 2.0 ** (-2 * p.f)
-    if mode == "fixed-point":  # EEZOFL 3.5, 3.7
+    if mode in ("fixed-point", "lifted"):  # EEZOFL 3.5, 3.7; real gains have no grid whose scale the message shares
+        small = 1.0 if mode == "lifted" else small
         product = EPHEMERAL_VAR * Q * (error * keys + air) + p.secret_var * keys * (error * Q + air)
         return (n * product + small * (Q * error + keys * p.sigma_phi**2 + 2 * air)) / p.Lambda**2
     if mode == "digital":
@@ -135,17 +136,17 @@ def variance_given(p: Parameters, Q: Array, N: int, mode: str = "fixed-point", Q
     elif mode == "single-key":
         N_keys, flood = 1, 0.0
     else:
-        raise InputError(f"mode={mode!r} has no noise budget; use fixed-point, digital, hybrid or single-key")
+        raise InputError(f"mode={mode!r} has no noise budget; use fixed-point, digital, hybrid, single-key or lifted")
     product = N_keys * (EPHEMERAL_VAR * error * Q + p.secret_var * (error * Q + air))
     return (n * product + error * Q + air + small * N_keys * flood**2) / p.Lambda**2
 
 
 def average_variance(p: Parameters, channel: Fading, mode: str = "fixed-point") -> float:
     """Decoded variance of one scalar averaged over fading; what a server that does not know h can predict."""
-    if mode != "fixed-point":
+    if mode not in ("fixed-point", "lifted"):
         return float(variance_given(p, channel.S_O, channel.N, mode))
     budget = noise_budget(p.ring.n, channel, math.sqrt(p.error_var), p.sigma_w, p.sigma_phi, p.secret_var)
-    return decoded_variance(on_grid(budget, p.f), p.ring.n, p.Lambda)
+    return decoded_variance(budget if mode == "lifted" else on_grid(budget, p.f), p.ring.n, p.Lambda)
 
 
 def mode_terms(p: Parameters, channel: Fading, mode: str = "fixed-point") -> dict[str, float]:
@@ -154,6 +155,8 @@ def mode_terms(p: Parameters, channel: Fading, mode: str = "fixed-point") -> dic
     if mode == "fixed-point":
         raw = noise_budget(n, channel, math.sqrt(error), p.sigma_w, p.sigma_phi, p.secret_var)
         return {name: value / (n * scale) for name, value in on_grid(raw, p.f)._asdict().items()}
+    if mode not in ("digital", "hybrid"):
+        raise InputError(f"mode={mode!r} has no table of terms; use fixed-point, digital or hybrid")
     N, Q = channel.N, (channel.N if mode == "digital" else channel.S_O)
     air, small = (0.0, 1.0) if mode == "digital" else (air, 2.0 ** (-2 * p.f))
     terms = NoiseBudget(
@@ -183,12 +186,12 @@ def smudging_sigma(
     """
     validate.positive("smudging_bits", smudging_bits)
     residue = math.sqrt(average_variance(dataclasses.replace(p, sigma_phi=TINY), channel, mode)) * p.Lambda
-    if mode == "fixed-point":
+    if mode in ("fixed-point", "lifted"):
         reach = math.sqrt(channel.S_O) if h_floor is None else h_floor
     else:
         reach = math.sqrt(channel.N) if h_floor is None else 1.0
     validate.positive("h_floor", reach)
-    return 2.0 ** (smudging_bits + (0 if mode == "digital" else p.f)) * residue / reach
+    return 2.0 ** (smudging_bits + (0 if mode in ("digital", "lifted") else p.f)) * residue / reach
 
 
 def decode_bits(p: Parameters, mode: str = "fixed-point") -> int:

@@ -24,6 +24,15 @@ PHASES = ("key", "c0", "c1", "share")
 PILOT_ERROR = 0.1  # std of the channel estimate that zf and mmse invert
 RLWE = "RLWE, semi-honest server and clients, all shares needed"
 
+NO_SECRECY = (
+    "NO SECRECY in mode 'lifted': nothing is reduced mod q, so anyone who hears the public keys divides them by a and "
+    "has every secret key, hence every client's scalars"
+)
+SHARED_KEY = (
+    "NO SECRECY AMONG CLIENTS in mode 'single-key': all hold one key, so each opens every ciphertext it hears, and so "
+    "does the server once a single client hands the key over; whoever opens the sums must be trusted with every scalar"
+)
+
 
 class InsecureModeWarning(UserWarning):
     """The mode that was asked for hides nothing."""
@@ -34,6 +43,7 @@ class Mode(NamedTuple):
     secrecy: str
     sound: bool  # decodes, honestly run
     meaning: str
+    alarm: str = ""  # said aloud wherever a result of this mode is shown
 
 
 MODES = {
@@ -42,9 +52,9 @@ MODES = {
         Mode("fixed-point", RLWE, True, "four phases over a channel on the grid 2^-f Z, exact mod q (default)"),
         Mode("digital", RLWE + "; keys and c1 checked by clients", True, "error-free links, weights 1; usable today"),
         Mode("hybrid", RLWE + "; keys checked by clients", True, "only the ciphertexts over the air"),
-        Mode("single-key", "none against clients: they share one key", True, "one key, no phases 1 and 3"),
+        Mode("single-key", "none against clients: they share one key", True, "one key, no phases 1 and 3", SHARED_KEY),
         Mode("analytic", "not applicable: no ring", True, "adds noise of the exact variance given h"),
-        Mode("lifted", "none: dividing b_i by a returns s_i", True, "real channel, no reduction mod q"),
+        Mode("lifted", "none: dividing b_i by a returns s_i", True, "real channel, no reduction mod q", NO_SECRECY),
         Mode("literal", "-", False, "real channel, reduced mod q: must fail"),
         Mode("naive-reuse", "-", False, "key aggregated once through another channel: must fail"),
         Mode("zf", "-", False, "digital key, zero-forcing on a pilot estimate: must fail"),

@@ -5,6 +5,8 @@ opens the sum with everyone's shares, and looks at the empty coefficients to see
 
 `analytic`                      no ring: the analog sum under noise of the exact decoded variance given the gains
 `fixed-point`, `hybrid`, `digital`   the sound modes of `modes.MODES`, every residue computed (`fused`)
+`single-key`                    one key for all clients, no key phase, no shares: hides nothing among clients
+`lifted`                        real gains, no reduction (`unreduced`): hides nothing at all
 `naive-reuse`, `zf`, `mmse`     controls whose key met another channel than the shares: they must fail, and are caught
 
 Gains are put on the grid 2^-f Z before the run (`site`); the change is named in the remarks. Keys are drawn once per
@@ -17,6 +19,8 @@ artificial noise the clients add before they encrypt (the simulation draws the s
 
 import dataclasses
 import math
+import warnings
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +29,7 @@ import numpy as np
 
 from otafl import air
 from otafl.air import ANALOG, Uplink
-from otafl.crypto import fused, modes, randomness, scaling, xmkckks
+from otafl.crypto import fused, modes, scaling, simulation, unreduced
 from otafl.crypto import ring as rings
 from otafl.crypto.budget import (
     FAIL_SIGMAS,
@@ -36,13 +40,17 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
-from otafl.crypto.fused import Draws, Keys
+from otafl.crypto.fused import Keys
 from otafl.crypto.parameters import GUARD_BITS, Parameters, security_level
 from otafl.crypto.planning import flooded
 from otafl.errors import InputError
 from otafl.plan import Array, Deployment, Link, Plan, Trace
 
-RING_MODES = modes.GRID_MODES
+RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
+OWN_BUDGET = ("digital", "hybrid", "single-key", "lifted")  # the others share fixed-point's
+NOISY = {  # phases that meet receiver noise, where not all do
+    "digital": (), "hybrid": ("c0", "c1"), "single-key": ("c0", "c1"), "zf": modes.PHASES[1:], "mmse": modes.PHASES[1:],
+}  # fmt: skip
 CONTROLS = ("naive-reuse", "zf", "mmse")
 PILOT_STREAM, SETUP_STREAM = 108, 109  # second words of the host generators of pilots and of the setup's channel
 
@@ -69,10 +77,17 @@ class Job:
 
     @property
     def budget_mode(self) -> str:
-        return self.mode if self.mode in ("digital", "hybrid") else "fixed-point"
+        return self.mode if self.mode in OWN_BUDGET else "fixed-point"
+
+    @cached_property
+    def computed(self) -> Parameters:
+        """What the loop computes with: the job's own ring and grid, or those that stand for integers and reals."""
+        return unreduced.wide(self.parameters, self.fading) if self.mode == "lifted" else self.parameters
 
     def flooded(self, smudging_bits: float) -> "Job":
         """The same job with share noise that hides the key-dependent residue by so many bits."""
+        if self.mode == "single-key":  # there are no shares
+            return self
         p = flooded(self.parameters, self.fading, smudging_bits, self.budget_mode)
         return dataclasses.replace(self, parameters=p)
 
@@ -84,12 +99,16 @@ class Job:
 
 def make(job: Job) -> Uplink:
     """The uplink of a job; refuses parameters under which honest rounds would wrap."""
-    check_headroom(job.parameters, job.fading, job.budget_mode)
+    if job.mode not in ("analytic", *RING_MODES):
+        raise InputError(f"mode={job.mode!r} must be analytic or one of {', '.join(RING_MODES)}")
+    if job.mode != "lifted":  # integers do not wrap
+        check_headroom(job.parameters, job.fading, job.budget_mode)
     if job.mode == "analytic":
         return ANALOG._replace(name="analytic", site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
-    if job.mode not in RING_MODES:
-        raise InputError(f"mode={job.mode!r} must be analytic or one of {', '.join(RING_MODES)}")
-    ring = job.parameters.ring
+    alarm = modes.MODES[job.mode].alarm
+    if alarm:
+        warnings.warn(alarm, modes.InsecureModeWarning, stacklevel=2)
+    ring = job.computed.ring
     return Uplink(
         name=job.mode,
         site=_site(job),
@@ -98,6 +117,7 @@ def make(job: Job) -> Uplink:
         add=lambda total, part: rings.add(ring, total, part),
         decode=_decode(job, simulation_keys(job)),
         remarks=remarks(job),
+        alarm=alarm,
     )
 
 
@@ -110,7 +130,7 @@ def effective_gains(job: Job, h: np.ndarray) -> np.ndarray:
         return np.broadcast_to(job.fading.mu, h.shape).copy()  # divided by mu again at encode: weights 1
     if job.mode in ("zf", "mmse"):
         h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, PILOT_STREAM]), job.pilot_error)
-    return scaling.quantise_channel(h, job.parameters.f).h
+    return scaling.quantise_channel(h, job.computed.f).h
 
 
 def _site(job: Job) -> Any:
@@ -138,7 +158,7 @@ def _lower_analytic(job: Job) -> Any:
 
 def _lower_ring(job: Job) -> Any:
     """Ring weights H = 2^f h as residues; `noise_std` of the link is the clients' artificial noise alone."""
-    p = job.parameters
+    p = job.computed
 
     def on_grid(h: np.ndarray) -> np.ndarray:
         return scaling.scaled_residues(p.ring, np.asarray(h, np.float64)[..., None], p.f)
@@ -147,7 +167,7 @@ def _lower_ring(job: Job) -> Any:
         h, count = np.real(gain), gain.shape[-1]
         one = np.broadcast_to(scaling.scaled_residues(p.ring, np.ones((count, 1)), 0), (*h.shape, p.ring.limbs, 1))
         weights = one if job.mode == "digital" else on_grid(h)
-        shares = one if job.mode in ("digital", "hybrid") else weights
+        shares = one if job.mode in ("digital", "hybrid", "single-key") else weights
         keys = {"zf": on_grid(np.ones(h.shape)), "mmse": on_grid(np.ones(h.shape))}.get(job.mode, shares)
         if job.mode == "naive-reuse":
             keys = np.broadcast_to(on_grid(setup_gains(job)), weights.shape)
@@ -166,11 +186,10 @@ def setup_gains(job: Job) -> np.ndarray:
 
 
 def simulation_keys(job: Job) -> Keys:
-    """A job's keys from a repeatable source: for simulation, marked as such in the remarks."""
-    p, source = job.parameters, randomness.insecure_test_rng(job.seed)
-    agreed = xmkckks.setup(p, source)
-    pairs = [xmkckks.keygen(agreed, source) for _ in range(job.fading.N)]
-    return Keys(agreed.a_hat, np.stack([b for _, b in pairs]), np.stack([key._s for key, _ in pairs]))
+    """The run's keys from its seed: one for each device, or one for all."""
+    if job.mode == "lifted":
+        return unreduced.keys(job.parameters, job.computed.ring, job.fading.N, job.seed)
+    return simulation.keys(job.parameters, 1 if job.mode == "single-key" else job.fading.N, job.seed)
 
 
 # --- inside the compiled round -----------------------------------------------------------------------------------
@@ -178,7 +197,7 @@ def simulation_keys(job: Job) -> Keys:
 
 def _combine(job: Job) -> Any:
     """sum_k H_k m_k mod q, m_k = round(2^bits x_k / mu_k): (L, n) residues; chunks of clients add exactly."""
-    p, bits = job.parameters, message_bits(job.parameters, job.mode)
+    p, bits = job.computed, message_bits(job.parameters, job.mode)
 
     def combine(link: Link, ids: Array, sent: Array, factor: Array, messages: Array) -> Array:
         if not isinstance(messages, jax.Array) or messages.shape[1:] != (p.P,):
@@ -192,18 +211,12 @@ def _combine(job: Job) -> Any:
 
 def _decode(job: Job, keys: Keys) -> Any:
     """Play the phases, centre, check, and let the scalars out. EEZOFL 3.5, 7.5"""
-    p, ring = job.parameters, job.parameters.ring
-    noisy = {"digital": (), "hybrid": ("c0", "c1"), "zf": modes.PHASES[1:], "mmse": modes.PHASES[1:]}
-    phases, bits, expected = noisy.get(job.mode, modes.PHASES), decode_bits(p, job.mode), job.expected_rms
+    p, expected, phases = job.computed, job.expected_rms, NOISY.get(job.mode, modes.PHASES)
+    bits = unreduced.decode_bits(p) if job.mode == "lifted" else decode_bits(p, job.mode)
 
     def decode(total: Array, link: Link, key: Array) -> tuple[Array, Array]:
         ring_key, noise_key = jax.random.split(key)
-        draws = simulation_draws(p, job.fading.N, phases, ring_key)
-        weights, shares = link.extra.weights, link.extra.share_weights
-        if job.mode in CONTROLS:  # the key that was broadcast is not the sum that the shares will undo
-            other = rings.subtract(ring, link.extra.key_weights, shares)
-            draws = draws._replace(w_key=rings.add(ring, draws.w_key, fused.weighted(ring, other, keys.b)))
-        received = fused.fused_round(ring, keys, draws, total, weights, shares)
+        received = opened_sum(job, keys, simulation.draws(p, job.fading.N, phases, ring_key), total, link.extra)
         opened = scaling.decode(p, received[:, p.layout.kept], bits)
         refused = failed(opened, expected)
         values = jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32)
@@ -212,61 +225,50 @@ def _decode(job: Job, keys: Keys) -> Any:
     return decode
 
 
+def opened_sum(job: Job, keys: Keys, draws: fused.Draws, total: Array, extra: RingLink) -> Array:
+    """M^ residues (L, n): what the server has after all phases of this mode."""
+    ring, shares = job.computed.ring, extra.share_weights
+    if job.mode == "lifted":
+        return unreduced.lifted_round(ring, keys, draws, total, extra.weights)
+    if job.mode == "single-key":  # whoever opens the sum holds the one key: a share without weight or noise
+        draws, shares = draws._replace(e_star=jnp.zeros_like(draws.e_star[:1])), shares[:1]
+    if job.mode in CONTROLS:  # the key that was broadcast is not the sum that the shares will undo
+        other = rings.subtract(ring, extra.key_weights, shares)
+        draws = draws._replace(w_key=rings.add(ring, draws.w_key, fused.weighted(ring, other, keys.b)))
+    return fused.fused_round(ring, keys, draws, total, extra.weights, shares)
+
+
 def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS) -> Array:
     """Whether a round must be discarded: loud empty coefficients, or a scalar and its guard copy apart. EEZOFL 7.5"""
     apart = jnp.abs(opened.guards - opened.values[: opened.guards.size])
     return (opened.empty_rms > z * expected_rms) | jnp.any(apart > z * 2.0**GUARD_BITS * expected_rms)
 
 
-def simulation_draws(p: Parameters, count: int, phases: tuple[str, ...], key: Array) -> Draws:
-    """Randomness of one round from a simulation key: the right laws to 16 bits, fast, and without any secrecy."""
-    ring, shape = p.ring, (count, p.ring.n)
-    v_key, e0_key, e1_key, share_key, air_key = jax.random.split(key, 5)
-    heard = jax.random.split(air_key, len(modes.PHASES))
-    silent = jnp.zeros((ring.limbs, ring.n), jnp.uint32)
-    noise = [wide_normal(ring, math.ldexp(p.sigma_w, p.f), k, shape[1:]) if phase in phases else silent
-             for phase, k in zip(modes.PHASES, heard)]  # fmt: skip
-    v = (jax.random.bits(v_key, shape, jnp.uint16).astype(jnp.int32) * 3 >> 16) - 1
-    e0, e1 = (_table(p.sigma_e)[jax.random.bits(k, shape, jnp.uint16)] for k in (e0_key, e1_key))
-    return Draws(v.astype(jnp.int8), e0, e1, wide_normal(ring, p.sigma_phi, share_key, shape), *noise)
-
-
-def _table(sigma: float) -> Array:
-    """Quantiles of the rounded normal, one for each 16-bit word."""
-    return jnp.asarray(randomness._gaussian_table(sigma).first)
-
-
-def wide_normal(ring: rings.Ring, std: float, key: Array, shape: tuple[int, ...]) -> Array:
-    """Residues (.., L, n) of round(std * normal), to 20 bits: the low bits of wide noise are zero, which a device must
-    never send (`randomness.flooding` is the real one)."""
-    shift = max(0, math.frexp(std)[1] - 20)
-    whole = jnp.rint(math.ldexp(std, -shift) * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
-    power = np.array([[pow(2, shift, prime)] for prime in ring.primes], dtype=np.uint32)
-    return rings.pointwise(ring, rings.small_residues(ring, whole), power)
-
-
 # --- what a card must say ----------------------------------------------------------------------------------------
 
 
 def remarks(job: Job) -> tuple[str, ...]:
-    """Who is protected from whom, and what was only simulated."""
+    """Who is protected from whom, and what was only simulated. An alarm comes first."""
     p, mode = job.parameters, modes.MODES[job.mode]
-    change = 2.0**-p.f / math.sqrt(12)
+    places = job.computed.f
     level = security_level(p.ring.n, p.ring.bits)
     sized = f"{level} bits by the public table" if level else "too small to hide anything"
+    if job.mode == "lifted":
+        sized = "q is never used to reduce, so its size protects nothing"
     lines = [
         "encryption is not differential privacy: the decrypted sum is public, its decoding error is tiny and not "
         "counted; only noise that the clients add themselves is",
         f"encrypted uplink {mode.name!r}: {mode.secrecy}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
         "server, or all other clients together with the server, are outside",
-        f"gains were rounded to multiples of 2^-{p.f} (rms change {change:.1e}); real channels are not on a grid",
-        "insecure_test_rng: keys and ring noise came from the simulation's seed, so this run itself hid nothing",
     ]
+    if job.mode != "digital":
+        change = f"gains were rounded to multiples of 2^-{places} (rms change {2.0**-places / math.sqrt(12):.1e})"
+        lines.append(f"{change}; real channels are not on a grid")
     if job.mode == "analytic":
-        lines[-1] = "no ring was computed: noise of the exact decoded variance was added instead"
-    if job.mode == "digital":
-        lines.pop(2)
+        lines.append("no ring was computed: noise of the exact decoded variance was added instead")
+    else:
+        lines.append("insecure_test_rng: keys and ring noise came from the simulation's seed, so this run hid nothing")
     if not mode.sound:
         what = "discarded" if job.discard else "applied"
         lines.append(f"{mode.name!r} is a control that must fail: failed rounds were {what}")
-    return tuple(lines)
+    return (mode.alarm, *lines) if mode.alarm else tuple(lines)

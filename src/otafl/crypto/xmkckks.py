@@ -76,8 +76,7 @@ def keygen(agreed: Setup, source: Source) -> tuple[SecretKey, np.ndarray]:
     s = secret_polynomial(p, source)
     e = randomness.gaussian(source, p.sigma_e, (p.ring.n,))
     prf = source.bytes(32).tobytes()
-    with jax.enable_x64(True):
-        b = np.asarray(_public_keys(p.ring, agreed.a_hat, s[None], e[None]))[0]
+    b = public_batch(p.ring, agreed.a_hat, s[None], e[None])[0]
     return SecretKey(s, prf, source.insecure_test_rng), b
 
 
@@ -146,6 +145,12 @@ def to_ntt(ring: Ring, x: Array) -> np.ndarray:
     """Transform on the host's behalf."""
     with jax.enable_x64(True):
         return np.asarray(_transform(ring, x))
+
+
+def public_batch(ring: Ring, a_hat: Array, s: np.ndarray, e: np.ndarray) -> np.ndarray:
+    """Partial public keys (N, L, n) of secrets s and errors e (N, n)."""
+    with jax.enable_x64(True):
+        return np.asarray(_public_keys(ring, a_hat, s, e))
 
 
 def add_up(ring: Ring, x: Array) -> np.ndarray:

@@ -135,6 +135,8 @@ class Execution:
             carry = self._restore(carry, state)
             self._count(merge(segments), 0)
         pending: list[dict[str, np.ndarray]] = []
+        if self.uplink.alarm:
+            self.reporter.note(f"{self.label}: {self.uplink.alarm}")
         self.reporter.start(self.label, self.horizon, done)
         began, saved, fresh = time.monotonic(), time.monotonic(), done
         while done < self.horizon and self._anyone_live(carry, done):

@@ -66,10 +66,10 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
 
 def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
-    return {"csi": first.policy.csi, "uplink": run.uplink.name, "loop": run.loop, "unit": first.message.unit,
-            "adjacency": first.message.adjacency, "delta": run.budget.delta, "accountant": run.budget.accountant,
-            "target_eps": run.experiment.privacy.eps, "capped": run.capped, "channel_uses": first.message.dim,
-            "private": policies.SCHEMES[run.scheme.name].private, "every": run.every}  # fmt: skip
+    return {"csi": first.policy.csi, "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
+            "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
+            "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
+            "channel_uses": first.message.dim, "private": policies.SCHEMES[run.scheme.name].private, "every": run.every}  # fmt: skip
 
 
 def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
@@ -83,7 +83,8 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
 
 def _card(run: "Execution", worst: int, remarks: list[str]) -> Any:
     outside = ["sizes", "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
-    return make_card(run.ledgers[worst], run.setup.sites[worst].message, outside=outside)
+    alarms = [run.uplink.alarm] if run.uplink.alarm else []
+    return make_card(run.ledgers[worst], run.setup.sites[worst].message, outside=outside, alarms=alarms)
 
 
 def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:

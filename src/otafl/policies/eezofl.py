@@ -17,7 +17,10 @@ from otafl.air import ANALOG, Uplink
 from otafl.errors import InputError
 from otafl.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, always
 
-Mode = Literal["plain", "analytic", "fixed-point", "hybrid", "digital", "naive-reuse", "zf", "mmse"]
+Mode = Literal[
+    "plain", "analytic", "fixed-point", "hybrid", "digital", "single-key", "lifted", "naive-reuse", "zf", "mmse"
+]
+OPEN_MODES = ("single-key", "lifted")  # do not hide single scalars
 DP_REMARK = (
     "what protects whom: the encryption hides each client's scalars from the server and from the other clients; the "
     "clients' own noise, added before encrypting, protects each client against everyone who sees the public sum. It is "
@@ -60,6 +63,11 @@ def eezofl(config: Config, deployment: Deployment, message: Message, context: Co
     count = len(deployment.weights)
     mu, sigma = _statistics(config, count)
     validate.not_negative("dp_noise", config.dp_noise)
+    if config.dp_noise and config.mode in OPEN_MODES:
+        raise InputError(
+            f"dp_noise={config.dp_noise:g} must be 0 in mode {config.mode!r}: it is charged as the noise of the sum, "
+            "but single scalars are open there, each under its own client's noise alone"
+        )
     if not np.isfinite(message.bound):
         raise InputError("EEZOFL needs clients with a norm bound: its scalars must fit the ring")
 
@@ -139,7 +147,15 @@ def _encrypted(config: Config, count: int, message: Message, seed: int) -> Uplin
     from otafl.crypto import uplink
 
     made = uplink.make(job_of(config, count, message, seed))
-    flooding = f"share noise hides the key-dependent part of a coefficient by {config.smudging_bits} bits"
+    extra = [_flooding(config), MEAN_REMARK, *([DP_REMARK] if config.dp_noise else [])]
+    return made._replace(remarks=(*made.remarks, *extra))
+
+
+def _flooding(config: Config) -> str:
+    if config.mode == "single-key":
+        return "no shares are sent, so there is no share noise"
+    if config.mode == "lifted":
+        return "share noise was added, but hides nothing where the keys are found by division"
     if config.sigma_phi is not None:
-        flooding = f"share noise of {config.sigma_phi:g} ring units; if small (published: 3.2), nothing is flooded"
-    return made._replace(remarks=(*made.remarks, flooding, MEAN_REMARK, *([DP_REMARK] if config.dp_noise else [])))
+        return f"share noise of {config.sigma_phi:g} ring units; if small (published: 3.2), nothing is flooded"
+    return f"share noise hides the key-dependent part of a coefficient by {config.smudging_bits} bits"

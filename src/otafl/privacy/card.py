@@ -41,9 +41,11 @@ class PrivacyCard:
     sampling: str
     assumptions: tuple[str, ...]
     outside: tuple[str, ...]
+    alarms: tuple[str, ...] = ()  # above everything else
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "alarms": list(self.alarms),
             "unit": self.unit,
             "adjacency": self.adjacency,
             "delta": self.delta,
@@ -79,6 +81,7 @@ class PrivacyCard:
         lines = [
             "# Privacy card",
             "",
+            *[f"**{alarm}.**\n" for alarm in self.alarms],
             f"**Guarantee: ε = {_up(self.guarantee_eps)} at δ = {self.delta:g}**, "
             f"{self.unit} level, {self.adjacency} adjacency: {kind}.",
             f"Cap ε = {self.cap_eps:g}, counted by `{self.cap_accountant}`.",
@@ -106,8 +109,9 @@ def make_card(
     accountants: Sequence[str] = tuple(ACCOUNTANTS),
     outside: Sequence[str] = ("sizes",),
     assumptions: Sequence[str] = (),
+    alarms: Sequence[str] = (),
 ) -> PrivacyCard:
-    """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own."""
+    """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms` stand on top."""
     budget = ledger.budget
     if message.adjacency != budget.adjacency:
         raise InputError(f"messages are for adjacency={message.adjacency!r}, the budget for {budget.adjacency!r}")
@@ -133,6 +137,7 @@ def make_card(
         sampling=_sampling(message),
         assumptions=(*_assumed(ledger), *assumptions),
         outside=tuple(OUTSIDE.get(item, item) for item in outside),
+        alarms=tuple(alarms),
     )
 
 

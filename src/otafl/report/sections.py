@@ -141,8 +141,9 @@ def _card(scheme: dict[str, Any], card: dict[str, Any]) -> str:
         f"{kind}; δ = {card['delta']:g}, {card['unit']} level, {card['adjacency']} adjacency; {limit}",
         f"{card['rounds']} rounds, {card['clients']} clients",
     ]
+    alarms = "".join(f'<p role="alert"><b>{escape(alarm)}.</b></p>' for alarm in card.get("alarms", []))
     return (
-        f'<article class="card" data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>'
+        f'<article class="card" data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>{alarms}'
         f'<p class="headline">{escape(headline)}</p><p>{escape("; ".join(basics))}</p>{_spent(card)}'
         f"<p><b>Trusted noise:</b> {escape(card['trusted_noise'])}</p>"
         f"<p><b>Sampling:</b> {escape(card['sampling'])}</p>{_list('Assumptions', card['assumptions'])}"

@@ -86,4 +86,5 @@ def footer(found: list[dict[str, Any]]) -> str:
     past = [entry["label"] for entry in aimed if not entry["capped"]]
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
-    return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round."
+    alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
+    return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"
