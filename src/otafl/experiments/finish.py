@@ -69,7 +69,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
     return {"csi": first.policy.csi, "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "private": policies.SCHEMES[run.scheme.name].private, "every": run.every}  # fmt: skip
+            "channel_uses": first.message.dim, "private": policies.SCHEMES[run.scheme.name].private,
+            "every": run.every}  # fmt: skip
 
 
 def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
