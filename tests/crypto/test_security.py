@@ -1,4 +1,4 @@
-"""What an attacker sees, what devices refuse, and the attacks that do work: the stated limits, made visible.
+"""What an attacker sees, what devices refuse, and where secrets must not turn up. Attacks that work: test_attacks.py.
 
 "Uniform" means std/q in [0.26, 0.31] over at least 2,000 centred coefficients (a uniform one has 0.289).
 """
@@ -7,40 +7,26 @@ import copy
 import dataclasses
 import logging
 import pickle
-from functools import partial
+import sys
+from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from scipy import stats
 
-from otafl.crypto import budget, clients, modes, overair, randomness, realchannel, scaling, xmkckks
-from otafl.crypto import ring as rings
+sys.path.insert(0, str(Path(__file__).parent))
+from residues import channel_of, constant, fractions_of_q, opened_by
+
+from otafl.crypto import budget, clients, modes, overair, randomness, scaling, xmkckks
 from otafl.errors import InputError
 
 ROUNDS = 32  # of 64 coefficients
-multiply = partial(jax.jit, static_argnums=0)(rings.multiply)
-
-
-def fractions_of_q(ring, residues):
-    return np.array(rings.integers(ring, residues), dtype=object).astype(float).ravel() / float(ring.q)
 
 
 def assert_uniform(ring, pooled):
     x = np.concatenate([fractions_of_q(ring, part) for part in pooled])
     assert x.size >= 2000
     assert 0.26 < x.std() < 0.31
-
-
-def channel_of(rng, count=4):
-    return scaling.quantise_channel(rng.normal(1, 1, count), 16).h
-
-
-def opened_by(ring, s, c0, c1):
-    """c0 + s c1: what somebody with the secret s makes of a ciphertext."""
-    with jax.enable_x64(True):
-        product = multiply(ring, rings.small_residues(ring, s), np.asarray(c1))
-    return xmkckks.reconstruct(ring, c0, np.asarray(product))
 
 
 class Broken:
@@ -302,106 +288,3 @@ def test_everything_made_from_a_test_source_says_so(params, channel, make_client
     fresh = clients.Client("one", xmkckks.setup(params))
     assert not fresh.insecure_test_rng
     assert not fresh.public.insecure_test_rng
-
-
-# ----------------------------------------------------------------- attacks that work: the limit of the security model
-
-
-def constant(ring, value):
-    c1 = np.zeros((ring.limbs, ring.n), dtype=np.uint32)
-    c1[:, 0] = [value % p for p in ring.primes]
-    return c1
-
-
-def test_attack_constant_c1_reads_a_key_from_one_share_despite_flooding(params, make_clients):
-    """An active server over the air: c1 = q/4 makes the share s q/4 + e*. No device can tell."""
-    device, ring = make_clients(params)[0], params.ring
-    device.encrypt(np.ones(1), 76, 0, 0, device._board)
-    share = device.share(0, 0, constant(ring, ring.q // 4))
-    assert np.array_equal(np.rint(4 * fractions_of_q(ring, share.d)), device._key._s)
-
-
-def test_attack_chosen_key_reads_a_single_scalar_without_any_share(params, make_clients):
-    """An active server broadcasts b = -s' a + e' with its own s' and opens what is encrypted under it."""
-    device, agreed = make_clients(params)[0], make_clients(params)[0].agreed
-    own, forged = xmkckks.keygen(agreed, randomness.insecure_test_rng(77))
-    sent = device.encrypt(np.full(1, 0.3), 76, 0, 0, forged)
-    opened = opened_by(params.ring, own._s, sent.c0, sent.c1)
-    assert rings.centred_float(params.ring, opened, 76)[0] == pytest.approx(0.3, abs=1e-9)
-
-
-def test_attack_one_clients_c1_in_place_of_the_sum_opens_that_client(params, channel, make_clients):
-    """Digital without the client's check (over the air there is none): the shares decrypt one message."""
-    p = dataclasses.replace(params, sigma_phi=budget.smudging_sigma(params, channel, 20, "digital"))
-    devices = make_clients(p)
-    x = np.array([[0.3], [0.1], [-0.7], [0.9]])
-    sent = clients.encrypt_together(devices, x, 60, 0, 0, devices[0]._board)
-    shares = clients.share_together(devices, 0, 0, sent[2].c1)  # no parts: unchecked
-    opened = xmkckks.reconstruct(p.ring, sent[2].c0, xmkckks.add_up(p.ring, np.stack([s.d for s in shares])))
-    assert rings.centred_float(p.ring, opened, 60)[0] == pytest.approx(-0.7, abs=1e-3)
-
-
-def test_attack_two_nearby_questions_read_the_key(params, make_clients):
-    """c1 and c1 + 2^k: no exact replay, and the difference of two shares is s 2^k plus noise."""
-    device, ring = make_clients(params)[0], params.ring
-    first = randomness.uniform(randomness.insecure_test_rng(1), ring)
-    step = 1 << 80
-    second = xmkckks.reconstruct(ring, first, constant(ring, step))
-    answers = []
-    for k, c1 in enumerate((first, second)):
-        device.encrypt(np.full(1, 1.0 + k), 76, k, 0, device._board)
-        answers.append(np.array(rings.integers(ring, device.share(k, 0, c1).d), dtype=object))
-    difference = (answers[1] - answers[0] + ring.q // 2) % ring.q - ring.q // 2
-    assert np.array_equal(np.rint(difference.astype(float) / step), device._key._s)
-
-
-def test_attack_averaging_fresh_noise_reads_the_key_and_derived_noise_stops_it(params, make_clients):
-    """With narrow fresh e*, 1,000 answers to one c1 average out; noise derived from c1 does not move."""
-    device, ring, source = make_clients(params)[0], params.ring, randomness.insecure_test_rng(5)
-    c1 = randomness.uniform(source, ring)
-    silent = opened_by(ring, device._key._s, np.zeros_like(c1), c1)
-    exact = np.array(rings.integers(ring, silent), dtype=object)
-    fresh = randomness.gaussian(source, 3.2, (1000, ring.n))
-    assert np.array_equal(np.rint(fresh.mean(0)), np.zeros(ring.n))  # the rounded mean is s c1 itself
-    narrow = dataclasses.replace(params, sigma_phi=3.2)
-    agreed = device.agreed._replace(parameters=narrow)
-    answers = np.stack([xmkckks.share_batch(agreed, [device._key], c1)[0] for _ in range(5)])
-    total = sum(np.array(rings.integers(ring, a), dtype=object) for a in answers)
-    assert max(abs(x) for x in total - 5 * exact) > 5  # the mean is off by more than one somewhere, however often asked
-
-
-def test_attack_without_share_noise_one_answer_is_the_key(params, make_clients):
-    """s c1 mod q with c1 known: transform, divide, transform back."""
-    device, ring = make_clients(params)[0], params.ring
-    c1 = randomness.uniform(randomness.insecure_test_rng(1), ring)
-    bare = opened_by(ring, device._key._s, np.zeros_like(c1), c1)
-    c1_hat, bare_hat = xmkckks.to_ntt(ring, c1), xmkckks.to_ntt(ring, bare)
-    inverse = np.array([[pow(int(x), -1, p) for x in row] for row, p in zip(c1_hat, ring.primes)], dtype=np.uint32)
-    with jax.enable_x64(True):
-        found = jax.jit(lambda x, y: rings.untransform(ring, rings.pointwise(ring, x, y)))(bare_hat, inverse)
-    assert rings.integers(ring, found) == device._key._s.tolist()
-
-
-def test_attack_repeated_rounds_with_the_same_scalars_give_every_scalar(params, channel, make_clients, rng):
-    """N rounds, one set of scalars, fading known from the public keys: a linear system. So scalars are never resent."""
-    x = rng.normal(size=4)
-    rows, sums = [], []
-    for k in range(8):
-        devices, h = make_clients(params, seed=20 + k), channel_of(rng)  # new devices: the honest ones would refuse
-        rows.append(h)
-        sums.append(overair.run_round(devices, x[:, None], h, channel, rng).values[0])
-    found = np.linalg.lstsq(np.array(rows), np.array(sums), rcond=None)[0]
-    np.testing.assert_allclose(found, x, atol=0.05)
-
-
-def test_attack_on_lifted_mode_division_returns_the_keys(params, rng):
-    p = dataclasses.replace(params, sigma_phi=3.2, scale_bits=40)
-    with pytest.warns(modes.InsecureModeWarning):
-        done = realchannel.lifted_round(p, np.ones((4, 1)), rng.normal(1, 1, 4), rng, randomness.insecure_test_rng(5))
-    source = randomness.insecure_test_rng(5)
-    randomness.uniform(source, p.ring)
-    secrets = xmkckks.secret_polynomial(p, source, (4,))
-    for b, s in zip(done.b, secrets):
-        assert np.array_equal(np.rint(realchannel.divide(b, done.a)), s)
-        reduced = realchannel.reduced(p.ring, b)  # the same division on what a sound mode sends is guessing
-        assert np.mean(np.sign(realchannel.divide(reduced, done.a)) == s) < 0.8

@@ -130,7 +130,7 @@ class Client:
             raise InputError(
                 f"share asked for round={round}, attempt={attempt}, but {self.device!r} is at {self._attempt}"
             )
-        name = digest(c1)
+        name = digest(xmkckks.reduced(self.agreed.parameters.ring, "c1", c1))
         if name in self._answered:
             raise InputError("this c1 was answered before: replay refused")
         if not self._open:
@@ -177,6 +177,7 @@ def encrypt_together(
     """Every client encrypts its row of `values` (N, P); one compiled call, each with its own randomness."""
     agreed = clients[0].agreed
     p = agreed.parameters
+    key = xmkckks.reduced(p.ring, "the aggregated key", key)  # before anything counts as sent
     messages = scaling.encode(p, values, bits)
     for client, row in zip(clients, values):
         client.begin(row, round, attempt)

@@ -19,6 +19,9 @@ class Keys(NamedTuple):
     b: Array  # (N, L, n) partial public keys
     s: Array  # (N, n) int8 secrets
 
+    def __repr__(self) -> str:
+        return "Keys(hidden)"
+
 
 class Draws(NamedTuple):
     """Randomness of one round."""
@@ -31,6 +34,9 @@ class Draws(NamedTuple):
     w_c0: Array
     w_c1: Array
     w_share: Array
+
+    def __repr__(self) -> str:
+        return "Draws(hidden)"
 
 
 def weighted(ring: Ring, weights: Array, x: Array) -> Array:

@@ -69,8 +69,10 @@ def grid_weights(ring: Ring, h: np.ndarray, f: int) -> np.ndarray:
 def encode(parameters: Parameters, values: np.ndarray, bits: int) -> np.ndarray:
     """Scalars (N, P) -> message residues (N, L, n): round(x 2^bits), and the guard copies GUARD_BITS lower."""
     values = np.asarray(values, dtype=np.float64)
-    validate.finite("values", values)
-    validate.in_closed("values", values, -parameters.Mmax, parameters.Mmax)
+    good = np.abs(values) <= parameters.Mmax
+    if not good.all():  # the value itself is private and stays out of the message
+        row = int(np.argwhere(~good)[0][0])
+        raise InputError(f"values of row {row} must be finite and lie in [-{parameters.Mmax:g}, {parameters.Mmax:g}]")
     return pack(parameters, values, bits)
 
 

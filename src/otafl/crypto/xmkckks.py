@@ -23,6 +23,7 @@ from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.randomness import Source
 from otafl.crypto.ring import Ring
+from otafl.errors import InputError
 
 Array = Any
 
@@ -90,6 +91,9 @@ class Ephemeral(NamedTuple):
     def __repr__(self) -> str:
         return "Ephemeral(hidden)"
 
+    def __reduce__(self) -> str:  # whoever has v opens the ciphertext
+        raise TypeError("encryption randomness is never pickled or copied")
+
 
 def ephemeral(p: Parameters, source: Source, devices: int) -> Ephemeral:
     shape = (devices, p.ring.n)
@@ -153,6 +157,18 @@ def public_batch(ring: Ring, a_hat: Array, s: np.ndarray, e: np.ndarray) -> np.n
         return np.asarray(_public_keys(ring, a_hat, s, e))
 
 
+def reduced(ring: Ring, name: str, x: np.ndarray) -> np.ndarray:
+    """A broadcast as residues (L, n) uint32 below their primes; anything else is refused.
+
+    x and x + p are one ring element in two spellings. A device that took both would answer a repeated c1 with fresh
+    noise, and pass no check that compares bytes.
+    """
+    x = np.asarray(x)
+    if x.shape != (ring.limbs, ring.n) or x.dtype != np.uint32 or np.any(x >= ring.moduli):
+        raise InputError(f"{name} must be uint32 residues of shape {(ring.limbs, ring.n)}, each below its prime")
+    return x
+
+
 def add_up(ring: Ring, x: Array) -> np.ndarray:
     """Sum of (N, L, n) over devices: the aggregated key, C0, C1, or the sum of all shares."""
     with jax.enable_x64(True):
@@ -171,6 +187,7 @@ def encrypt_batch(agreed: Setup, key: Array, draw: Ephemeral, messages: Array) -
 def share_batch(agreed: Setup, keys: list[SecretKey], c1: np.ndarray) -> np.ndarray:
     """Partial decryptions (N, L, n) of one C1 (L, n), smudged by noise derived from (key, C1)."""
     p = agreed.parameters
+    c1 = reduced(p.ring, "c1", c1)
     e_star = randomness.flooding([key.share_noise(c1) for key in keys], p.ring, p.sigma_phi)
     with jax.enable_x64(True):
         secrets = np.stack([key._s for key in keys])
