@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from otafl.designs import cdpb
 from otafl.designs.cdpb import IDLE, NOISY, PAPER, VISIBLE, Charge, Params, Scheme, error_energy, solve, stats
-from otafl.designs.cdpb.solver import FREE_LOAD
+from otafl.designs.cdpb.solver import FREE_LOAD, make_problem, optimum
 from otafl.errors import Infeasible, InputError
 
 FREE = Params(gbar=None, ebar=None)
@@ -55,9 +55,8 @@ INSTANCES = st.fixed_dictionaries(
 def test_never_worse_than_a_grid_and_never_beyond_a_limit(fields, accounting, portion, bound):
     params, charge, way, cap = Params(a=8.0, **fields), Charge(accounting, assume_hidden=True), Scheme(portion), 150
     brute = _grid_best(params, way, charge, cap, bound)
-    try:
-        found = solve(params, way, accounting=accounting, assume_hidden=True, tau_cap=cap, bound=bound).design
-    except Infeasible:
+    found = optimum(make_problem(params, way, charge, cap, bound))
+    if found is None:
         assert brute == np.inf
         return
     assert brute * (1 + 1e-9) >= found.G
@@ -139,11 +138,78 @@ def test_dimension_decides_feasibility():
         solve(Params(d=1667), tau_cap=10**9)
     report = refusal.value.report
     assert report.law_forbids
-    for name, value in report.relax.items():
+    for name, value in report.law_relax.items():
         change = {name: int(value) if name in "dK" else value}
         slack = 1e-9 if name in ("gbar", "ebar") else -1e-9 if name == "W" else 0
         eased = Params(d=1667).but(**{k: v * (1 + slack) if slack else v for k, v in change.items()})
         assert cdpb.feasibility_law(eased) < eased.gbar * eased.ebar
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [
+        ({"d": 2000}, {"tau_cap": 500}),  # the law forbids
+        ({"d": 1600}, {"tau_cap": 500}),  # only the cap on rounds does
+        ({"d": 300, "K": 60, "sz2": 0.1, "gbar": 5e-3}, {"tau_cap": 200, "accounting": "none"}),
+        ({}, {"strategy": "noisy", "accounting": "paper"}),  # E8
+    ],
+)
+def test_every_relaxation_is_a_design(base, options):
+    with pytest.raises(Infeasible) as refusal:
+        solve(Params(**base), **options)
+    assert {"gbar", "W"} <= set(refusal.value.report.relax)
+    for name, value in refusal.value.report.relax.items():
+        assert f"{name}={value:.6g}" in str(refusal.value)
+        value = int(value) if name in ("d", "K", "tau_cap") else value
+        more, less = base | {name: value}, base | {name: value * (1.02 if name in "dW" else 0.98)}
+        if name in ("d", "K", "tau_cap"):
+            less[name] = int(np.ceil(less[name]) if name == "d" else np.floor(less[name]))
+
+        def attempt(tried, name=name):
+            cap = {"tau_cap": tried.pop("tau_cap")} if name == "tau_cap" else {}
+            return solve(Params(**tried), **(options | cap))
+
+        assert attempt(more).design.G > 0
+        with pytest.raises(Infeasible):
+            attempt(less)
+
+
+def test_given_rho_or_tau_or_both():
+    params, free = Params(d=50), solve(Params(d=50), tau_cap=500)
+    at_rho = solve(params, rho=free.design.rho, tau_cap=500)
+    at_tau = solve(params, tau=free.design.tau)
+    assert at_rho.design == pytest.approx(free.design, rel=1e-9)
+    assert at_tau.design == pytest.approx(free.design, rel=1e-6)
+    pair = solve(params, rho=0.2, tau=100)
+    u = 0.2  # 2 P sigma2 = W = 1
+    B = 4 * np.exp(u) / 100 + np.exp(u) / (100 * u)
+    eps1 = np.log1p(np.exp(-u) * np.expm1(50 * u * np.exp(u) / 100))
+    assert pair.design.gamma == pytest.approx(6 * B / 100, rel=1e-12)
+    assert pair.design.eps == pytest.approx(100 * eps1, rel=1e-12)
+    assert pytest.approx(6 * B / 100 + 1e-5 * 100 * eps1, rel=1e-12) == pair.design.G
+    assert solve(params, rho=0.2, tau=10).violated == ("gamma",)
+    assert solve(params, rho=0.2, tau=10**5).violated == ("eps",)
+
+
+def test_given_values_without_a_partner_are_refused_with_the_numbers():
+    with pytest.raises(Infeasible, match=r"needs 76 rounds, eps <= 100\.0 and tau_cap allow 4"):
+        solve(Params(d=1000), rho=0.9, tau_cap=500)
+    with pytest.raises(Infeasible, match="in tau=3 rounds"):
+        solve(Params(d=50), tau=3)
+    with pytest.raises(InputError, match=r"rho=2\.0 must be <="):
+        solve(Params(), rho=2.0, tau=5)
+    with pytest.raises(InputError, match="tau=9 must be <= tau_cap=5"):
+        solve(Params(), tau=9, tau_cap=5)
+    with pytest.raises(InputError, match="tau=0"):
+        solve(Params(), rho=0.1, tau=0)
+
+
+def test_second_names_of_accountants_and_adjacencies():
+    same = [solve(Params(), accounting=name, adjacency="zero-out").design for name in ("paper", "printed")]
+    assert same[0] == same[1]
+    assert cdpb.eps(Params(), 0.4, adjacency="replacement") == cdpb.eps(Params(), 0.4, adjacency="replace")
+    with pytest.raises(InputError, match="realised"):
+        cdpb.eps(Params(), 0.4, accounting="realised")
 
 
 def test_full_bound_may_reach_what_the_law_forbids():

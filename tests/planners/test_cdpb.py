@@ -72,8 +72,52 @@ def test_infeasible_targets_are_refused_with_the_condition():
         planned(d=2000)
     assert refusal.value.exit_code == 3
     assert refusal.value.report["law"] == pytest.approx(1.2)
-    assert refusal.value.report["relax"]["d"] == 1666
+    assert refusal.value.report["law_relax"]["d"] == 1666
+    assert planned(d=int(refusal.value.report["relax"]["d"]))["tau"] <= 500
     json.dumps(refusal.value.report)
+
+
+def test_a_given_pair_is_judged_by_the_equations():
+    """CDPB (53), (56), Theorem 2 and the visible accountant, written out for equal clients with receiver noise."""
+    K, d, W, P, sigma2, sz2, A, mu, a, D0, alpha, u, tau = 40, 7, 1.5, 2.0, 0.8, 0.3, 5.0, 0.7, 30.0, 0.4, 4.0, 0.3, 60
+    p, c = np.exp(-u), 2 * K * P * sigma2
+    rho, v = 2 * P * sigma2 * u / W**2, c * (1 - u * np.exp(-u))
+    file = {"K": K, "d": d, "W": W, "P": P, "sigma2": sigma2, "sz2": sz2, "A": A, "mu": mu, "a": a, "D0": D0,
+            "alpha": alpha, "rho": rho, "tau": tau, "strategy": "noisy", "adjacency": "replacement"}  # fmt: skip
+    out = plan(files.parse(Inputs, file, "test"), Path())
+    B = A / (K * p) + (v + d * sz2) / ((K * p) ** 2 * rho)
+    x = 4 * rho * W**2 / (v / d + sz2)
+    S_tau = sum((a + t) ** 2 for t in range(tau))
+    eps1 = np.log(1 - p + p * np.exp((alpha - 1) * alpha * x / 2)) / (alpha - 1)
+    full = mu * a**3 / (4 * S_tau) * D0 + 2 * tau * (tau + 2 * a) / (mu * S_tau) * B
+    expected = {"u": u, "p": p, "K_t": K * p, "c": c, "v": v, "s2": v / d + sz2, "h_th": rho * W**2 / P, "B": B,
+                "gamma": 6 * B / (mu * tau), "gamma_full": full, "S_tau": S_tau, "eps1": eps1, "eps": tau * eps1,
+                "G": 6 * B / (mu * tau) + 1e-5 * tau * eps1, "u_max": 1 / (2 * sigma2)}  # fmt: skip
+    assert {name: out[name] for name in expected} == pytest.approx(expected, rel=1e-10)
+    assert out["violated"] == ["gamma"]
+    by_load = plan(files.parse(Inputs, {**file, "rho": None, "u": u}, "test"), Path())
+    assert by_load["G"] == pytest.approx(out["G"], rel=1e-12)
+
+
+def test_every_accountant_and_its_loss_distribution_are_in_the_answer():
+    out = planned()
+    rows = out["accountings"]
+    assert set(rows) == {"visible", "hidden", "none", "paper"}
+    assert rows["hidden"]["pld"] < rows["visible"]["pld"] < rows["none"]["pld"]
+    for name in ("visible", "hidden", "none"):
+        assert rows[name]["pld"] <= rows[name]["eps_dp"]
+    assert (out["pld"], out["eps"]) == (rows["visible"]["pld"], rows["visible"]["eps"])
+    assert rows["paper"]["pld"] is None  # Theorem 1 belongs to no mechanism
+    assert 0 < out["realised"]["eps_tight"] < rows["none"]["pld"] * 1.5
+    text = io.StringIO()
+    show(out, Console(file=text, width=120))
+    assert "by PLD" in text.getvalue()
+
+
+def test_limits_can_be_switched_off_and_A_follows_from_G():
+    free = planned(gbar=float("inf"), ebar=float("inf"))
+    assert free["limits"]["gbar"] is free["limits"]["ebar"] is None
+    assert planned(G=2.0, L=3, gbar=1.0)["A"] == 4 * 9 * 2.0
 
 
 def test_devices_with_a_radio_block_bring_their_noise(tmp_path):
@@ -111,6 +155,14 @@ def test_unlike_clients_report_the_strongest():
         ({"gbarr": 1.0}, "did you mean 'gbar'"),
         ({"accounting": "exact"}, "accounting"),
         ({"W": float("nan")}, "finite"),
+        ({"accounting": "realised"}, "plan with 'visible'"),
+        ({"A": 4.0, "G": 1.0}, "A and G"),
+        ({"rho": 0.1, "u": 0.1}, "rho and u"),
+        ({"rho": -1.0}, "rho"),
+        ({"rho": 3.0}, "rho=3.0 must be <= P / W"),
+        ({"tau": 0}, "tau"),
+        ({"tau": 5, "best_portion": True, "gbar": float("inf")}, "best_portion"),
+        ({"gbar": float("nan")}, "gbar"),
     ],
 )
 def test_bad_files_are_named(changes, name):

@@ -5,7 +5,16 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from otafl.errors import InputError
-from otafl.privacy import hidden_replace_rdp, rdp_to_eps, run_rdp, sampled_gaussian_rdp, visible_rdp
+from otafl.privacy import (
+    gaussian,
+    hidden_replace_rdp,
+    pld_eps,
+    rdp_to_eps,
+    run_rdp,
+    sampled_gaussian_rdp,
+    visible_eps,
+    visible_rdp,
+)
 from otafl.privacy.participation import charged
 
 ORDERS = [1.5, 2.0, 3.0, 8.0, 20.0]
@@ -75,3 +84,29 @@ def test_hidden_with_record_sampling_is_refused(make_events):
         run_rdp(make_events([[2.0]], rate=0.1), "hidden")
     with pytest.raises(InputError, match="accounting='printed'"):
         run_rdp(make_events([[2.0]]), "printed")
+
+
+def test_visible_eps_is_the_average_over_who_sent():
+    """Two rounds by hand, and many rounds against a Monte-Carlo estimate of the hockey-stick divergence."""
+    p, z, delta = 0.4, 1.3, 1e-3
+    eps = visible_eps(p, z, 2, delta)
+    by_hand = 2 * p * (1 - p) * gaussian.delta(eps, 1 / z) + p**2 * gaussian.delta(eps, np.sqrt(2) / z)
+    assert by_hand == pytest.approx(delta, rel=1e-9)
+
+    rng, rounds, delta, n = np.random.default_rng(5), 30, 0.01, 400_000
+    eps = visible_eps(p, z, rounds, delta)
+    mu = np.sqrt(rng.binomial(rounds, p, n)) / z
+    lost = mu**2 / 2 + mu * rng.standard_normal(n)
+    sample = np.maximum(0, -np.expm1(eps - lost))
+    assert abs(sample.mean() - delta) < 4 * sample.std() / np.sqrt(n)
+
+
+def test_visible_eps_lies_between_hidden_and_none_and_below_its_rdp():
+    p, z, rounds, delta = 0.3, 4.0, 200, 1e-5
+    tight = visible_eps(p, z, rounds, delta)
+    assert pld_eps(np.full(rounds, z), p, delta) < tight < float(gaussian.eps(np.sqrt(rounds) / z, delta))
+    rdp = rounds * visible_rdp(p, np.array(ORDERS) / (2 * z**2), ORDERS)
+    assert tight < rdp_to_eps(rdp, delta, ORDERS).eps
+    assert visible_eps(0.0, z, rounds, delta) == visible_eps(p, np.inf, rounds, delta) == 0
+    assert visible_eps(p, 0.0, rounds, delta) == np.inf
+    assert visible_eps(1e-9, 0.0, 3, delta) == 0  # nobody sends, but with probability 3e-9

@@ -1,126 +1,62 @@
 """`otafl plan cdpb`: the balancing parameter rho and the number of rounds tau for two targets. No training."""
 
 import warnings
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import model_validator
 from rich.console import Console
 from rich.table import Table
 
-from otafl import validate
 from otafl.designs import cdpb
 from otafl.designs.cdpb import Charge, Params, Scheme, Solution
 from otafl.designs.cdpb_figures import fig2, plot_fig2
 from otafl.errors import Infeasible, InputError
-from otafl.files import FileModel, plain
+from otafl.files import plain
 from otafl.planners import Planner
-
-
-class Inputs(FileModel):
-    """Schema of FILE; the names are those of `otafl.designs.cdpb.Params` and `solve`."""
-
-    K: int | None = None
-    d: int
-    W: float = 1.0
-    P: float | list[float] | None = None
-    sigma2: float | list[float] | None = None
-    devices: str | None = None  # CSV, or TOML with [radio]: gives K, sigma2 and P (and sz2)
-    sz2: float | None = None  # 0 unless a devices file says otherwise
-    A: float = 4.0
-    mu: float = 1.0
-    a: float = 8.0
-    M: float = 1.0
-    L: int = 1
-    D0: float = 1.0
-    alpha: float = 2.0
-    lam1: float = 1.0
-    lam2: float = 1e-5
-    gbar: float | None = 1e-2
-    ebar: float | None = 100.0
-    capped: bool = True
-    strategy: Literal["idle", "noisy", "mixed"] = "idle"
-    portion: float | None = None
-    accounting: Literal["visible", "hidden", "none", "paper"] = "visible"
-    adjacency: Literal["zero-out", "replace"] = "zero-out"
-    trust_receiver_noise: bool = True
-    assume_hidden: bool = False
-    tau_cap: int | None = None
-    bound: Literal["simple", "full", "printed"] = "simple"
-    delta: float = 1e-5
-    best_portion: bool = False
-    seed: int = 0  # of the drawn channels behind the realised loss
-
-    @model_validator(mode="after")
-    def _clients_once(self) -> "Inputs":
-        listed = [name for name in ("K", "P", "sigma2") if getattr(self, name) is not None]
-        if self.devices is not None and listed:
-            raise InputError(f"{', '.join(listed)} follow from the devices file; give one of the two")
-        if self.devices is None and (self.K is None or self.sigma2 is None):
-            raise InputError("K and sigma2 must be given, or a devices file")
-        validate.in_open("delta", self.delta, 0, 1)
-        return self
-
-
-def _clients(inputs: Inputs, folder: Path) -> dict[str, Any]:
-    """K, sigma2, P and sz2: as given, or from a devices file (a .toml with [radio] brings the receiver noise too)."""
-    if inputs.devices is None:
-        as_given = {"K": inputs.K, "sigma2": inputs.sigma2, "P": 1.0 if inputs.P is None else inputs.P}
-        lists = {name: tuple(x) if isinstance(x, list) else x for name, x in as_given.items()}
-        return {**lists, "sz2": inputs.sz2 or 0.0}
-    from otafl.channels.deployment import load_devices, load_site, to_deployment
-    from otafl.channels.power import energy_from_power
-
-    path = folder / inputs.devices
-    if path.suffix.lower() == ".toml" and inputs.sz2 is None:
-        site = load_site(path)
-        devices, deployment = site.devices, to_deployment(site, inputs.d)
-        energy, sz2 = deployment.energy, deployment.noise_var
-        if inputs.trust_receiver_noise and deployment.trusted_noise_var < sz2:
-            raise InputError(f"{path}: trusts only part of the noise; say trust_receiver_noise = false")
-    elif inputs.sz2 is None:
-        raise InputError(f"sz2: missing; {path.name} has no [radio] block to take it from")
-    else:
-        devices, sz2 = load_devices(path), inputs.sz2
-        energy = energy_from_power(devices.power_w, inputs.d, symbol_time_s=1.0)
-    sigma2 = tuple(devices.mean_power_gain / 2)  # E abs(gain)^2 = 2 sigma2
-    return {"K": len(sigma2), "sigma2": sigma2, "P": tuple(np.asarray(energy, float)), "sz2": sz2}
-
-
-def _params(inputs: Inputs, folder: Path) -> Params:
-    clients = _clients(inputs, folder)
-    shared = {f.name: getattr(inputs, f.name) for f in fields(Params) if f.name not in clients}
-    return Params(**shared, **clients)
+from otafl.planners.cdpb_inputs import Inputs, params_of
+from otafl.privacy.gaussian import eps as gaussian_eps
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Solve for (rho, tau); raises Infeasible with the certificate."""
     way = cdpb.scheme(inputs.strategy, inputs.portion)
-    charge = Charge(inputs.accounting, inputs.adjacency, inputs.trust_receiver_noise, inputs.assume_hidden)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        params = _params(inputs, folder)
+        params = params_of(inputs, folder)
+        charge = cdpb.make_charge(
+            inputs.accounting, inputs.adjacency, inputs.trust_receiver_noise, inputs.assume_hidden
+        )
+        rho = inputs.rho if inputs.u is None else float(params.rho(inputs.u))
+        given: dict[str, Any] = {"rho": rho, "tau": inputs.tau, "tau_cap": inputs.tau_cap}
         try:
-            found = cdpb.solve(params, way, tau_cap=inputs.tau_cap, bound=inputs.bound, **charge._asdict())
+            found = cdpb.solve(params, way, bound=inputs.bound, **given, **charge._asdict())
         except Infeasible as refusal:
             raise Infeasible(str(refusal), plain(refusal.report)) from None
         report = _report(params, way, charge, found, inputs)
         if inputs.best_portion:
-            best = cdpb.best_portion(params, tau_cap=inputs.tau_cap, **charge._asdict())
-            report["best_portion"] = best._asdict()
+            report["best_portion"] = _best_portion(params, charge, inputs, found.design.u)._asdict()
         report["paper"] = _paper(params, inputs.strategy)
     report["warnings"] = list(dict.fromkeys([str(w.message) for w in caught] + cdpb.remarks(params)))
     result: dict[str, Any] = plain(report)
     return result
 
 
+def _best_portion(params: Params, charge: Charge, inputs: Inputs, u: float) -> cdpb.BestPortion:
+    """With (rho, tau) free, or at the given pair."""
+    pinned = [name for name in ("rho", "u", "tau") if getattr(inputs, name) is not None]
+    if len(pinned) == 1:
+        raise InputError(f"best_portion with {pinned[0]} alone: give rho and tau, or neither")
+    pair: dict[str, Any] = {"u": u, "tau": inputs.tau} if pinned else {}
+    return cdpb.best_portion(params, tau_cap=inputs.tau_cap, **pair, **charge._asdict())
+
+
 def _report(params: Params, way: Scheme, charge: Charge, found: Solution, inputs: Inputs) -> dict[str, Any]:
     best = found.design
     at = cdpb.stats(params, best.u, way)
     exact = cdpb.inverse_moments(params, best.u, way)
-    target = cdpb.eps_delta(params, best.u, best.tau, inputs.delta, way, charge)
+    every = cdpb.losses(params, best.u, best.tau, inputs.delta, way, charge)
+    target = every[charge.accounting].dp
     drawn = cdpb.draw_rounds(params, best.u, way, best.tau, np.random.default_rng([inputs.seed, 0]))
     paid = cdpb.realised(params, best.rho, drawn, charge)
     return {
@@ -129,26 +65,39 @@ def _report(params: Params, way: Scheme, charge: Charge, found: Solution, inputs
         "rho": best.rho,
         "tau": best.tau,
         "u": best.u,
+        "u_max": params.u_max,
         "h_th": best.rho * params.W**2 / np.asarray(params.P),
         "p": float(at.p),
         "p_top": float(at.p_top),
         "K_t": float(at.K_t),
         "empty_round_prob": exact.empty,
+        "inverse_moments": exact._asdict(),
+        "c": params.c,
         "v": float(at.v),
         "s2": float(at.s2),
         "energy": float(at.energy),
         "G": best.G,
         "gamma": best.gamma,
         "gamma_full": found.gamma_full,
+        "S_tau": float(cdpb.weight_sum(params.a, best.tau)),
         "bound": inputs.bound,
+        "A": params.A,
         "B": best.B,
         "B_exact": cdpb.B_exact(params, best.u, way),
         "eps1": best.eps1,
         "eps": best.eps,
         "alpha": params.alpha,
         "eps_delta": target._asdict(),
-        "realised": {"largest": paid.largest, "mean": paid.mean, "seed": inputs.seed},
+        "pld": target.eps_tight,
+        "accountings": {name: _row(x) for name, x in every.items()},
+        "realised": {
+            "largest": paid.largest,
+            "mean": paid.mean,
+            "eps_tight": float(gaussian_eps(np.sqrt(2 * paid.largest / params.alpha), inputs.delta)),
+            "seed": inputs.seed,
+        },
         "binding": list(found.binding),
+        "violated": list(found.violated),
         "limits": {"gbar": params.gbar, "ebar": params.ebar, "tau_cap": inputs.tau_cap, "u_max": params.u_max},
         "law": cdpb.feasibility_law(params, charge) if charge.repaired else None,
         "unit": "client",
@@ -159,6 +108,12 @@ def _report(params: Params, way: Scheme, charge: Charge, found: Solution, inputs
         "curves": fig2(params, _loads(params, best.u), _around(best.tau), best.u, best.tau),
         "utility": _utility(params, way, charge, best.tau, best.u, inputs.bound),
     }
+
+
+def _row(loss: cdpb.Loss) -> dict[str, float]:
+    """eps of order alpha, and at delta through the best order and through the privacy loss distribution."""
+    dp = loss.dp
+    return {"eps1": loss.eps1, "eps": loss.eps, "eps_dp": dp.eps, "order": dp.order, "pld": dp.eps_tight}
 
 
 def _loads(params: Params, u: float) -> list[float]:
@@ -201,26 +156,35 @@ def _paper(params: Params, strategy: str) -> dict[str, Any]:
 def show(report: dict[str, Any], console: Console) -> None:
     """The design, what it costs, what limits it, and what the published route would have said."""
     console.print(_table(report))
-    target = report["eps_delta"]
-    tight = target["eps_tight"]
-    console.print(
-        f"privacy of one client ({report['adjacency']}, {report['accounting']}): eps {_number(target['eps'])} at delta "
-        f"{target['delta']:g} (order {_number(target['order'])})"
-        + (f", tight {_number(tight)}" if tight is not None else "")
-    )
+    console.print(_losses(report))
     paid = report["realised"]
     console.print(
         f"  with channels drawn from seed {paid['seed']}: realised RDP {_number(paid['largest'])} at most, "
-        f"{_number(paid['mean'])} on average"
+        f"{_number(paid['mean'])} on average; eps {_number(paid['eps_tight'])} exactly"
     )
     console.print("  design values plug in mean noise; only the realised loss of a run is certified")
     console.print(f"binding: {', '.join(report['binding']) or 'nothing'}")
+    if report["violated"]:
+        console.print(f"[bold red]this pair breaks the limit on {' and '.join(report['violated'])}[/]")
     if "best_portion" in report:
         best = report["best_portion"]
         console.print(f"best portion: {best['portion']:.3g} (G {best['G']:.5g}, gain {100 * best['gain']:.3g} %)")
     _show_paper(report["paper"], console)
     for line in report["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {line}")
+
+
+def _losses(report: dict[str, Any]) -> Table:
+    """Every accountant on the same design; the one that was designed for is marked."""
+    delta = report["eps_delta"]["delta"]
+    table = Table(title=f"Privacy of one client, {report['adjacency']}, after {report['tau']} rounds")
+    for column in ("accounting", f"RDP, order {report['alpha']:g}", f"eps at delta {delta:g}", "by PLD"):
+        table.add_column(column, justify="left" if column == "accounting" else "right")
+    for name, row in report["accountings"].items():
+        mark = " (designed for)" if name == report["accounting"] else ""
+        tight = "none: no mechanism" if row["pld"] is None else _number(row["pld"])
+        table.add_row(name + mark, _number(row["eps"]), _number(row["eps_dp"]), tight)
+    return table
 
 
 def _table(report: dict[str, Any]) -> Table:

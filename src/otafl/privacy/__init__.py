@@ -5,7 +5,7 @@ from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
 from otafl.privacy.events import check_realised, events, inverse_square, noise_multiplier, total_noise_var
 from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.moments import LogMoment, sampled_gaussian_log_moment
-from otafl.privacy.participation import ACCOUNTINGS, hidden_replace_rdp, run_rdp, visible_rdp
+from otafl.privacy.participation import ACCOUNTINGS, hidden_replace_rdp, run_rdp, visible_eps, visible_rdp
 from otafl.privacy.pld import pld_eps
 from otafl.privacy.rdp import ORDERS, rdp_budget, rdp_to_eps, sampled_gaussian_rdp, total_rdp
 from otafl.privacy.zcdp import classic_budget, classic_eps, horizon, optimal_budget, optimal_eps
@@ -41,5 +41,6 @@ __all__ = [
     "sampled_gaussian_rdp",
     "total_noise_var",
     "total_rdp",
+    "visible_eps",
     "visible_rdp",
 ]

@@ -11,11 +11,13 @@
 """
 
 import numpy as np
+from scipy import stats
+from scipy.special import logsumexp
 
 from otafl import validate
 from otafl.errors import InputError
 from otafl.plan import Array, Events
-from otafl.privacy import moments
+from otafl.privacy import gaussian, moments
 from otafl.privacy.events import inverse_square
 from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp
 
@@ -70,6 +72,43 @@ def visible_rdp(send_prob: Array, rdp: Array, orders: Array = ORDERS) -> Array:
         large = np.logaddexp(np.log1p(-prob), np.log(prob) + moment)
     out = np.where(prob == 0, 0.0, np.where(moment < 30.0, small, large))
     return out / (orders - 1)
+
+
+def visible_eps(send_prob: float, noise_multiplier: float, rounds: int, delta: float) -> float:
+    """Exact eps at delta of equal rounds, each of which happens with probability p and is seen to.
+
+    Who sent is independent of the data, so the curve is the average over the number J ~ Bin(rounds, p) of rounds that
+    happened: delta(eps) = E[delta_G(eps; sqrt(J) / z)], J Gaussian rounds being one. J is cut where its tails hold
+    1e-12 delta, on the safe side.
+
+    >>> round(visible_eps(1.0, 2.0, 4, 1e-5), 6) == round(float(gaussian.eps(1.0, 1e-5)), 6)
+    True
+    """
+    validate.in_closed("send_prob", send_prob, 0, 1)
+    validate.whole("rounds", rounds)
+    validate.in_open("delta", delta, 0, 1)
+    if send_prob == 0 or noise_multiplier == np.inf:
+        return 0.0
+    count = stats.binom(int(rounds), float(send_prob))
+    tail = 1e-12 * delta
+    low, high = int(count.ppf(tail)), int(count.isf(tail))
+    happened = np.arange(low, high + 1)
+    log_prob = count.logpmf(happened)
+    log_prob[0] = count.logcdf(low)  # fewer rounds cost no more
+    if not noise_multiplier > 0:
+        return float("inf") if count.sf(0) > delta else 0.0
+    mu, log_target = np.sqrt(happened) / noise_multiplier, np.log(delta - tail)
+
+    def below(eps: float) -> bool:
+        return bool(logsumexp(log_prob + gaussian.log_delta(eps, mu)) > log_target)
+
+    if not below(0.0):
+        return 0.0
+    left, right = 0.0, float(gaussian.eps(mu[-1], delta - tail))
+    while right - left > 1e-12 * right:
+        middle = (left + right) / 2
+        left, right = (middle, right) if below(middle) else (left, middle)
+    return right
 
 
 def hidden_replace_rdp(send_prob: Array, noise_multiplier: Array, orders: Array = ORDERS) -> Array:

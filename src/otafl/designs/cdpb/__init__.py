@@ -4,16 +4,21 @@ from otafl.designs.cdpb.accounting import (
     VISIBLE,
     Charge,
     EpsDelta,
+    Loss,
     Realised,
     eps,
     eps_delta,
     eps_round,
     inv_z2,
+    losses,
+    make_charge,
     realised,
     theorem1,
 )
+from otafl.designs.cdpb.certificate import Certificate, feasibility_law
 from otafl.designs.cdpb.convergence import gamma, gamma_of, remarks, weight_sum
 from otafl.designs.cdpb.detection import Detection, detection_of_design, energy_detection
+from otafl.designs.cdpb.joint import Solution, solve
 from otafl.designs.cdpb.law import Law, follow, resolve_on_change, unknown
 from otafl.designs.cdpb.model import (
     IDLE,
@@ -41,14 +46,14 @@ from otafl.designs.cdpb.paper import (
     theorem3,
 )
 from otafl.designs.cdpb.portion import BestPortion, best_portion, idle_twin
-from otafl.designs.cdpb.solver import Certificate, Design, Solution, feasibility_law, solve
+from otafl.designs.cdpb.solver import Design
 
 __all__ = [
     "IDLE", "NOISE_FREE", "NOISY", "PAPER", "VISIBLE", "B_exact", "BestPortion", "Certificate", "Charge", "Design",
-    "Detection", "Draw", "EpsDelta", "ExpGain", "Inverse", "Law", "PaperSolution", "Params", "Realised", "Scheme",
-    "Solution", "Stats", "algorithm2", "best_load", "best_portion", "detection_of_design", "draw_rounds",
+    "Detection", "Draw", "EpsDelta", "ExpGain", "Inverse", "Law", "Loss", "PaperSolution", "Params", "Realised",
+    "Scheme", "Solution", "Stats", "algorithm2", "best_load", "best_portion", "detection_of_design", "draw_rounds",
     "energy_detection", "eps", "eps_delta", "eps_round", "error_energy", "feasibility_law", "follow", "gamma",
-    "gamma_of", "idle_twin", "inv_z2", "inverse_moments", "lemma1", "lemma1_typeset", "lemma2", "realised",
-    "remarks", "resolve_on_change", "scheme", "solve", "solve_paper", "stage1", "stats", "theorem1", "theorem3",
-    "unknown", "weight_sum",
+    "gamma_of", "idle_twin", "inv_z2", "inverse_moments", "lemma1", "lemma1_typeset", "lemma2", "losses",
+    "make_charge", "realised", "remarks", "resolve_on_change", "scheme", "solve", "solve_paper", "stage1", "stats",
+    "theorem1", "theorem3", "unknown", "weight_sum",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from otafl.designs.cdpb.model import IDLE, Params, Scheme, Stats, stats
 from otafl.designs.cdpb.moments import Draw
 from otafl.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
-from otafl.privacy.participation import hidden_replace_rdp, visible_rdp
+from otafl.privacy.participation import hidden_replace_rdp, visible_eps, visible_rdp
 from otafl.privacy.pld import pld_eps
 from otafl.privacy.rdp import ORDERS, rdp_to_eps, sampled_gaussian_rdp
 
@@ -38,9 +38,29 @@ class Charge(NamedTuple):
 
 
 VISIBLE = Charge()
+SYNONYMS = {"printed": "paper", "replacement": "replace", "zero_out": "zero-out"}
+
+
+def make_charge(
+    accounting: str = "visible",
+    adjacency: str = "zero-out",
+    trust_receiver_noise: bool = True,
+    assume_hidden: bool = False,
+) -> Charge:
+    """A checked `Charge`; "printed" is another name of "paper", "replacement" of "replace"."""
+    charge = Charge(
+        SYNONYMS.get(accounting, accounting), SYNONYMS.get(adjacency, adjacency), trust_receiver_noise, assume_hidden
+    )
+    check_charge(charge)
+    return charge
 
 
 def check_charge(charge: Charge) -> None:
+    if charge.accounting == "realised":
+        raise InputError(
+            "accounting='realised' charges channels that were drawn, it cannot be designed for: use 'visible' (or "
+            "'none'); what a run of the design realises is reported beside it"
+        )
     validate.one_of("accounting", charge.accounting, ACCOUNTINGS)
     validate.one_of("adjacency", charge.adjacency, ADJACENCIES)
     if charge.accounting == "hidden" and not charge.assume_hidden:
@@ -117,8 +137,7 @@ def eps(
     >>> round(float(eps(Params(d=10_000), 0.4)), 1)
     59.3
     """
-    charge = Charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
-    check_charge(charge)
+    charge = make_charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
     validate.whole("tau", tau)
     return tau * eps_round(params, stats(params, u, scheme), charge, alpha)
 
@@ -148,7 +167,9 @@ class EpsDelta(NamedTuple):
     eps: float  # from RDP, best order
     order: float
     delta: float
-    eps_tight: float  # exact Gaussian (`none`) or privacy loss distribution (`hidden`); NaN for the other accountants
+    eps_tight: (
+        float  # by the privacy loss distribution, exact for `none` and `visible`; NaN for `paper`, which has none
+    )
 
 
 def eps_delta(
@@ -177,8 +198,33 @@ def eps_delta(
 
 def _tight(params: Params, at: Stats, tau: int, delta: float, charge: Charge) -> float:
     """eps without the detour over RDP, where the mechanism has one."""
-    x = float(inv_z2(params, at, charge))
-    if charge.accounting not in ("none", "hidden") or not 0 < x < np.inf:
+    x, p = float(inv_z2(params, at, charge)), float(at.p_top)
+    if not charge.repaired:
         return float("nan")
-    rate = 1.0 if charge.accounting == "none" else float(at.p_top)
-    return float(pld_eps(np.full(tau, x**-0.5), rate, delta, charge.adjacency))
+    if not 0 < x < np.inf:
+        return 0.0 if x == 0 or p == 0 else float("inf")
+    if charge.accounting == "visible":
+        return visible_eps(p, x**-0.5, tau, delta)
+    return float(pld_eps(np.full(tau, x**-0.5), 1.0 if charge.accounting == "none" else p, delta, charge.adjacency))
+
+
+class Loss(NamedTuple):
+    """What a design costs under one accountant."""
+
+    eps1: float  # RDP of one round, order alpha
+    eps: float  # of all rounds
+    dp: EpsDelta
+
+
+def losses(
+    params: Params, u: float, tau: int, delta: float, scheme: Scheme = IDLE, charge: Charge = VISIBLE
+) -> dict[str, Loss]:
+    """The same design under every accountant, with the adjacency and the trust of `charge`."""
+    at, found = stats(params, u, scheme), {}
+    for name in ACCOUNTINGS:
+        one = charge._replace(accounting=name, assume_hidden=True)
+        if name == "paper" and params.alpha != round(params.alpha):
+            continue  # Theorem 1 is stated for whole orders
+        eps1 = float(eps_round(params, at, one))
+        found[name] = Loss(eps1, tau * eps1, eps_delta(params, u, tau, delta, scheme, one))
+    return found

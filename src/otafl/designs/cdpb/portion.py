@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from otafl import validate
-from otafl.designs.cdpb.accounting import VISIBLE, Charge, inv_z2
+from otafl.designs.cdpb.accounting import VISIBLE, Charge, inv_z2, make_charge
 from otafl.designs.cdpb.model import Params, Scheme, stats
 from otafl.designs.cdpb.solver import Problem, evaluate, make_problem, optimum, zoom
 from otafl.errors import Infeasible, InputError
@@ -79,7 +79,7 @@ def best_portion(
     >>> best_portion(Params(K=100, gbar=None, ebar=None), accounting="paper").portion
     0.0
     """
-    charge = Charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
+    charge = make_charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
     if (u is None) != (tau is None):
         raise InputError("u and tau: give both (portion alone is chosen) or neither")
     if u is not None and tau is not None:

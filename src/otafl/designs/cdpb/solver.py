@@ -1,8 +1,6 @@
-"""The joint solver for (rho, tau), and the certificate when nothing meets both limits. Float64, host.
+"""The search for (rho, tau): a grid in log u, refined around its best points, with the best whole tau of each.
 
-With gamma = 6 B / (mu tau) and eps = tau eps1 the number of rounds cancels in the product, so both limits can be met
-(tau real) iff min over rho of 6 B eps1 / mu <= gbar ebar; letting rho -> 0 turns that into a law without any solver:
-3 alpha d W^2 < mu gbar ebar K^2 (CDPB E10). The search itself is a grid in log u, refined around its best points.
+Float64, host. `joint.solve` is what to call.
 """
 
 from collections.abc import Callable
@@ -11,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl import validate
-from otafl.designs.cdpb.accounting import VISIBLE, Charge, check_charge, eps_round
+from otafl.designs.cdpb.accounting import Charge, eps_round
 from otafl.designs.cdpb.convergence import BOUNDS, gamma_of
-from otafl.designs.cdpb.model import Params, Scheme, error_energy, scheme, stats
-from otafl.errors import Infeasible, InputError
+from otafl.designs.cdpb.model import Params, Scheme, error_energy, stats
+from otafl.errors import InputError
 
 Array = Any
 GRID = 400
@@ -32,26 +30,6 @@ class Design(NamedTuple):
     eps1: float  # RDP of one round
     eps: float  # of all rounds
     B: float
-
-
-class Solution(NamedTuple):
-    design: Design
-    gamma_full: float  # Theorem 2 with all its terms, whatever bound was optimised (CDPB E16)
-    binding: tuple[str, ...]  # limits whose absence would give a better G: gamma, eps, tau_cap, rho_cap
-    certified: bool  # always False: plug-in values; a run is certified by its realised channels
-
-
-class Certificate(NamedTuple):
-    """Why no pair exists."""
-
-    least_product: float  # min over rho of 6 B eps1 / mu
-    target_product: float  # gbar ebar
-    at_u: float
-    law: float  # 3 alpha d W^2 / (mu K^2), zero-out; the infimum of the product for repaired accounting
-    law_forbids: bool  # by the law alone, whatever rho, portion, trusted noise and tau
-    tau_cap: int | None
-    least_gap: float  # min over rho of (rounds that gamma needs) - (rounds that eps and tau_cap allow)
-    relax: dict[str, float]  # each of these changes alone would lift the law, where the law forbids
 
 
 class Problem(NamedTuple):
@@ -93,7 +71,7 @@ class Problem(NamedTuple):
         return np.geomspace(left, min(p.u_max, FREE_LOAD), GRID)
 
 
-def _least_tau(problem: Problem, error: Array) -> Array:
+def least_tau(problem: Problem, error: Array) -> Array:
     """Smallest tau with gamma <= gbar; gamma falls with tau."""
     p = problem.params
     if p.gbar is None:
@@ -108,7 +86,7 @@ def _least_tau(problem: Problem, error: Array) -> Array:
     return np.maximum(high, 1.0)
 
 
-def _most_tau(problem: Problem, eps1: Array) -> Array:
+def most_tau(problem: Problem, eps1: Array) -> Array:
     """Largest tau with eps <= ebar and within the cap."""
     high = np.full_like(eps1, problem.tau_cap)
     if problem.params.ebar is None:
@@ -117,10 +95,10 @@ def _most_tau(problem: Problem, eps1: Array) -> Array:
         return np.minimum(high, np.floor(problem.params.ebar / eps1 * (1 + 1e-12)))
 
 
-def _best_tau(problem: Problem, error: Array, eps1: Array) -> Array:
+def best_tau(problem: Problem, error: Array, eps1: Array) -> Array:
     """The best whole tau for each u within both limits; NaN where there is none."""
     p = problem.params
-    low, high = _least_tau(problem, error), _most_tau(problem, eps1)
+    low, high = least_tau(problem, error), most_tau(problem, eps1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if problem.bound == "simple":
             free = np.sqrt(6 * p.lam1 * error / (p.mu * p.lam2 * eps1)) if p.lam2 > 0 else np.full_like(error, np.inf)
@@ -155,7 +133,7 @@ def zoom(f: Callable[[Array], Array], grid: Array, times: int = 7, points: int =
     return float(grid[best]), float(value[best])
 
 
-def _at_tau(problem: Problem, tau: float, grid: Array) -> tuple[float, float]:
+def at_tau(problem: Problem, tau: float, grid: Array) -> tuple[float, float]:
     """Best u for one tau: (u, G), G = inf if no u meets the limits."""
 
     def penalised(u: Array) -> Array:
@@ -173,33 +151,33 @@ def optimum(problem: Problem) -> Design | None:
 
     def best_value(u: Array) -> Array:
         error, eps1 = problem.curves(u)
-        tau = _best_tau(problem, error, eps1)
+        tau = best_tau(problem, error, eps1)
         return np.where(np.isnan(tau), np.inf, problem.utility(error, eps1, np.where(np.isnan(tau), 1, tau)))
 
     first, value = zoom(best_value, grid)
     error, eps1 = problem.curves(np.array([first]))
-    tau = float(_best_tau(problem, error, eps1)[0])
+    tau = float(best_tau(problem, error, eps1)[0])
     if not np.isfinite(value):  # the feasible loads may lie between two grid points
-        first, _ = _least_product(problem)
+        first, _ = least_product(problem)
         tau = _balanced_tau(problem, *(float(x) for x in problem.curves(np.asarray(first))))
     near = np.append(np.floor(tau) + np.arange(-4, 5), problem.tau_cap)
     near = np.unique(np.clip(near[np.isfinite(near)], 1, problem.tau_cap))
-    found = [(*_at_tau(problem, t, grid)[::-1], t) for t in near.tolist()]
+    found = [(*at_tau(problem, t, grid)[::-1], t) for t in near.tolist()]
     if not found or not np.isfinite(min(found)[0]):
         return None
-    _, u, best_tau = min(found)
-    return evaluate(problem, u, int(best_tau))
+    _, u, chosen = min(found)
+    return evaluate(problem, u, int(chosen))
 
 
 def _balanced_tau(problem: Problem, error: float, eps1: float) -> float:
     """Where both limits are equally tight (simple bound)."""
     p = problem.params
     if p.gbar is None or p.ebar is None or eps1 == 0:
-        return 1.0 if p.gbar is None else min(float(_least_tau(problem, np.array(error))), problem.tau_cap)
+        return 1.0 if p.gbar is None else min(float(least_tau(problem, np.array(error))), problem.tau_cap)
     return float(np.sqrt(6 * error * p.ebar / (p.mu * p.gbar * eps1)))
 
 
-def _least_product(problem: Problem) -> tuple[float, float]:
+def least_product(problem: Problem) -> tuple[float, float]:
     """min over u of 6 B eps1 / mu."""
 
     def product(u: Array) -> Array:
@@ -216,104 +194,15 @@ def evaluate(problem: Problem, u: float, tau: int) -> Design:
     return Design(float(u), float(problem.params.rho(u)), int(tau), value, gamma, eps1, tau * eps1, error)
 
 
-def feasibility_law(params: Params, charge: Charge = VISIBLE) -> float:
-    """Infimum over rho, portion and tau of gamma eps, simple bound and repaired accounting (CDPB E10).
-
-    3 alpha d W^2 / (mu K^2) under zero-out, four times that under replace; receiver noise that the learning suffers but
-    the accountant does not trust multiplies it by 1 + d sz2 / c.
-
-    >>> feasibility_law(Params(K=100, d=1666)) < 1 < feasibility_law(Params(K=100, d=1667))
-    True
-    """
-    factor = 12.0 if charge.adjacency == "replace" else 3.0
-    untrusted = 1.0 if charge.trust_receiver_noise else 1 + params.d * params.sz2 / params.c
-    return factor * params.alpha * params.d * params.W**2 / (params.mu * params.K**2) * untrusted
-
-
-def certificate(problem: Problem) -> Certificate:
-    p = problem.params
-    at, least = _least_product(problem)
-    target = np.inf if p.gbar is None or p.ebar is None else p.gbar * p.ebar
-    law = feasibility_law(p, problem.charge) if problem.charge.repaired else np.nan
-    forbids = bool(problem.charge.repaired and problem.bound == "simple" and law >= target)
-    relax: dict[str, float] = {}
-    if forbids and p.gbar is not None and p.ebar is not None:
-        over = law / target
-        relax = {"gbar": p.gbar * over, "ebar": p.ebar * over, "W": float(p.W / np.sqrt(over))}
-        if problem.charge.trust_receiver_noise:
-            relax |= {"d": float(np.ceil(p.d / over) - 1), "K": float(np.floor(p.K * np.sqrt(over)) + 1)}
-    cap = None if np.isinf(problem.tau_cap) else int(problem.tau_cap)
-    error, eps1 = problem.curves(problem.loads())
-    gap = float(np.min(_least_tau(problem, error) - _most_tau(problem, eps1)))
-    return Certificate(least, target, at, law, forbids, cap, gap, relax)
-
-
-def _refusal(problem: Problem, proof: Certificate) -> str:
-    p = problem.params
-    if proof.law_forbids:
-        return (
-            f"gbar={p.gbar} and ebar={p.ebar} cannot be met together: gamma * eps > {proof.law:.4g} always, "
-            f"but gbar * ebar = {proof.target_product:.4g} (3 alpha d W^2 < mu gbar ebar K^2 fails, CDPB E10)"
-        )
-    if problem.bound == "simple" and proof.least_product > proof.target_product:
-        return (
-            f"gbar={p.gbar} and ebar={p.ebar} cannot be met together: the least gamma * eps over rho is "
-            f"{proof.least_product:.4g} (at u={proof.at_u:.4g}), but gbar * ebar = {proof.target_product:.4g}"
-        )
-    cap = "" if proof.tau_cap is None else f" within tau_cap={proof.tau_cap} rounds"
-    return f"no (rho, whole tau) meets gbar={p.gbar} and ebar={p.ebar}{cap}: {proof.least_gap:.4g} rounds short at best"
-
-
-def make_problem(params: Params, scheme: Scheme, charge: Charge, tau_cap: int | None, bound: str) -> Problem:
-    """Check and pack."""
-    check_charge(charge)
+def make_problem(
+    params: Params, scheme: Scheme, charge: Charge, tau_cap: int | None, bound: str, free_rho: bool = True
+) -> Problem:
+    """Check and pack; a given rho needs no tau_cap where rounds cost something."""
     validate.one_of("bound", bound, BOUNDS)
     if tau_cap is not None:
         validate.whole("tau_cap", tau_cap)
-    elif charge.repaired:
+    elif charge.repaired and free_rho:
         raise InputError("tau_cap is required: with sound accounting G improves without end as rho -> 0 and tau -> inf")
     elif params.lam2 == 0 and params.ebar is None:
         raise InputError("tau_cap is required when neither lam2 nor ebar charges for rounds")
     return Problem(params, scheme, charge, bound, np.inf if tau_cap is None else float(tau_cap))
-
-
-def solve(
-    params: Params,
-    strategy: str | Scheme = "idle",
-    *,
-    accounting: str = "visible",
-    adjacency: str = "zero-out",
-    trust_receiver_noise: bool = True,
-    assume_hidden: bool = False,
-    tau_cap: int | None = None,
-    bound: str = "simple",
-) -> Solution:
-    """Minimise G = lam1 gamma + lam2 eps over rho and whole tau subject to gamma <= gbar and eps <= ebar.
-
-    Raises Infeasible, with a `Certificate` as its report, when no pair exists.
-
-    >>> solve(Params(), "idle", accounting="paper").design.tau
-    62
-    """
-    way = scheme(strategy) if isinstance(strategy, str) else strategy
-    charge = Charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
-    problem = make_problem(params, way, charge, tau_cap, bound)
-    best = optimum(problem)
-    if best is None:
-        proof = certificate(problem)
-        raise Infeasible(_refusal(problem, proof), proof)
-    full = float(gamma_of(params, best.B, best.tau, "full"))
-    return Solution(best, full, _binding(problem, best), certified=False)
-
-
-def _binding(problem: Problem, best: Design) -> tuple[str, ...]:
-    """Limits without which G would improve by more than a millionth."""
-    p = problem.params
-    free_of = {
-        "gamma": problem._replace(params=p.but(gbar=None)) if p.gbar is not None else None,
-        "eps": problem._replace(params=p.but(ebar=None)) if p.ebar is not None else None,
-        "tau_cap": problem._replace(tau_cap=2 * problem.tau_cap) if np.isfinite(problem.tau_cap) else None,
-        "rho_cap": problem._replace(params=p.but(capped=False)) if p.capped else None,
-    }
-    better = {name: optimum(other) for name, other in free_of.items() if other is not None}
-    return tuple(name for name, other in better.items() if other is not None and other.G < best.G * (1 - 1e-6))
