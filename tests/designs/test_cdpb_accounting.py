@@ -156,7 +156,7 @@ def test_ebar_of_the_paper_is_no_protection():
 
 
 def test_eps_delta():
-    """Best order over a grid: never above any single order; `none` and `hidden` have a tight curve below."""
+    """Best order over a grid: never above any single order; every mechanism has a tight curve below, Theorem 1 none."""
     found = cdpb.eps_delta(Params(d=10), 0.4, 50, 1e-5, charge=Charge("none"))
     single = 50 * eps(Params(d=10), 0.4, accounting="none", alpha=2.0) + np.log(0.5) - (np.log(1e-5) + np.log(2))
     assert found.eps_tight < found.eps < single
@@ -164,7 +164,10 @@ def test_eps_delta():
     visible = cdpb.eps_delta(Params(d=10), 0.4, 50, 1e-5)
     assert hidden.eps < visible.eps < found.eps
     assert hidden.eps_tight < hidden.eps
-    assert np.isnan(visible.eps_tight)
+    assert hidden.eps_tight < visible.eps_tight < min(visible.eps, found.eps_tight)
+    assert np.isnan(cdpb.eps_delta(Params(d=10), 0.4, 50, 1e-5, charge=Charge("paper")).eps_tight)
+    silent = cdpb.eps_delta(Params(d=10), 0.4, 50, 1e-5, scheme=cdpb.NOISE_FREE)
+    assert silent.eps == silent.eps_tight == np.inf
 
 
 def test_realised_charges_the_rounds_a_client_took_part_in():
