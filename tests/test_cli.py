@@ -329,3 +329,11 @@ def test_doctor_says_what_is_installed_and_where_data_are(
     assert found["data"]["cifar100"].startswith("not found")
     assert "jax devices" in found["machine"]
     assert "scikit-learn" in otafl("doctor")[1]
+
+
+def test_the_package_runs_as_a_module():
+    found = subprocess.run(
+        [sys.executable, "-m", "otafl", "plan", "cares", "--example"], capture_output=True, text=True
+    )
+    assert found.returncode == 0
+    assert tomllib.loads(found.stdout)["eps_target"] == 500.0

@@ -54,9 +54,13 @@ def _keys(data: Any, symbols: dict[str, str]) -> Any:
     """A table with symbols replaced by the keys they stand for."""
     if not isinstance(data, dict):
         return data
-    for symbol, key in symbols.items():
-        if symbol in data and key in data:
-            raise InputError(f"{symbol} and {key} are two names of one thing; give one of them")
+    names: dict[str, str] = {}
+    for name in map(str, data):
+        key = symbols.get(name, name)
+        if key in names:
+            first, second = sorted((name, names[key]), key=lambda one: one not in symbols)
+            raise InputError(f"{first} and {second} are two names of one thing; give one of them")
+        names[key] = name
     return {symbols.get(key, key): value for key, value in data.items()}
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from otafl.designs.adascale import MNIST, algorithm1, draw, optimal_excess, system
-from otafl.errors import InputError
+from otafl.errors import Infeasible, InputError
 from otafl.files import parse
 from otafl.planners import load
 
@@ -181,3 +181,84 @@ def test_thermal_noise_alone_protects_nobody_and_is_said_so():
     assert report["totals"]["eps_rdp_worst"] > 1000
     assert "eps_pld_worst" not in report["totals"]
     assert any("of 1e-12 W receiver noise" in text for text in report["warnings"])
+
+
+H = (1e-6 * np.random.default_rng(7).rayleigh(size=(6, 3))).tolist()
+THEOREM = {"loss_gap": 2.0, "L": 1.5, "lambda": 0.05, "A1": 0.5, "A2": 0.3, "C1": 1.0, "C2": 0.2}
+
+
+def test_a_file_in_the_papers_symbols_with_its_channels():
+    """Every column from the definitions of the symbols, channels stated as abs(h)."""
+    symbols = {"P_max": 0.2, "sigma_n2": 1e-12, "C": 0.8, "q": 0.04, "n": 500, "h": H}
+    report = planned(**symbols, **dict.fromkeys(("P_max_dbm", "noise_power_dbm", "G", "B", "M", "T", "tuning")))
+    rounds, setting = {key: np.array(value) for key, value in report["rounds"].items()}, report["setting"]
+    h_min = np.min(H, axis=1) / np.sqrt(1 + (1 - 0.04) / 20)
+    energy, x_max = 1000 * 1e-12 / h_min**2, 0.2 * 1000 * 3**2 / 0.8**2
+    assert setting["x_max"] == pytest.approx(x_max)
+    assert rounds["h_min"] == pytest.approx(h_min)
+    assert rounds["D"] == pytest.approx(energy)
+    assert rounds["f"] == pytest.approx(energy / x_max)
+    assert rounds["x"] == pytest.approx(rounds["eta"] / h_min**2)
+    assert rounds["y"] == pytest.approx(energy * (1 / rounds["x"] - 1 / x_max), abs=1e-12)
+    sigma = 3 * 20 * 1e-6 / (np.sqrt(2 * rounds["eta"]) * 0.8)
+    assert rounds["sigma"] == pytest.approx(np.repeat(sigma[:, None], 3, 1))
+    p, u = 0.96, sigma**-2
+    moment = np.log(p**3 + 3 * p**2 * 0.04 + 3 * p * 0.04**2 * np.exp(u) + 0.04**3 * np.exp(3 * u))
+    assert rounds["R"] == pytest.approx(3 * moment / 2)
+    assert report["tuning"] == "given"
+
+
+@pytest.mark.parametrize("given", [{"n": 500, "B": 20}, {"q": 0.04, "B": 20}, {"q": 0.04, "n": 500}, {"q": [0.04] * 4}])
+def test_two_of_n_B_and_q(given):
+    changes = {"n": None, "B": None, **({"n": 500} if isinstance(given.get("q"), list) else {}), **given}
+    assert planned(**changes)["totals"]["rdp"] == pytest.approx(planned()["totals"]["rdp"])
+
+
+def test_linear_path_losses():
+    assert planned(PL=[1e8, 1e9, 1e10, 1e9])["rounds"] == planned(path_loss_db=[80.0, 90.0, 100.0, 90.0])["rounds"]
+
+
+def test_theorem_one_and_the_cap_it_implies():
+    """(21), (22), (27) by hand; nu = 2 (gamma - phi') / (lambda L), with which a run that spends it meets gamma."""
+    report = planned(**THEOREM)
+    bound, rounds = report["convergence"], {key: np.array(value) for key, value in report["rounds"].items()}
+    phi = 2 * 2.0 / (0.05 * 40) + 2 * 1.5 * 0.05 * (2 * 0.2 * 1.5 + 0.3)
+    assert bound["phi"] == pytest.approx(phi)
+    assert bound["phi_prime"] == pytest.approx(phi + 1.5 * 0.05 / 2 * rounds["f"].mean())
+    assert bound["conv_bound"] == pytest.approx(phi + 1.5 * 0.05 / 2 * (1000 * 1e-12 / rounds["eta"]).mean())
+    capped = planned(**THEOREM, nu=None, gamma=bound["phi_prime"] + 0.01, method="equal-alloc")
+    assert capped["nu"] == pytest.approx(2 * 0.01 / (0.05 * 1.5))
+    assert capped["convergence"]["conv_bound"] == pytest.approx(bound["phi_prime"] + 0.01)
+
+
+def test_a_gamma_below_full_power_is_infeasible():
+    with pytest.raises(Infeasible, match="feasible if gamma >= ") as caught:
+        planned(**THEOREM, nu=None, gamma=0.1)
+    value = caught.value.report["relaxations"][0]["value"]
+    assert planned(**THEOREM, nu=None, gamma=value)["nu"] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"B": None}, "B: missing; two of n, B and q are required"),
+        ({"q": 1.5}, r"q=1.5 must lie in \(0, 1\]"),
+        ({"q": 0.5}, "B=20.0 must be q n=250.0"),
+        ({"h": [[1e-6, 1e-6], [1e-6]]}, "h must be a list of rounds"),
+        ({"h": H}, "M=4 but the channels given have 3"),
+        ({"V": 0.0}, "V=0.0 must be finite and > 0"),
+        ({"nu": None}, "exactly one of nu and gamma"),
+        ({"gamma": 1.0, "nu": None}, "loss_gap, L and learning_rate"),
+        ({**THEOREM, "lambda": 0.2}, "learning_rate=0.2 must be <= 1/"),
+        ({"noise_power": 1e-12, "sigma_n2": 1e-12, "noise_power_dbm": None}, "two names of one thing"),
+    ],
+)
+def test_more_refusals(changes, message):
+    with pytest.raises(InputError, match=message):
+        planned(**changes)
+
+
+def test_a_path_loss_below_one_is_doubted():
+    doubted = planned(path_loss_db=[-10.0, 80.0, 90.0, 90.0])["warnings"]
+    assert any("were dB and linear confused" in line for line in doubted)
+    assert not any("confused" in line for line in planned()["warnings"])

@@ -13,7 +13,7 @@ from otafl.designs.adascale.setting import Setting
 from otafl.designs.adascale.tuning import simulated_floors
 from otafl.files import plain
 from otafl.planners import Planner
-from otafl.planners.adascale_inputs import Inputs, read_site
+from otafl.planners.adascale_inputs import Inputs, convergence, read_site
 from otafl.planners.adascale_pictures import pictures
 
 PLD_LIMIT = 100.0  # beyond, a tighter epsilon is no protection either
@@ -25,8 +25,11 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     setting, channels, doubts = read_site(inputs, folder)
     deployment, message = setting.deployment(), setting.message()
     floors = system.noise_floor(channels.gain, deployment, message)
+    theorem = convergence(inputs)
+    nu = theorem.nu(inputs.gamma, floors) if theorem and inputs.gamma is not None else inputs.nu
+    assert nu is not None
     scene = Scene(
-        nu=np.array([[inputs.nu]]),
+        nu=np.array([[nu]]),
         floors=floors[None],
         typical=system.typical_floor(channels.rms, deployment, message)[None],
         optimistic=system.optimistic_floor(channels.rms, deployment, message)[None],
@@ -39,7 +42,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         alpha=inputs.alpha,
         delta=inputs.delta,
         grid=17,
-        given_V=inputs.V if inputs.nu > 0 else 1.0,
+        given_V=inputs.V if nu > 0 else 1.0,
     )
     excess: dict[str, np.ndarray] = {m: _excess(m, scene) for m in dict.fromkeys([inputs.method, *inputs.compare])}
     noise = floors + excess[inputs.method]
@@ -48,17 +51,24 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "method": inputs.method,
         "reconstruction": inputs.method in RECONSTRUCTIONS,
         "tuning": inputs.tuning,
-        "nu": inputs.nu,
+        "nu": nu,
         "alpha": inputs.alpha,
         "delta": inputs.delta,
         "setting": _described(setting),
-        "rounds": _rounds(noise, floors, setting),
+        "rounds": _rounds(noise, floors, setting) | {"R": scene.leakage.total(noise)},
         "totals": _totals(noise, scene, inputs),
         "comparison": _compared(excess, scene, inputs.delta),
         "guarantee": _guarantee(setting),
         "warnings": setting.cautions() + doubts + _remarks(inputs, scene),
     }
-    if inputs.method in ("adascale", "adascale-warm") and inputs.nu > 0:
+    if theorem is not None:
+        report["convergence"] = {
+            "gamma": inputs.gamma,
+            "phi": theorem.phi(setting.T),
+            "phi_prime": theorem.bound(floors),
+            "conv_bound": theorem.bound(noise),
+        }
+    if inputs.method in ("adascale", "adascale-warm") and nu > 0:
         run, V = scene.run(warm=inputs.method == "adascale-warm")
         report["V"] = float(V[0, 0])
         report["rounds"]["Q"] = run.queue[0, 0, :-1]
@@ -86,8 +96,11 @@ def _described(setting: Setting) -> dict[str, Any]:
 
 def _rounds(noise: np.ndarray, floors: np.ndarray, setting: Setting) -> dict[str, Any]:
     deployment, message = setting.deployment(), setting.message()
+    energy = floors * setting.x_max  # D = d sigma_n^2 / h_min^2
     return {
         "t": np.arange(len(noise)),
+        "h_min": np.sqrt(setting.d * setting.noise_power / energy),
+        "D": energy,
         "f": floors,
         "y": noise - floors,
         "N": noise,

@@ -2,12 +2,13 @@
 
 import warnings
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from otafl import validate
+from otafl.designs.adascale.convergence import Convergence
 from otafl.designs.adascale.setting import Channels, Setting, dbm_to_watt, draw, path_loss_db
 from otafl.errors import InputError
 from otafl.files import FileModel
@@ -20,11 +21,24 @@ USUAL: tuple[Method, ...] = ("optimal", "adascale", "adascale-warm", "estim-futu
 
 
 class Inputs(FileModel):
-    """Schema of FILE, in the paper's symbols; powers in W or dBm, by the ending of the key."""
+    """Schema of FILE, in the paper's symbols; powers in W or dBm, by the ending of the key, in W without one."""
+
+    SYMBOLS: ClassVar[dict[str, str]] = {
+        **{"P_max": "P_max_w", "noise_power": "noise_power_w", "sigma_n2": "noise_power_w", "C": "G"},
+        **{"privacy_noise_power": "privacy_noise_power_w", "lambda": "learning_rate"},
+    }
 
     method: Method = "adascale"
     compare: list[Method] = Field(default_factory=lambda: list(USUAL))
-    nu: float  # cap on the mean excess noise energy
+    nu: float | None = None  # cap on the mean excess noise energy; or gamma
+    gamma: float | None = None  # target of the convergence bound (Theorem 1), from which nu follows
+    loss_gap: float | None = None  # f(w_0) - f*; with L and learning_rate: the bound is reported
+    L: float | None = None
+    learning_rate: float | None = None
+    A1: float = 0.0
+    A2: float = 0.0
+    C1: float = 0.0
+    C2: float = 0.0
     alpha: int = 3
     delta: float = 1e-5
     tuning: Literal["calibrated", "hindsight", "given"] = "calibrated"
@@ -33,7 +47,8 @@ class Inputs(FileModel):
     T: int | None = None
     d: int
     n: int | list[int] | None = None  # from the devices file
-    B: float | list[float]
+    B: float | list[float] | None = None  # two of n, B, q, the third being B = q n
+    q: float | list[float] | None = None
     G: float
     P_max_w: float | list[float] | None = None
     P_max_dbm: float | list[float] | None = None
@@ -45,26 +60,55 @@ class Inputs(FileModel):
     seed: int = 0
     distances_m: list[float] | None = None
     path_loss_db: list[float] | None = None
+    PL: list[float] | None = None  # linear path losses
+    h: list[list[float]] | None = None  # abs(h), one row per round
     devices: str | None = None  # CSV or TOML: path gains, powers, data sizes
     gains: str | None = None  # CSV or NPZ ("gain"): complex amplitudes or magnitudes, one row per round
     pld: bool = True
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_given_V_is_given(cls, data: Any) -> Any:
+        named = isinstance(data, dict) and data.get("V") is not None and "tuning" not in data
+        return {**data, "tuning": "given"} if named else data
+
     @model_validator(mode="after")
     def _one_of_each(self) -> "Inputs":
-        sources = [key for key in ("distances_m", "path_loss_db", "devices", "gains") if getattr(self, key) is not None]
+        sources = [key for key in SOURCES if getattr(self, key) is not None]
         if len(sources) > 1:
-            raise InputError(f"at most one of distances_m, path_loss_db, devices, gains may be given, got {sources}")
+            raise InputError(f"at most one of {', '.join(SOURCES)} may be given, got {sources}")
         for key in ("P_max", "noise_power", "privacy_noise_power"):
             if getattr(self, f"{key}_w") is not None and getattr(self, f"{key}_dbm") is not None:
                 raise InputError(f"{key}_w and {key}_dbm exclude each other")
         if (self.tuning == "given") != (self.V is not None):
             raise InputError(f"V={self.V!r} must be given with tuning='given', and only there")
-        if self.gains is None and self.T is None:
-            raise InputError("T: missing, this key is required unless gains are given")
-        validate.not_negative("nu", self.nu)
+        if self.gains is None and self.h is None and self.T is None:
+            raise InputError("T: missing, this key is required unless h or gains are given")
+        if (self.nu is None) == (self.gamma is None):
+            raise InputError("exactly one of nu and gamma must be given")
+        stated = [key for key in ("loss_gap", "L", "learning_rate") if getattr(self, key) is not None]
+        if len(stated) < 3 and (stated or self.gamma is not None):
+            raise InputError(
+                f"the convergence bound needs loss_gap, L and learning_rate (lambda), got {stated or 'none'}"
+            )
+        if self.V is not None:
+            validate.positive("V", self.V)
+        if self.nu is not None:
+            validate.not_negative("nu", self.nu)
         validate.in_open("delta", self.delta, 0, 1)
         validate.whole("seed", self.seed, 0)
         return self
+
+
+SOURCES = ("distances_m", "path_loss_db", "PL", "h", "devices", "gains")
+
+
+def convergence(inputs: Inputs) -> Convergence | None:
+    """The constants of Theorem 1, where the file states them."""
+    if inputs.loss_gap is None or inputs.L is None or inputs.learning_rate is None:
+        return None
+    constants = inputs.A1, inputs.A2, inputs.C1, inputs.C2
+    return Convergence(inputs.loss_gap, inputs.L, inputs.learning_rate, *constants)
 
 
 class Site(NamedTuple):
@@ -85,29 +129,58 @@ def read_site(inputs: Inputs, folder: Path) -> Site:
     power, noise, trusted = (_watts(inputs, key) for key in ("P_max", "noise_power", "privacy_noise_power"))
     if inputs.devices is not None:
         return _from_devices(inputs, folder / inputs.devices, power, noise, trusted)
-    gain = None if inputs.gains is None else _read_gains(folder / inputs.gains)
+    gain = _given_gains(inputs, folder)
     rounds, devices = (inputs.T, inputs.M) if gain is None else gain.shape
-    listed = inputs.distances_m or inputs.path_loss_db
+    listed = inputs.distances_m or inputs.path_loss_db or inputs.PL
     if listed is not None:
         devices = len(listed) if devices is None else devices
     if devices is None:
         raise InputError("M: missing, this key is required unless the devices are listed")
     for key, found in (("M", devices), ("T", rounds)):
         if getattr(inputs, key) not in (None, found):
-            raise InputError(f"{key}={getattr(inputs, key)} but the file of gains has {found}")
+            raise InputError(f"{key}={getattr(inputs, key)} but the channels given have {found}")
     setting = _setting(inputs, int(devices), rounds, inputs.n, power, noise, trusted)
     if gain is not None:
         return Site(setting, Channels(gain, np.sqrt(np.mean(np.abs(gain) ** 2, 0))), _doubts(gain, inputs))
-    loss = inputs.path_loss_db if inputs.distances_m is None else path_loss_db(inputs.distances_m)
-    channels = draw(setting, inputs.seed, loss)
+    channels = draw(setting, inputs.seed, _path_losses(inputs))
     return Site(setting, channels, _doubts(channels.gain, inputs))
 
 
+def _path_losses(inputs: Inputs) -> Any:
+    """In dB, (M,); None where distances are to be drawn."""
+    if inputs.distances_m is not None:
+        return path_loss_db(inputs.distances_m)
+    if inputs.PL is not None:
+        validate.positive("PL", inputs.PL)
+        return 10 * np.log10(inputs.PL)
+    return inputs.path_loss_db
+
+
+def _batches(n: Any, B: Any, q: Any) -> tuple[Any, Any]:
+    """(n, B) from two of n, B and q = B / n, or from all three where they agree."""
+    if q is None:
+        for key, value in (("n", n), ("B", B)):
+            if value is None:
+                raise InputError(f"{key}: missing; two of n, B and q are required")
+        return n, B
+    validate.in_left_open("q", q, 0, 1)
+    rate = np.asarray(q, float)
+    if n is None and B is None:
+        raise InputError("n, B: missing; two of n, B and q are required")
+    if n is None:
+        return np.asarray(B, float) / rate, B
+    batch = rate * np.asarray(n, float)
+    if B is not None and not np.allclose(B, batch, rtol=1e-9):
+        raise InputError(f"B={B} must be q n={batch.tolist()}; give two of n, B and q")
+    return n, batch if B is None else B
+
+
 def _setting(inputs: Inputs, M: int, T: Any, n: Any, power: Any, noise: Any, trusted: Any) -> Setting:
-    for key, value in (("n", n), ("P_max_w (or P_max_dbm)", power), ("noise_power_w (or noise_power_dbm)", noise)):
+    n, B = _batches(n, inputs.B, inputs.q)
+    for key, value in (("P_max_w (or P_max_dbm)", power), ("noise_power_w (or noise_power_dbm)", noise)):
         if value is None:
             raise InputError(f"{key}: missing, this key is required")
-    return Setting(M, T, inputs.d, n, inputs.B, inputs.G, power, noise, trusted, inputs.bandwidth_hz)
+    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz)
 
 
 def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: Any) -> Site:
@@ -129,6 +202,15 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
     setting = _setting(inputs, len(found.names), inputs.T, sizes, powers, noise, trusted)
     channels = draw(setting, inputs.seed, -10 * np.log10(found.mean_power_gain))
     return Site(setting, channels, [str(w.message) for w in caught] + _doubts(channels.gain, inputs))
+
+
+def _given_gains(inputs: Inputs, folder: Path) -> np.ndarray | None:
+    """Channels (T, M) that the file states itself or names."""
+    if inputs.h is None:
+        return None if inputs.gains is None else _read_gains(folder / inputs.gains)
+    if not inputs.h or len({len(row) for row in inputs.h}) != 1 or not inputs.h[0]:
+        raise InputError("h must be a list of rounds, each a list of abs(h), one per device")
+    return np.asarray(inputs.h, complex)
 
 
 def _read_gains(path: Path) -> np.ndarray:
@@ -158,6 +240,9 @@ def _doubts(gain: np.ndarray, inputs: Inputs) -> list[str]:
     middle = float(np.median(np.abs(gain) ** 2))
     if not 1e-20 <= middle <= 1:
         found.append(f"median abs(h)^2 = {middle:.3g} is outside 1e-20..1: were powers or dB given as amplitudes?")
-    if inputs.gains is not None and inputs.tuning == "calibrated":
+    losses = _path_losses(inputs)
+    if losses is not None and np.min(losses) < 0:
+        found.append(f"a path loss of {np.min(losses):.3g} dB amplifies (PL < 1): were dB and linear confused?")
+    if (inputs.gains is not None or inputs.h is not None) and inputs.tuning == "calibrated":
         found.append("channel statistics are taken from the given gains themselves: calibration is not fully causal")
     return found

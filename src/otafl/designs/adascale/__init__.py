@@ -3,6 +3,7 @@
     leakage       R(N), the leakage of a round as a function of its noise energy, and its slopes
     online        the per-round problem, the virtual queue, Algorithm 1
     offline       the optimum in hindsight: water-filling, and the general dual form
+    convergence   Theorem 1: the bound of a run, and the cap nu for a target gamma
     certificates  what is certain about a finished run
     baselines     EqualAlloc, EstimFuture, constant scaling, StatLevel, StatWater, reconstructions of [20] and [23]
     tuning        V (and the parameters of the reconstructions) such that the cap is spent
@@ -15,16 +16,19 @@ Host, float64 throughout.
 """
 
 from otafl.designs.adascale.certificates import Certificate, certify
+from otafl.designs.adascale.convergence import Convergence
 from otafl.designs.adascale.leakage import Leakage
 from otafl.designs.adascale.offline import dual_excess, optimal_excess, water_level
 from otafl.designs.adascale.online import Rule, Run, View, adascale_rule, algorithm1, best_excess, next_queue, play
 from otafl.designs.adascale.setting import CIFAR10, MNIST, Setting, draw
+from otafl.designs.adascale.system import leakage_of, noise_floor, noise_multiplier, receive_scaling, unit_noise
 from otafl.designs.adascale.tuning import tune_V
 
 __all__ = [
     "CIFAR10",
     "MNIST",
     "Certificate",
+    "Convergence",
     "Leakage",
     "Rule",
     "Run",
@@ -36,9 +40,14 @@ __all__ = [
     "certify",
     "draw",
     "dual_excess",
+    "leakage_of",
     "next_queue",
+    "noise_floor",
+    "noise_multiplier",
     "optimal_excess",
     "play",
+    "receive_scaling",
     "tune_V",
+    "unit_noise",
     "water_level",
 ]
