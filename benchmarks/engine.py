@@ -71,7 +71,7 @@ def ours(
                 np.full(shape[:2], 0.01, np.float32), np.ones(shape[:2], bool))  # fmt: skip
     row = jax.device_put(Row(link, (), np.ones(shape[:2], bool)))
     optimizer = optax.sgd(0.1)
-    held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(1000, samples_at_once(model.footprint)))
+    held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(10_000, samples_at_once(model.footprint)))
     evaluate = evaluator(model, 10)
     engine = make_engine(model.init, evaluate, make_round(clients, optimizer, client_map), optimizer, evaluate_every=10)
     batch = Seed(jax.random.split(jax.random.key(0), seeds), jnp.broadcast_to(jnp.asarray(rows), (seeds, *rows.shape)),

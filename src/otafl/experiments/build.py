@@ -56,25 +56,23 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
     """Per-class counts and the two parts of the loss on held-out data; client mixes are formed on the host."""
 
     def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
-        def block(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def block(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             x, y = pair
             logits = model.logits(params, x)
             label = jnp.arange(classes, dtype=jnp.int32)
             hot = y[:, None] == label
-            right = (jnp.argmax(logits, axis=1) == y)[:, None]
-            loss = jnp.where(hot, jax.nn.logsumexp(logits, axis=1, keepdims=True) - logits, 0)
-            return (
-                jnp.sum(hot & right, 0, dtype=jnp.int32),
-                jnp.sum(hot, 0, dtype=jnp.int32),
-                jnp.sum(loss, dtype=jnp.float32),
-            )
+            right = (jnp.argmax(logits, axis=1) == y).astype(jnp.float32)
+            # A product counts fastest, and exactly: a block is far below 2^24 samples.
+            counts = jnp.stack([right, jnp.ones_like(right)]) @ hot.astype(jnp.float32)
+            own = jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
+            return counts.astype(jnp.int32), jnp.sum(jnp.where(y >= 0, own, 0), dtype=jnp.float32)
 
-        right, total, loss = jax.lax.map(block, tuple(held_out))
-        count = jnp.sum(total).astype(jnp.float32)
+        counts, loss = jax.lax.map(block, tuple(held_out))
+        right, total = counts.sum(0, dtype=jnp.int32)
         return {
-            "right": right.sum(0),
-            "total": total.sum(0),
-            "loss": loss.sum() / count,
+            "right": right,
+            "total": total,
+            "loss": loss.sum() / jnp.sum(total).astype(jnp.float32),
             "penalty": penalty(model, params),
         }
 
@@ -109,7 +107,7 @@ def build_task(experiment: Experiment) -> Task:
     model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
     mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
-    at_once = min(1000, samples_at_once(model.footprint))
+    at_once = min(10_000, samples_at_once(model.footprint))
     return Task(
         model=model,
         data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
