@@ -147,6 +147,26 @@ def test_impossible_flooding_names_the_binding_constraint():
     assert caught.value.report["relaxations"]
 
 
+@pytest.mark.parametrize("wish", [{"smudging_bits": 100.0}, {"smudging_bits": 64.0, "f": 20}, {"smudging_bits": 80.0}])
+def test_every_remedy_is_a_plan(wish):
+    free = {"sigma_phi": None, "Lambda_log2": None, "f": None} | wish
+    with pytest.raises(Infeasible) as caught:
+        plan(**free)
+    relax = caught.value.report["relax"]
+    assert "smudging_bits" in relax
+    for name, value in relax.items():
+        value = {"f": int, "guard": bool}.get(name, float)(value)
+        assert plan(**free | {name: value})["headroom_bits"]["least"] >= 0
+        if name in ("f", "smudging_bits"):  # the nearest whole number
+            with pytest.raises(Infeasible):
+                plan(**free | {name: value + 1})
+
+
+def test_an_overflow_that_no_scale_mends_says_so():
+    with pytest.raises(Infeasible, match="no Lambda fits this f"):
+        plan(f=80)
+
+
 def test_parameter_sets_outside_the_table_need_permission():
     small = {"n": 1024, "primes": [268369921, 134176769]}
     changes = {"ring": None, "custom_ring": small, "f": 1, "Lambda_log2": 10, "Mmax": 4.0, "guard": False}

@@ -61,23 +61,40 @@ def plan_parameters(
     """
     validate.positive("tau", tau)
     validate.positive("lambda_s", lambda_s)
+    wish = _Wish(p, channel, lambda_s, tau, mode, f, snr_db_max)
+    trial, room = _best(wish)
+    if room.least < 0:
+        raise _infeasible(wish, trial, room)
+    std = math.sqrt(average_variance(trial, channel, mode))
+    return Choice(trial, room, std, lambda_s, accepted_snr_db(p.log2_q, trial.scale_bits, tau, p.ring.n, channel.S_O))
+
+
+class _Wish(NamedTuple):
+    """The arguments of `plan_parameters`."""
+
+    p: Parameters
+    channel: Fading
+    lambda_s: float
+    tau: float
+    mode: str
+    f: int | None
+    snr_db_max: float | None
+
+
+def _best(wish: _Wish) -> tuple[Parameters, Headroom]:
+    """The largest f that fits with its headroom, or the last one tried."""
+    p, channel, mode = wish.p, wish.channel, wish.mode
     most = 0 if mode == "digital" else int(p.log2_q)
-    candidates = [f] if f is not None else range(most, -1, -1)
-    last: tuple[Parameters, Headroom] | None = None
-    for bits in candidates:
+    for bits in [wish.f] if wish.f is not None else range(most, -1, -1):
         trial = dataclasses.replace(p, f=bits)
-        scale = smallest_scale(trial, channel, lambda_s, tau, mode)
-        if snr_db_max is not None:
-            scale = max(scale, _scale_for_snr(trial, channel, tau, snr_db_max))
-        trial = flooded(dataclasses.replace(trial, scale_bits=scale), channel, lambda_s, mode)
+        scale = smallest_scale(trial, channel, wish.lambda_s, wish.tau, mode)
+        if wish.snr_db_max is not None:
+            scale = max(scale, _scale_for_snr(trial, channel, wish.tau, wish.snr_db_max))
+        trial = flooded(dataclasses.replace(trial, scale_bits=scale), channel, wish.lambda_s, mode)
         room = headroom(trial, channel, mode)
-        last = trial, room
         if room.least >= 0:
-            std = math.sqrt(average_variance(trial, channel, mode))
-            snr = accepted_snr_db(p.log2_q, scale, tau, p.ring.n, channel.S_O)
-            return Choice(trial, room, std, lambda_s, snr)
-    assert last is not None
-    raise _infeasible(*last, mode, lambda_s, tau)
+            break
+    return trial, room
 
 
 def _scale_for_snr(p: Parameters, channel: Fading, tau: float, snr_db_max: float) -> int:
@@ -85,29 +102,46 @@ def _scale_for_snr(p: Parameters, channel: Fading, tau: float, snr_db_max: float
     return max(0, math.ceil((at_one - snr_db_max) / (20 * math.log10(2))))
 
 
-def _infeasible(p: Parameters, room: Headroom, mode: str, lambda_s: float, tau: float) -> Infeasible:
-    short = -room.least
-    wanted = decode_bits(p, mode)
-    remedies = [f"raise tau from {tau:g} to {tau * 2**short:.3g}", "take a larger ring"]
-    if lambda_s > short:
-        remedies.insert(0, f"lower smudging_bits from {lambda_s:g} to {math.floor(lambda_s - short):d}")
-    if room.binding == "message":
-        remedies.insert(0, f"lower Mmax from {p.Mmax:g} to {p.Mmax / 2**short:.3g}")
-    if p.f > 0:
-        remedies.insert(0, f"lower f from {p.f} to {max(0, p.f - math.ceil(short / 2))}")
-    if room.binding == "guard":
-        remedies.append("send no guard copy (guard = false)")
+def _relaxations(wish: _Wish) -> dict[str, float]:
+    """Changes each of which alone makes a plan possible, tried out: whole f and bits, tau and Mmax by powers of two."""
+    p, grid = wish.p, wish.f or 0  # a plan that fits at any f fits at f = 0
+
+    def fits(eased: _Wish) -> bool:
+        return _best(eased._replace(f=eased.f or 0))[1].least >= 0
+
+    ways: dict[str, list[tuple[float, _Wish]]] = {
+        "f": [(f, wish._replace(f=f)) for f in range(grid - 1, -1, -1)],
+        "Mmax": [(M, wish._replace(p=dataclasses.replace(p, Mmax=M))) for M in (p.Mmax / 2.0**k for k in range(1, 41))],
+        "smudging_bits": [(s, wish._replace(lambda_s=s)) for s in range(math.ceil(wish.lambda_s) - 1, 0, -1)],
+        "tau": [(tau, wish._replace(tau=tau)) for tau in (wish.tau * 2.0**k for k in range(1, 41))],
+        "guard": [(0, wish._replace(p=dataclasses.replace(p, guard=False)))] if p.guard else [],
+    }
+    first = {name: next((value for value, eased in way if fits(eased)), None) for name, way in ways.items()}
+    return {name: float(value) for name, value in first.items() if value is not None}
+
+
+def _infeasible(wish: _Wish, p: Parameters, room: Headroom) -> Infeasible:
+    now = {"f": p.f, "Mmax": p.Mmax, "smudging_bits": wish.lambda_s, "tau": wish.tau}
+    relax = _relaxations(wish)
+    remedies = [
+        f"{'raise' if name == 'tau' else 'lower'} {name} from {now[name]:g} to {value:.6g}"
+        for name, value in relax.items()
+        if name != "guard"
+    ]
+    remedies += ["send no guard copy (guard = false)"] if "guard" in relax else []
+    remedies.append("take a larger ring")
     report = {
         "binding": room.binding,
-        "missing_bits": short,
+        "missing_bits": -room.least,
         "f": p.f,
         "Lambda_log2": p.scale_bits,
-        "decode_log2": wanted,
+        "decode_log2": decode_bits(p, wish.mode),
         "log2_q": p.log2_q,
+        "relax": relax,
         "relaxations": remedies,
     }
     return Infeasible(
-        f"q=2^{p.log2_q:.1f} is {short:.1f} bits too small at f={p.f}, Lambda=2^{p.scale_bits} "
+        f"q=2^{p.log2_q:.1f} is {-room.least:.1f} bits too small at f={p.f}, Lambda=2^{p.scale_bits} "
         f"(binding: {room.binding}): {'; or '.join(remedies)}",
         report,
     )

@@ -160,10 +160,15 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "warnings": [] if channel.N > 1 else ["N=1: a sum over one device hides nothing from the server"],
     }
     if room.least < 0:
+        largest = math.floor(p.scale_bits + room.least)
         raise Infeasible(
             f"f={p.f}, Lambda=2^{p.scale_bits} overflow q=2^{p.log2_q:.1f} by {-room.least:.1f} bits ({room.binding}); "
-            f"the largest f is {result['f_max']} at this Lambda, the largest Lambda "
-            f"2^{math.floor(p.scale_bits + room.least)} at this f",
+            + (
+                f"the largest f is {result['f_max']} at this Lambda, "
+                if result["f_max"] >= 0
+                else "no f fits this Lambda, "
+            )
+            + (f"the largest Lambda 2^{largest} at this f" if largest >= 0 else "no Lambda fits this f"),
             result,
         )
     return result
