@@ -9,10 +9,12 @@
 """
 
 from otafl.certify.arms import NO_CERTIFICATE, Arms, Certificate, Verdict, auto_grid, certify, evaluate_arms, judge
+from otafl.certify.budget import eps_of, horizons, zcdp_budget
 from otafl.certify.closed_form import eta_budget, eta_LT
 from otafl.certify.conv_budget import ConvBudget, conv_budget
 from otafl.certify.convergence import Constants, ConvBound, bound_constants
 from otafl.certify.ends import eta_P, eta_Q, eta_U
+from otafl.certify.envelopes import asymmetry, drop_prob, drop_rate, dropped_weight, eta_peak
 from otafl.certify.monotone import is_upper_interval
 from otafl.certify.problem import Problem, default_loss_gap
 from otafl.certify.relax import NearestArm, Relaxation, nearest_arm, relaxations
@@ -33,6 +35,7 @@ __all__ = [
     "Relaxation",
     "SequenceCertificate",
     "Verdict",
+    "asymmetry",
     "auto_grid",
     "bound_constants",
     "certify",
@@ -40,16 +43,23 @@ __all__ = [
     "certify_sequence",
     "conv_budget",
     "default_loss_gap",
+    "drop_prob",
+    "drop_rate",
+    "dropped_weight",
+    "eps_of",
     "eta_LT",
     "eta_P",
     "eta_Q",
     "eta_U",
     "eta_budget",
+    "eta_peak",
     "evaluate_arms",
     "feasible_sets",
     "grid_sets",
+    "horizons",
     "is_upper_interval",
     "judge",
     "nearest_arm",
     "relaxations",
+    "zcdp_budget",
 ]

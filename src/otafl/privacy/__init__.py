@@ -3,6 +3,9 @@
 from otafl.privacy.accountants import ACCOUNTANTS, Release, Spend, account
 from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
 from otafl.privacy.events import check_realised, events, inverse_square, noise_multiplier, total_noise_var
+from otafl.privacy.gaussian import budget_rho as gaussian_budget
+from otafl.privacy.gaussian import delta as gaussian_delta
+from otafl.privacy.gaussian import eps_from_rho as gaussian_eps
 from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.moments import LogMoment, sampled_gaussian_log_moment
 from otafl.privacy.participation import ACCOUNTINGS, hidden_replace_rdp, run_rdp, visible_eps, visible_rdp
@@ -26,6 +29,9 @@ __all__ = [
     "classic_budget",
     "classic_eps",
     "events",
+    "gaussian_budget",
+    "gaussian_delta",
+    "gaussian_eps",
     "hidden_replace_rdp",
     "horizon",
     "inverse_square",
