@@ -17,7 +17,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from residues import channel_of, constant, fractions_of_q, inverse, multiply, opened_by
 
-from otafl.crypto import budget, clients, modes, overair, randomness, realchannel, scaling, xmkckks
+from otafl.crypto import (
+    budget,
+    clients,
+    fused,
+    modes,
+    overair,
+    randomness,
+    realchannel,
+    scaling,
+    simulation,
+    uplink,
+    xmkckks,
+)
 from otafl.crypto import ring as rings
 from otafl.errors import InputError
 
@@ -214,3 +226,34 @@ def test_attack_a_second_spelling_of_c1_would_meet_fresh_noise(params, make_clie
         with pytest.raises(InputError, match="each below its prime"):
             xmkckks.share_batch(device.agreed, [device._key], spelling)
     assert device.share(0, 0, c1).d.shape == c1.shape  # the refusals cost the honest question nothing
+
+
+@pytest.mark.parametrize(("bits", "visible"), [(None, True), (20.0, False)], ids=["published", "flooded"])
+def test_attack_honest_rounds_without_flooding_show_the_size_of_the_keys(params, channel, bits, visible):
+    """Passive server, digital mode: the mean square of opened sums at each root of X^n + 1, over 3,000 honest rounds,
+    is n N (2/3 |E|^2 + sigma_e^2 |S|^2) there, S and E sums of secrets and key errors. Flooding by 20 bits hides it."""
+    p, rounds, N = dataclasses.replace(params, scale_bits=40, sigma_phi=3.2), 3000, channel.N
+    job = uplink.Job(p, channel, "digital", seed=3)
+    job = job if bits is None else job.flooded(bits)
+    p, ring, keys = job.parameters, job.parameters.ring, uplink.simulation_keys(job)
+    one = np.ones((N, ring.limbs, 1), np.uint32)
+    nothing = np.zeros((ring.limbs, ring.n), np.uint32)
+
+    def opened(key):
+        residues = fused.fused_round(ring, keys, simulation.draws(p, N, (), key), nothing, one)
+        return rings.centred_float(ring, residues, 0)
+
+    with jax.enable_x64(True):
+        draws = jax.random.split(jax.random.key(1), rounds)
+        sums = np.asarray(jax.jit(lambda all_: jax.lax.map(opened, all_, batch_size=100))(draws))
+        a = np.asarray(jax.jit(rings.untransform, static_argnums=0)(ring, keys.a_hat))
+    errors = opened_by(ring, keys.s.astype(np.int32).sum(0), xmkckks.add_up(ring, keys.b), a)  # E = sum b + S a
+    twist = np.exp(1j * np.pi * np.arange(ring.n) / ring.n)
+
+    def power(x):
+        return np.abs(np.fft.fft(np.asarray(x, float) * twist)) ** 2
+
+    E = np.array(rings.integers(ring, errors), float)
+    predicted = ring.n * N * (2 / 3 * power(E) + p.error_var * power(keys.s.sum(0)))
+    found = np.corrcoef(np.mean([power(row) for row in sums], axis=0), predicted)[0, 1]
+    assert found > 0.99 if visible else abs(found) < 0.6  # 32 distinct roots: chance stays below 0.6
