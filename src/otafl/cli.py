@@ -207,6 +207,7 @@ def reproduce(
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
+    from otafl.experiments import everything as every_preset
     from otafl.experiments import presets
     from otafl.experiments.progress import reporter
 
@@ -219,10 +220,9 @@ def reproduce(
     if overrides:
         raise InputError("--set goes with one preset, not with --all")
     folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
-    folder.mkdir(parents=True, exist_ok=True)
-    outcome = presets.reproduce_all(folder, quick, lambda: reporter(err, json_log), out)
-    failed = [name for name, said in outcome.items() if said != "done"]
-    out.print(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.md'}")
+    outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out)
+    failed = [name for name, said in outcome.items() if said != every_preset.DONE]
+    out.print(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}")
     if failed:
         raise RunError(f"not done: {', '.join(failed)}")
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from otafl.errors import InputError
-from otafl.experiments import build, presets
+from otafl.experiments import build
 from otafl.experiments.compare import compare, rank, rows, verdicts
 from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import load
@@ -107,17 +106,3 @@ def test_compare_runs_ranks_and_is_resumable(file: Path, tmp_path: Path):
     text = (tmp_path / "out" / "compare.md").read_text()
     for e in found.ranked:  # the table's figures are the store's
         assert f"{np.mean(e['final_accuracy']):.3f}" in text
-
-
-def test_reproduce_all_goes_on_after_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    made = {name: presets.Preset(summary=name) for name in ("good", "bad", "last")}
-
-    def fake(name: str, *rest: object) -> None:
-        if name == "bad":
-            raise InputError("no such luck")
-
-    monkeypatch.setattr(presets, "presets", lambda: made)
-    monkeypatch.setattr(presets, "reproduce", fake)
-    outcome = presets.reproduce_all(tmp_path, True, Reporter, Console(quiet=True))
-    assert outcome == {"good": "done", "bad": "no such luck", "last": "done"}
-    assert "no such luck" in (tmp_path / "index.md").read_text()

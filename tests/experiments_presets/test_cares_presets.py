@@ -12,9 +12,10 @@ from rich.console import Console
 from otafl.certify import Problem
 from otafl.experiments.presets import FOLDER, find, presets, reproduce
 from otafl.experiments.progress import Reporter
-from otafl.experiments.reproductions import cares
+from otafl.experiments.reproductions import cares, cares_claims
 from otafl.experiments.reproductions.cares_certificates import certificates
 from otafl.experiments.reproductions.cares_figures import FIGURES, Curves
+from otafl.experiments.reproductions.results import TIED
 from otafl.experiments.schema import load, resolved
 
 NAMES = [name for name in presets() if name.startswith("cares-")]
@@ -83,19 +84,19 @@ def entry(label: str, values: list[float]) -> dict[str, Any]:
     return {"label": label, "seeds": list(range(len(values))), "accuracy_at_eps": values}
 
 
-@pytest.mark.parametrize(("shift", "word"), [(0.05, "holds"), (-0.05, "does not hold"), (0.0005, cares.TIED)])
+@pytest.mark.parametrize(("shift", "word"), [(0.05, "holds"), (-0.05, "does not hold"), (0.0005, TIED)])
 def test_claims_are_judged_by_paired_intervals(shift: float, word: str):
     base = [0.7, 0.8, 0.75, 0.9]
     moved = [value + shift + error for value, error in zip(base, (0.001, -0.001, 0.002, -0.002))]
     claim = {"text": "a over b", "better": "a", "than": "b", "metric": "accuracy_at_eps"}
-    (verdict,) = cares.judge([claim], [entry("a", moved), entry("b", base)])
+    (verdict,) = cares_claims.judge([claim], [entry("a", moved), entry("b", base)])
     assert verdict.verdict == word and "4 pairs" in verdict.evidence
 
 
 def test_one_pair_decides_nothing():
     claim = {"text": "a over b", "better": "a", "than": "b", "metric": "accuracy_at_eps"}
-    (verdict,) = cares.judge([claim], [entry("a", [0.9]), entry("b", [0.1])])
-    assert verdict.verdict == cares.TIED
+    (verdict,) = cares_claims.judge([claim], [entry("a", [0.9]), entry("b", [0.1])])
+    assert verdict.verdict == TIED
 
 
 @pytest.mark.parametrize(("power", "word"), [(-1.0, "holds"), (1.0, "does not hold")])
@@ -107,8 +108,18 @@ def test_following_the_channel_is_a_rank_correlation(power: float, word: str):
         scale = 0.3 * rate ** (0.2 * power)
         tables.append({"seed": np.full(320, seed), "rx_scale": scale, "info_dropped_weight": 1e-3 * rate * scale**2})
     rounds = {name: np.concatenate([one[name] for one in tables]) for name in tables[0]}
-    verdict = cares.follows_the_channel(Curves("x", 0, {}, {"seed": rounds["seed"]}, rounds))
+    verdict = cares_claims.follows_the_channel(Curves("x", 0, {}, {"seed": rounds["seed"]}, rounds))
     assert verdict.verdict == word
+
+
+@pytest.mark.parametrize(("scales", "remarks", "words"), [
+    ([0.30, 0.31], [], ("holds", "holds")),
+    ([0.25, 0.26], ["no joint certificate in 39.7% of the rounds"], ("does not hold", "does not hold")),
+])  # fmt: skip
+def test_figure_five_looks_at_scalings_and_certificates(scales: list[float], remarks: list[str], words: tuple):
+    method = {"mean_rx_scale": scales, "remarks": remarks}
+    found = cares_claims.near(method, 0.31, 0.02), cares_claims.always_certified(method)
+    assert tuple(verdict.verdict for verdict in found) == words
 
 
 def test_wide_study_takes_the_best_of_the_validation_scores():
@@ -159,7 +170,7 @@ def smoke(name: str, folder: Path) -> tuple[str, dict[str, Any]]:
 
 def test_sweep_runs(data_folder: Path, tmp_path: Path):
     _, results = smoke("cares-sweep", tmp_path)
-    assert [record["arms"] for record in results["records"]] == [10, 3, 0, 8, 4, 0]
+    assert [record["arms"] for record in results["records"]] == [10, 3, 0, 8, 4, 0, 8, 0, 0]
 
 
 @pytest.mark.slow

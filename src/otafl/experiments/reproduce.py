@@ -7,24 +7,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from otafl.experiments import runner
 from otafl.experiments.presets import Preset
 from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import load
-from otafl.experiments.store import RunFolder
+from otafl.experiments.tune import run_in
 from otafl.files import to_json, write_atomic
-from otafl.report.tables import footer, mean_sd, numbers, paired_difference, summaries
-
-METRICS = {
-    "best_accuracy": "best acc",
-    "accuracy_at_eps": "acc@ε*",
-    "final_accuracy": "last acc",
-    "worst_client_at_eps": "worst@ε*",
-    "worst_client": "worst client",
-    "final_loss": "last loss",
-    "final_eps": "final ε",
-    "rounds": "rounds",
-}
+from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
 
 
 class Analysis(Protocol):
@@ -34,24 +22,10 @@ class Analysis(Protocol):
                  console: Console) -> None: ...  # fmt: skip
 
 
-def run_or_resume(path: Path, folder: Path, overrides: list[str], reporter: Reporter) -> Path:
-    """A finished run is used as it is, an interrupted one goes on, otherwise it is started."""
-    if (folder / "manifest.json").exists():
-        experiment, before = load(path, overrides), RunFolder.open(folder)
-        import hashlib
-
-        from otafl.experiments.schema import resolved
-
-        if hashlib.sha256(resolved(experiment).encode()).hexdigest() == before.manifest["config_sha256"]:
-            return runner.resume(folder, reporter)
-        folder = runner.default_folder(folder.name)
-    return runner.start(load(path, overrides), folder, reporter)
-
-
 def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
                     console: Console) -> None:  # fmt: skip
     """Run the preset's experiment and print every scheme beside its target, with paired differences."""
-    folder = run_or_resume(path, folder, overrides, reporter)
+    run_in(folder, load(path, overrides), reporter)
     found = summaries(folder)
     shown = [
         metric

@@ -3,7 +3,6 @@
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from otafl.experiments import build, doctor, limits
 from otafl.experiments.execution import Execution
 from otafl.experiments.interrupts import graceful_stop
 from otafl.experiments.progress import Reporter
-from otafl.experiments.schema import Experiment, load, resolved
+from otafl.experiments.schema import Experiment, config_hash, load, resolved
 from otafl.experiments.store import RunFolder, storage
 from otafl.rounds import Engine
 
@@ -36,7 +35,7 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         "title": experiment.title,
         "schemes": experiment.labels,
         "seeds": experiment.seed_list,
-        "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
+        "config_sha256": config_hash(experiment),
         "data": task.sources,
         "parameters": task.model.num_params,
         "versions": doctor.versions(),
@@ -50,7 +49,7 @@ def resume(path: Path, reporter: Reporter | None = None) -> Path:
     """Continue a run to the same bytes as if it had never stopped."""
     folder, reporter = RunFolder.open(path), reporter or Reporter()
     experiment = load(folder.path / "config.toml")
-    if hashlib.sha256(resolved(experiment).encode()).hexdigest() != folder.manifest["config_sha256"]:
+    if config_hash(experiment) != folder.manifest["config_sha256"]:
         raise RunError(f"{path}/config.toml: was changed since the run began; start a new run instead")
     return _run(folder, _prepare(experiment, folder, reporter)[1], reporter)
 

@@ -5,6 +5,7 @@ tagged models below are made from them, so a new scheme brings its own part of t
 """
 
 import dataclasses
+import hashlib
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_type_hints
@@ -329,6 +330,11 @@ def _index(node: list[Any], part: str, override: str) -> int:
 def resolved(experiment: Experiment) -> str:
     """The whole config as TOML, defaults included; reads back to the same experiment."""
     return tomli_w.dumps(_tomlable(experiment.model_dump(exclude_none=True)))
+
+
+def config_hash(experiment: Experiment) -> str:
+    """What tells one resolved experiment from another; a run's manifest has it."""
+    return hashlib.sha256(resolved(experiment).encode()).hexdigest()
 
 
 def _tomlable(value: Any) -> Any:

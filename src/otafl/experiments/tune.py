@@ -6,7 +6,6 @@ wins, a tie goes to the smaller step, and a scheme that diverges at a step size 
 private data: it lies outside every privacy guarantee.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from otafl import validate
 from otafl.errors import InputError, RunError
 from otafl.experiments import runner
 from otafl.experiments.progress import Reporter
-from otafl.experiments.schema import Experiment, assign, load, resolved
+from otafl.experiments.schema import Experiment, assign, config_hash, load
 from otafl.experiments.store import RunFolder, SchemeFolder
 from otafl.files import read_toml, to_json, write_atomic
 
@@ -28,11 +27,6 @@ RULES = {
     "objective": "smallest cross-entropy plus l2 term",
 }
 LAST = 5  # evaluations that a score averages
-
-
-def config_hash(experiment: Experiment) -> str:
-    """What tells one resolved experiment from another, as in a run's manifest."""
-    return hashlib.sha256(resolved(experiment).encode()).hexdigest()
 
 
 def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:

@@ -18,7 +18,7 @@ from otafl.report.devices import BARS, groups, read_devices, starts
 from otafl.report.tables import footer, paired_difference
 
 NUMBERS = 80_000  # in all per-round matrices of a page together: about 1.6 MB of text
-METRICS = {
+LONG_NAMES = {  # of metrics, where there is room for them
     "final_accuracy": "accuracy",
     "worst_client": "worst client",
     "accuracy_at_eps": "accuracy at the ε target",
@@ -50,7 +50,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         "title": told[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
         "runs": told,
         "schemes": schemes,
-        "metrics": METRICS,
+        "metrics": LONG_NAMES,
         "differences": differences(schemes),
         "footer": footer([entry for entry in map(as_summary, schemes) if entry]),
         "notes": notes(told, schemes),
@@ -182,7 +182,7 @@ def differences(schemes: list[dict[str, Any]]) -> dict[str, list[list[dict[str, 
     def gap(a: dict[str, Any] | None, b: dict[str, Any] | None, metric: str) -> dict[str, float] | None:
         return paired_difference(a, b, metric) if a and b and a is not b else None
 
-    return {metric: [[gap(a, b, metric) for b in entries] for a in entries] for metric in METRICS}
+    return {metric: [[gap(a, b, metric) for b in entries] for a in entries] for metric in LONG_NAMES}
 
 
 def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str]:

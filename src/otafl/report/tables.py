@@ -9,6 +9,17 @@ from scipy import special
 
 from otafl.experiments.store import RunFolder
 
+METRICS = {  # of a scheme's summary, as heads of narrow columns
+    "best_accuracy": "best acc",
+    "accuracy_at_eps": "acc@ε*",
+    "final_accuracy": "last acc",
+    "worst_client_at_eps": "worst@ε*",
+    "worst_client": "worst client",
+    "final_loss": "last loss",
+    "final_eps": "final ε",
+    "rounds": "rounds",
+}
+
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
     """The summary of every finished scheme, in the order of the config, with its time."""

@@ -5,7 +5,6 @@
 
 import difflib
 import json
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from typing import Any
 from pydantic import Field
 from rich.console import Console
 
-from otafl.errors import InputError, Interrupted, OtaflError
+from otafl.errors import InputError
 from otafl.experiments.progress import Reporter
-from otafl.files import FileModel, parse, read_toml, write_atomic
+from otafl.files import FileModel, parse, read_toml
 
 FOLDER = Path(__file__).parent
 
@@ -69,40 +68,6 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
         module, _, attribute = preset.analysis.partition(":")
         function = getattr(import_module(module), attribute)
     function(path, preset, folder, overrides, quick, reporter, console)
-
-
-def reproduce_all(folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console) -> dict[str, str]:
-    """Every preset, each in its own folder; one that fails does not stop the others. Called again, it goes on.
-
-    Writes folder/index.md; returns what became of each preset: "done" or the refusal.
-    """
-    outcome: dict[str, str] = {}
-    for name, preset in presets().items():
-        console.rule(f"{name}: {preset.summary}")
-        try:
-            reproduce(name, folder / name, [], quick, reporters(), console)
-            outcome[name] = "done"
-        except Interrupted:
-            raise
-        except OtaflError as refusal:
-            outcome[name] = str(refusal)
-            console.print(f"{name}: {refusal}", markup=False)
-        write_atomic(folder / "index.md", _index(outcome, quick))
-    return outcome
-
-
-def _index(outcome: dict[str, str], quick: bool) -> str:
-    """One row per preset, with where its results are."""
-    known = presets()
-    rows = [
-        f"| {known[name].source or '–'} | `{name}` | {known[name].summary} | "
-        + (f"[results]({name}/results.md)" if said == "done" else said)
-        + " |"
-        for name, said in outcome.items()
-    ]
-    smoke = ["Smoke versions: too few rounds and seeds to mean anything.", ""] if quick else []
-    head = ["| source | preset | what | outcome |", "|---|---|---|---|"]
-    return "\n".join(["# Reproductions", "", *smoke, *head, *rows, ""])
 
 
 def _toml(value: Any) -> str:

@@ -11,7 +11,6 @@ from otafl.designs.adascale.comparison import half_width_95, leakage_table, pain
 from otafl.designs.adascale.setting import Setting
 from otafl.experiments.presets import Preset
 from otafl.experiments.progress import Reporter
-from otafl.experiments.reproduce import run_or_resume
 from otafl.experiments.reproductions.results import (
     FAILS,
     HOLDS,
@@ -25,7 +24,7 @@ from otafl.experiments.reproductions.results import (
 )
 from otafl.experiments.schema import Radio, load
 from otafl.experiments.store import RunFolder
-from otafl.experiments.tune import settings_of
+from otafl.experiments.tune import run_in, settings_of
 from otafl.report.tables import numbers, paired_difference, summaries
 
 METHODS = {
@@ -149,7 +148,7 @@ def accuracy(path: Path, preset: Preset, folder: Path, overrides: list[str], qui
              console: Console) -> None:  # fmt: skip
     """Test accuracy of every method over nu, with the eps that the ledger of the same run counted."""
     settings, experiment = settings_of(path, overrides), load(path, overrides)
-    folder = run_or_resume(path, folder, overrides, reporter)
+    run_in(folder, load(path, overrides), reporter)
     found = {entry["label"]: entry for entry in summaries(folder)}
     run = RunFolder.open(folder)
     rows = [

@@ -7,21 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from scipy import stats
 
 from otafl.certify import NO_CERTIFICATE
 from otafl.experiments.presets import FOLDER, Preset
 from otafl.experiments.progress import Reporter
-from otafl.experiments.reproduce import METRICS
+from otafl.experiments.reproductions.cares_claims import always_certified, follows_the_channel, gap_text, judge, near
 from otafl.experiments.reproductions.cares_figures import FIGURES, Curves, read_curves
-from otafl.experiments.reproductions.results import FAILS, HOLDS, Grid, Record, Verdict, draw, publish
+from otafl.experiments.reproductions.results import Grid, Record, Verdict, draw, publish
 from otafl.experiments.schema import Experiment, load
 from otafl.experiments.store import RunFolder
 from otafl.experiments.tune import run_in, settings_of, tuned, with_step_sizes
-from otafl.report.tables import footer, mean_sd, numbers, paired_difference, summaries
+from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
 
 SMOKE = "smoke version: too few rounds and seeds to mean anything"
-TIED = "cannot be separated"
 OPTIMISTIC = "best acc is the maximum over evaluations on the reported data, hence optimistic"
 TUNED = "tuning looked at private data: outside the guarantee"
 SHOWN = ("best_accuracy", "accuracy_at_eps", "worst_client_at_eps", "worst_client", "final_eps", "rounds")
@@ -32,9 +30,7 @@ def table(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     """Run the table's methods on paired seeds and judge the paper's claims about them."""
     run = run_in(folder / "run", load(path, overrides), reporter)
     found = summaries(run)
-    verdicts = judge(preset.targets.get("claims", []), found)
-    if preset.settings.get("drift"):
-        verdicts += [follows_the_channel(read_curves(run, "CARES adaptive"))]
+    verdicts = judged(preset, run, found)
     grids = [
         compare(found, preset.targets.get("schemes", {})),
         own_measures(run, found),
@@ -54,7 +50,20 @@ def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
     curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
     draw(folder, f"fig{preset.settings['figure']}", len(shown.panels), 1, _each(shown.panels, curves))
     notes = [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}"]
-    publish(folder, preset, [], [], notes, console)
+    publish(folder, preset, [], judged(preset, run, summaries(run)), notes, console)
+
+
+def judged(preset: Preset, run: Path, found: list[Record]) -> list[Verdict]:
+    """The paper's claims: differences between methods, and what `settings` asks about the controller."""
+    asked, known = preset.settings, {entry["label"]: entry for entry in found}
+    verdicts = judge(preset.targets.get("claims", []), found)
+    if "mean_scaling" in preset.targets:
+        verdicts += [near(known["CARES adaptive"], **preset.targets["mean_scaling"])]
+    if asked.get("certified"):
+        verdicts += [always_certified(known["CARES adaptive"])]
+    if asked.get("drift"):
+        verdicts += [follows_the_channel(read_curves(run, "CARES adaptive"))]
+    return verdicts
 
 
 def _each(panels: Sequence[Callable[[Any, list[Curves]], None]], curves: list[Curves]) -> Callable[[list[Any]], None]:
@@ -116,18 +125,10 @@ def gaps(found: list[Record], reference: str) -> Grid:
     rows = []
     for entry in found:
         if entry is not base:
-            told = [
-                _gap(paired_difference(entry, base, metric)) for metric in ("accuracy_at_eps", "worst_client_at_eps")
-            ]
+            metrics = ("accuracy_at_eps", "worst_client_at_eps")
+            told = [gap_text(paired_difference(entry, base, metric)) for metric in metrics]
             rows.append([f"{entry['label']} − {reference}", *told])
     return Grid("paired differences", ("methods", METRICS["accuracy_at_eps"], METRICS["worst_client_at_eps"]), rows)
-
-
-def _gap(gap: dict[str, float]) -> str:
-    if not np.isfinite(gap["mean"]):
-        return "–"
-    width = f" ± {gap['half_width']:.4f}" if np.isfinite(gap["half_width"]) else ""
-    return f"{gap['mean']:+.4f}{width} ({gap['pairs']:.0f} pairs)"
 
 
 def data_notes(found: list[Record]) -> list[str]:
@@ -138,48 +139,6 @@ def data_notes(found: list[Record]) -> list[str]:
 
 def _without_card(entry: Record) -> Record:
     return {key: value for key, value in entry.items() if key != "card"}
-
-
-# --- claims ----------------------------------------------------------------------------------------------------------
-
-
-def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:
-    """A claim holds if its paired difference is beyond the 95 % interval, and fails if it is so the other way."""
-    known = {entry["label"]: entry for entry in found}
-    out = []
-    for claim in claims:
-        gap = paired_difference(known[claim["better"]], known[claim["than"]], claim["metric"])
-        half = gap["half_width"] if np.isfinite(gap["half_width"]) else np.inf
-        word = HOLDS if gap["mean"] > half else FAILS if gap["mean"] < -half else TIED
-        out.append(Verdict(claim["text"], word, f"{METRICS[claim['metric']]}: {_gap(gap)}"))
-    return out
-
-
-def follows_the_channel(curves: Curves, span: int = 40) -> Verdict:
-    """Figure 7's "the controller lowers the scaling when channels degrade", as a rank correlation over drift periods.
-
-    The channel's badness is dropped_weight / rx_scale^2, the weighted mean drop rate where truncation is small.
-    """
-    found = []
-    for seed in curves.seeds:
-        scale, dropped = curves.rounds(seed, "rx_scale"), curves.rounds(seed, "info_dropped_weight")
-        periods = np.arange(len(scale)) // span
-        if periods[-1] < 2:
-            continue
-        badness, chosen = (_by_period(value, periods) for value in (dropped / scale**2, scale))
-        found.append(float(stats.spearmanr(badness, chosen).statistic))
-    claim = "the controller lowers η when channels degrade (Figure 7)"
-    if not found:
-        return Verdict(claim, TIED, "runs shorter than three drift periods")
-    half = (
-        stats.t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.inf
-    )
-    word = HOLDS if np.mean(found) < -half else FAILS if np.mean(found) > half else TIED
-    return Verdict(claim, word, f"rank correlation of η with badness: {', '.join(f'{r:+.2f}' for r in found)} by seed")
-
-
-def _by_period(value: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    return np.array([np.mean(value[periods == p]) for p in np.unique(periods)])
 
 
 # --- beyond the paper ------------------------------------------------------------------------------------------------

@@ -13,7 +13,17 @@ from otafl.certify import Certificate, Problem, certify
 from otafl.experiments import build
 from otafl.experiments.presets import Preset
 from otafl.experiments.progress import Reporter
-from otafl.experiments.reproductions.results import Grid, Record, Verdict, draw, each, publish, write_records
+from otafl.experiments.reproductions.results import (
+    FAILS,
+    HOLDS,
+    Grid,
+    Record,
+    Verdict,
+    draw,
+    each,
+    publish,
+    write_records,
+)
 from otafl.experiments.schema import Experiment, load, options_of
 from otafl.policies.cares import PAPER_ARMS, problem_of
 from otafl.report.plots import COLOURS, DASHES
@@ -94,7 +104,7 @@ def _pattern(records: list[Record], version: str, said: list[str]) -> Verdict:
     """Wide, narrow, empty: the number of arms falls from more than half to some to none, on every seed."""
     wide, narrow, empty = _counts(records, version).values()
     held = [w > len(PAPER_ARMS) / 2 and 0 < n < w and e == 0 for w, n, e in zip(wide, narrow, empty)]
-    word = "holds" if all(held) else f"holds on {sum(held)} of {len(held)} seeds"
+    word = HOLDS if all(held) else f"holds on {sum(held)} of {len(held)} seeds" if any(held) else FAILS
     return Verdict(
         f"feasible set {', '.join(said)} ({version})",
         word,

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from otafl.experiments.reproductions.results import FAILS, HOLDS, Grid, Record, Verdict
+from otafl.experiments.reproductions.results import FAILS, HOLDS, TIED, Grid, Record, Verdict
 from otafl.experiments.store import RunFolder
 from otafl.experiments.tune import LAST
 
 Pair = tuple[str, int]
-METRICS = ("accuracy", "worst_client", "cross_entropy", "penalty", "objective", "eps")
-TIED = "cannot be separated"
+COLUMNS = ("accuracy", "worst_client", "cross_entropy", "penalty", "objective", "eps")
 
 
 class Scheme(NamedTuple):
@@ -35,7 +34,7 @@ def collect(runs: dict[str, Path]) -> list[Scheme]:
 
 
 def _scheme(label: str, runs: dict[str, Path]) -> Scheme:
-    found = Scheme(label, {m: {} for m in METRICS}, {}, {m: {} for m in METRICS})
+    found = Scheme(label, {m: {} for m in COLUMNS}, {}, {m: {} for m in COLUMNS})
     for name, path in runs.items():
         place = RunFolder.open(path).scheme(label)
         found.summaries[name] = {**place.json("summary"), "card": place.json("card")}
@@ -43,7 +42,7 @@ def _scheme(label: str, runs: dict[str, Path]) -> Scheme:
         table |= {"cross_entropy": table["loss"], "objective": table["loss"] + table["penalty"]}
         for seed in np.unique(table["seed"]).tolist():
             own = table["seed"] == seed
-            for metric in METRICS:
+            for metric in COLUMNS:
                 value = table[metric][own]
                 found.curves[metric][name, seed] = table["round"][own], value
                 found.finals[metric][name, seed] = float(value[-1] if metric == "eps" else np.mean(value[-LAST:]))

@@ -15,7 +15,6 @@ from otafl.crypto.ring import RING_4096, RING_8192
 from otafl.experiments.presets import Preset
 from otafl.experiments.progress import Reporter
 from otafl.experiments.reproductions.curves import (
-    TIED,
     Gap,
     Pair,
     Scheme,
@@ -26,7 +25,17 @@ from otafl.experiments.reproductions.curves import (
     paint,
 )
 from otafl.experiments.reproductions.eezofl_host import train_on_host
-from otafl.experiments.reproductions.results import FAILS, HOLDS, Grid, Record, Verdict, draw, publish, write_records
+from otafl.experiments.reproductions.results import (
+    FAILS,
+    HOLDS,
+    TIED,
+    Grid,
+    Record,
+    Verdict,
+    draw,
+    publish,
+    write_records,
+)
 from otafl.experiments.schema import load
 from otafl.experiments.store import RunFolder
 from otafl.experiments.tune import run_in, settings_of
@@ -218,12 +227,22 @@ def _judge_fig3(found: Found) -> list[Verdict]:
         text = "; ".join(f"{label} {v.min():.1e}–{v.max():.1e}" for label, v in early.items())
         claim = f"{run}: multi-key encryption with unequal weights diverges in two rounds"
         verdicts.append(Verdict(claim, _word(wild), text))
+        verdicts.append(_judge_plateau(found, run))
         refused = {s.label: _refused(folder, s.label) for s in found.schemes}
         right = all(share == (0 if label in settings["sound"] else 1) for label, share in refused.items())
         text = ", ".join(f"{label} {share:.0%} refused" for label, share in refused.items())
         claim = f"{run}: every failed round is detected, and no honest one is refused"
         verdicts.append(Verdict(claim, _word(right), text))
     return [*verdicts, _judge_literal(found)]
+
+
+def _judge_plateau(found: Found, run: str) -> Verdict:
+    """Equalised runs settle at the published loss, within a factor of ten, on every seed."""
+    level = float(found.targets["plateau"])
+    last = {s.label: final(s, run, "cross_entropy") for s in found.schemes if s.label in ("ZF", "MMSE")}
+    held = all(np.all((v > level / 10) & (v < level * 10)) for v in last.values())
+    text = "; ".join(f"{label} {np.min(v):.1e}–{np.max(v):.1e}" for label, v in last.items())
+    return Verdict(f"{run}: the loss settles near {level:.0e}", _word(held), f"last loss: {text}")
 
 
 def _judge_literal(found: Found) -> Verdict:

@@ -14,6 +14,7 @@ from otafl.files import to_json, write_atomic
 
 Record = dict[str, Any]
 HOLDS, PRINTED, FAILS = "holds", "holds only with the printed accounting", "does not hold"
+TIED = "cannot be separated"
 
 
 class Verdict(NamedTuple):
