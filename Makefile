@@ -29,7 +29,7 @@ bench: $(VENV)/.ready           ## ratios to peers, measured in one run (install
 	$(PYTHON) benchmarks/run.py
 
 lint: $(VENV)/.ready            ## style and types
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs-ready       ## the documentation site, warnings are errors

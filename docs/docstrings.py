@@ -1,7 +1,8 @@
 """How the API reference reads docstrings: they are plain text with formulas, so Markdown must leave them alone.
 
-Doctests become code blocks; brackets, stars, underscores and angle brackets outside `code` are escaped. Fields of tuples,
-dataclasses and file models are shown as they stand in the source, because the comment behind a field is its documentation.
+Doctests become code blocks; brackets, stars, underscores and angle brackets outside `code` are escaped. Fields of
+tuples, dataclasses and file models are shown as they stand in the source, because the comment behind a field is its
+documentation.
 """
 
 import re

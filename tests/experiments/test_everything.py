@@ -129,3 +129,17 @@ def test_index_shows_this_folder_beside_the_record(tmp_path: Path):
     assert "a &lt; b" in page and "not run yet" in page
     record.write_index(tmp_path, {"cares-table1": "done"}, True)
     assert "smoke version: 0 of 1" in (tmp_path / "index.md").read_text(), "a smoke version has no verdict"
+
+
+def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    claim = {"claim": "c", "verdict": "holds", "evidence": "e"}
+    for name, quick in {"cdpb-fig2": False, "cdpb-fig4": True}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps({"verdicts": [claim], "quick": quick}))
+    monkeypatch.setattr(record, "VERDICTS", tmp_path / "verdicts.json")
+    (tmp_path / "verdicts.json").write_text("{}")
+    (tmp_path / "page.md").write_text("<!-- begin record -->\n<!-- end record -->\n")
+    record.main(tmp_path / "page.md", tmp_path)
+    assert record.on_record() == {"cdpb-fig2": [claim]}
+    line = next(line for line in (tmp_path / "page.md").read_text().splitlines() if "CDPB, Figure 2]" in line)
+    assert "**reproduced** (1 of 1 claims in full)" in line

@@ -23,6 +23,7 @@ def test_one_preset_of_each_family(data_folder: Path, tmp_path: Path, monkeypatc
     assert reproduced(tmp_path) == dict.fromkeys(ONE_EACH, "done")
     judged = record.judged_in(tmp_path)
     assert set(judged) == set(ONE_EACH) - {"biasvar-designs"}, "designs make no claim"
+    assert not record.judged_in(tmp_path, smoke=False), "smoke versions must say so"
     page = (tmp_path / "index.md").read_text()
     for row in record.record().row:
         said = "smoke version" if row.preset in ONE_EACH else "not run yet"

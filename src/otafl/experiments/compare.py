@@ -183,3 +183,4 @@ def compare_preset(
     """`otafl reproduce` of a comparison preset."""
     run = compare(path, folder, overrides, None, reporter)
     show(folder, run, load(path, overrides).privacy.eps or np.inf, console)
+    write_atomic(folder / "results.md", (folder / "compare.md").read_text(encoding="utf-8"))

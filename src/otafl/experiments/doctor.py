@@ -46,14 +46,14 @@ def machine() -> dict[str, str]:
 
 def locate(name: str) -> str:
     """Where a data set would be read from. Looks at file names only: nothing is opened, checked or fetched."""
-    from otafl.tasks.datasets import _places
+    from otafl.tasks.datasets import search_places
     from otafl.tasks.sources import DATASETS
 
     built_in = {"digits": "comes with scikit-learn", "npz": "your own file: task.data.path"}
     if name in built_in:
         return built_in[name]
     source = DATASETS[name]
-    for place in (folder for given in _places(source) for folder in (given, given / name)):
+    for place in (folder for given in search_places(source) for folder in (given, given / name)):
         for filename, note in source.npz:
             if (place / filename).is_file():
                 return f"{place / filename}" + (f" ({note})" if note else "")

@@ -82,7 +82,7 @@ class PrivacyCard:
             "# Privacy card",
             "",
             *[f"**{alarm}.**\n" for alarm in self.alarms],
-            f"**Guarantee: ε = {_up(self.guarantee_eps)} at δ = {self.delta:g}**, "
+            f"**Guarantee: ε = {round_up(self.guarantee_eps)} at δ = {self.delta:g}**, "
             f"{self.unit} level, {self.adjacency} adjacency: {kind}.",
             f"Cap ε = {self.cap_eps:g}, counted by `{self.cap_accountant}`.",
             f"{self.rounds} rounds, {self.clients} clients.",
@@ -91,7 +91,7 @@ class PrivacyCard:
             "|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {s.accountant} | {s.accounting} | {_up(s.worst)} | {_up(s.mean)} | {s.delta:g} | "
+            f"| {s.accountant} | {s.accounting} | {round_up(s.worst)} | {round_up(s.mean)} | {s.delta:g} | "
             f"{'yes' if s.certified else 'no: design value'} |"
             for s in self.spends
         ]
@@ -182,15 +182,15 @@ def _assumed(ledger: Ledger) -> list[str]:
     return out
 
 
-def _up(eps: Any) -> str:
+def round_up(eps: Any, infinite: str = "inf") -> str:
     """Four digits, never rounded below the value: a printed guarantee must hold.
 
-    >>> _up(29.3974), _up(1.23401)
-    ('29.4', '1.235')
+    >>> round_up(29.3974), round_up(1.23401), round_up("inf"), round_up(0.0)
+    ('29.4', '1.235', 'inf', '0')
     """
     eps = float(eps)
     if eps == 0 or not np.isfinite(eps):
-        return f"{eps:g}"
+        return "0" if eps == 0 else infinite
     unit = 10.0 ** (np.floor(np.log10(eps)) - 3)
     return f"{np.ceil(eps / unit) * unit:.4g}"
 

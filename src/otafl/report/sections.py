@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from otafl.privacy.card import round_up
 from otafl.report.tables import mean_sd, numbers
 
+INFINITE = "∞"
 WORDS = ("", "scheme", "difference", "accountant", "participation")  # columns of words
 LEFT = ' class="left"'
 SENTENCE = 48  # characters; a longer text is no table cell
@@ -134,7 +136,7 @@ def _card(scheme: dict[str, Any], card: dict[str, Any]) -> str:
     if eps == "inf":
         headline, kind = "No guarantee: ε = ∞", "nothing protects the clients"
     else:
-        headline = f"ε = {round_up(eps)}"
+        headline = f"ε = {round_up(eps, INFINITE)}"
         kind = "the cap (adaptive policy)" if card["guarantee"]["is_cap"] else "spent by the worst client"
     limit = "no cap" if cap["eps"] == "inf" else f"cap ε = {cap['eps']:g}, counted by {cap['accountant']}"
     basics = [
@@ -157,7 +159,7 @@ def _spent(card: dict[str, Any]) -> str:
     rows = ""
     for spend in card["spent"]:
         certified = "yes" if spend["certified"] else "design value"
-        values = (round_up(spend["eps_worst"]), round_up(spend["eps_mean"]), certified)
+        values = (round_up(spend["eps_worst"], INFINITE), round_up(spend["eps_mean"], INFINITE), certified)
         cells = f"<td{LEFT}>{escape(spend['accounting'])}</td>" if said else ""
         cells += "".join(f"<td>{value}</td>" for value in values)
         rows += f'<tr><th scope="row"{LEFT}>{escape(spend["accountant"])}</th>{cells}</tr>'
@@ -169,19 +171,6 @@ def _spent(card: dict[str, Any]) -> str:
 def _list(title: str, items: list[str]) -> str:
     entries = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f"<details><summary>{escape(title)}</summary><ul>{entries}</ul></details>" if items else ""
-
-
-def round_up(eps: Any) -> str:
-    """Four digits, never below the value: a printed guarantee must hold.
-
-    >>> round_up(29.3974), round_up("inf"), round_up(0.0)
-    ('29.4', '∞', '0')
-    """
-    value = float(eps)
-    if value == 0 or not np.isfinite(value):
-        return "0" if value == 0 else "∞"
-    unit = 10.0 ** (np.floor(np.log10(value)) - 3)
-    return f"{np.ceil(value / unit) * unit:.4g}"
 
 
 # --- certificate, config, versions -----------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def load(name: str, path: str | Path | None = None) -> Dataset:
     if name == "npz":
         return _own(path)
     source = DATASETS[name]
-    places = [Path(path)] if path is not None else _places(source)
+    places = [Path(path)] if path is not None else search_places(source)
     found = _search(name, source, places)
     if found is None and path is None and not os.environ.get("OTAFL_OFFLINE"):
         found = _fetch(name, source)
@@ -128,7 +128,8 @@ def _dataset(name: str, source: Source, arrays: Arrays, where: Path, note: str) 
     return Dataset(x_train, y_train, x_test, y_test, source.classes, name, sha256, str(where), note)
 
 
-def _places(source: Source) -> list[Path]:
+def search_places(source: Source) -> list[Path]:
+    """Where a data set is looked for, in this order."""
     given = os.environ.get("OTAFL_DATA")
     return [*([Path(given)] if given else []), cache_folder(), *map(Path, source.system)]
 
@@ -194,7 +195,7 @@ def _fetch(name: str, source: Source) -> Found | None:
                     if not (folder / filename).is_file():
                         download([f"{mirror}/{filename}" for mirror in release.mirrors], folder / filename, sha256)
             except DataMissing as error:
-                raise DataMissing(f"{error}. {_what_to_do(name, source, _places(source))}") from None
+                raise DataMissing(f"{error}. {_what_to_do(name, source, search_places(source))}") from None
             return _look(source, folder)
     return None
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from otafl.errors import InputError
 from otafl.experiments.progress import Reporter
-from otafl.files import FileModel, parse, read_toml
+from otafl.files import FileModel, parse, read_toml, to_json, write_atomic
 
 FOLDER = Path(__file__).parent
 
@@ -68,6 +68,9 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
         module, _, attribute = preset.analysis.partition(":")
         function = getattr(import_module(module), attribute)
     function(path, preset, folder, overrides, quick, reporter, console)
+    results = folder / "results.json"
+    if quick and results.exists():  # whoever reads it later must know
+        write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
 
 
 def _toml(value: Any) -> str:

@@ -58,13 +58,13 @@ def on_record() -> dict[str, list[Claim]]:
     return dict(json.loads(VERDICTS.read_text(encoding="utf-8")))
 
 
-def judged_in(folder: Path) -> dict[str, list[Claim]]:
-    """Claims of the reproductions in a folder, by preset."""
+def judged_in(folder: Path, smoke: bool = True) -> dict[str, list[Claim]]:
+    """Claims of the reproductions in a folder, by preset; with or without smoke versions."""
     found = {}
     for file in sorted(folder.glob("*/results.json")):
-        claims = json.loads(file.read_text(encoding="utf-8")).get("verdicts", [])
-        if claims:
-            found[file.parent.name] = claims
+        told = json.loads(file.read_text(encoding="utf-8"))
+        if told.get("verdicts") and (smoke or not told.get("quick")):
+            found[file.parent.name] = told["verdicts"]
     return found
 
 
@@ -149,26 +149,25 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     others = {name: said for name, said in outcome.items() if name not in linked or said != "done"}
     notes = [SMOKE] * quick + [f"On record: full-size runs of {record().date}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
-    text = [[f"[{row[0]}]({_results(folder, row[1].split()[-1])})", f"`{row[1]}`", *row[2:]] for row in rows]
+    text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *row[2:]] for row in rows]
     write_atomic(folder / "index.md", "\n".join(["# Reproductions", "", markdown(INDEX_HEAD, text), "",
                                                  *(f"- {note}" for note in notes), ""]))  # fmt: skip
-    write_atomic(folder / "index.html", _html(folder, rows, notes))
+    write_atomic(folder / "index.html", _html(rows, notes))
 
 
-def _results(folder: Path, preset: str) -> str:
-    """The file to read about a preset, relative to the folder."""
-    page = folder / preset / "run" / "report.html"
-    return f"{preset}/results.md" if (folder / preset / "results.md").exists() or not page.exists() else str(page)
+def _results(row: Sequence[str]) -> str:
+    """The file to read about a row, relative to the folder; the command names the preset."""
+    return f"{row[1].split()[-1]}/results.md"
 
 
-def _html(folder: Path, rows: list[list[str]], notes: list[str]) -> str:
+def _html(rows: list[list[str]], notes: list[str]) -> str:
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
 
     body = []
     for row in rows:
         safe = [html.escape(cell) for cell in row]
-        link = f'<a href="{html.escape(_results(folder, row[1].split()[-1]))}">{safe[0]}</a>'
+        link = f'<a href="{_results(row)}">{safe[0]}</a>'
         body.append(line([link, f"<code>{safe[1]}</code>", *safe[2:]], "td"))
     said = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     return (
@@ -180,7 +179,7 @@ def _html(folder: Path, rows: list[list[str]], notes: list[str]) -> str:
 
 def main(page: Path, runs: Path | None = None) -> None:
     if runs is not None:
-        write_atomic(VERDICTS, to_json({**on_record(), **judged_in(runs)}) + "\n")
+        write_atomic(VERDICTS, to_json({**on_record(), **judged_in(runs, smoke=False)}) + "\n")
     write_atomic(page, fill(page.read_text(encoding="utf-8"), {"record": page_table()}))
 
 
