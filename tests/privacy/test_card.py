@@ -8,7 +8,7 @@ import pytest
 from otafl.errors import InputError
 from otafl.plan import Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release, make_card
-from otafl.privacy.card import _up
+from otafl.privacy.card import round_up
 
 
 def message(rate=1.0, adjacency="replace", unit="client") -> Message:
@@ -46,7 +46,7 @@ def test_card_states_everything_that_an_eps_needs(ledger):
 def test_numbers_are_those_of_the_ledger(ledger):
     card = make_card(ledger, message(), accountants=["gaussian"])
     assert card.spends[0].worst == ledger.spent("gaussian").worst
-    assert f"| gaussian | none | {_up(ledger.spent('gaussian').worst)} |" in card.to_markdown()
+    assert f"| gaussian | none | {round_up(ledger.spent('gaussian').worst)} |" in card.to_markdown()
 
 
 def test_accountants_that_do_not_apply_are_named(make_events):
@@ -73,7 +73,7 @@ def test_no_noise_prints_inf_as_strict_json(make_events):
 
 @pytest.mark.parametrize("eps", [1e-7, 0.12345, 1.0, 29.3974, 999.95, 12345.6])
 def test_printed_eps_is_never_below(eps):
-    assert eps <= float(_up(eps)) <= eps * 1.0011
+    assert eps <= float(round_up(eps)) <= eps * 1.0011
 
 
 def test_package_imports_with_numpy_and_scipy_alone():
