@@ -77,7 +77,7 @@ def ours(
     batch = Seed(jax.random.split(jax.random.key(0), seeds), jnp.broadcast_to(jnp.asarray(rows), (seeds, *rows.shape)),
                  jnp.broadcast_to(jnp.asarray(sizes), (seeds, num_clients)))  # fmt: skip
     train = Data(jnp.asarray(x), jnp.asarray(y))
-    carry = engine.init(batch.key, jnp.zeros((seeds, 0)), ())
+    carry = engine.init(batch.key, jnp.zeros((seeds, 0)))
     began = time.perf_counter()
     carry, record, accuracy = engine.chunk(train, held, (), batch, carry, row)
     jax.block_until_ready(accuracy)

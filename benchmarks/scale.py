@@ -46,7 +46,7 @@ def measure(num_clients: int, chunk: int, rounds: int) -> dict[str, float]:
         make_round(gradient(Gradient(batch=32), model, own), optimizer, chunk),
         optimizer,
     )
-    carry = engine.init(seeds.key, jnp.zeros((1, 0)), ())
+    carry = engine.init(seeds.key, jnp.zeros((1, 0)))
     row = Row(link, (), np.ones(shape[:2], bool))
     carry, _, _ = engine.chunk(data, (), (), seeds, carry, row)
     jax.block_until_ready(carry)

@@ -72,7 +72,7 @@ def train(
     optimizer = optax.sgd(step_size)
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, client_map), optimizer)
     batch = seeds(keys, sizes)
-    carry = engine.init(batch.key, jnp.zeros((len(keys), 0)), ())
+    carry = engine.init(batch.key, jnp.zeros((len(keys), 0)))
     carry, records, _ = engine.chunk(data(), (), (), batch, carry, rows_of(plans, traces, site))
     return carry, records, plans
 

@@ -91,7 +91,7 @@ def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
 
     def run(cuts: list[int]) -> list[bytes]:
-        carry, start = engine.init(batch.key, jnp.zeros((2, 0)), ()), 0
+        carry, start = engine.init(batch.key, jnp.zeros((2, 0))), 0
         for stop in cuts:
             part = jax.tree.map(lambda leaf, a=start, b=stop: leaf[:, a:b], rows)
             carry, _, _ = engine.chunk(small.data(), (), (), batch, carry, part)
@@ -128,7 +128,7 @@ def test_permuting_clients_permutes_results():
         shuffled = one._replace(**{name: getattr(one, name)[:, perm] for name in one._fields})
         plan = plan_ahead(policy, (), shuffled)[1]
         dealt = batch._replace(rows=batch.rows[:, perm], sizes=batch.sizes[:, perm])
-        carry = engine.init(dealt.key, jnp.zeros((1, 0)), ())
+        carry = engine.init(dealt.key, jnp.zeros((1, 0)))
         return engine.chunk(small.data(), (), (), dealt, carry, small.rows_of([plan], [shuffled], where))[:2]
 
     (a, first), (b, second) = run(np.arange(4)), run(order)
@@ -170,7 +170,7 @@ def test_a_dead_round_stops_the_run_for_good():
     plan = plan._replace(live=np.array([True, True, False, True, True]))
     net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
-    start = lambda: engine.init(batch.key, jnp.zeros((1, 0)), ())  # noqa: E731
+    start = lambda: engine.init(batch.key, jnp.zeros((1, 0)))  # noqa: E731
     rows = small.rows_of([plan], traces, site)
     carry, records, _ = engine.chunk(small.data(), (), (), batch, start(), rows)
     np.testing.assert_array_equal(records.live[0], [True, True, False, False, False])
@@ -187,7 +187,7 @@ def test_padding_rounds_change_nothing():
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
     rows = small.rows_of([plan], traces, site)
     padded = Row(rows.link, (), np.array([[True, True, True, False, False]]))
-    a, records, _ = engine.chunk(small.data(), (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), padded)
+    a, records, _ = engine.chunk(small.data(), (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), padded)
     assert int(a.round[0]) == 3 and bool(a.live[0]) and int(np.sum(records.live)) == 3
 
 
@@ -207,7 +207,7 @@ def test_a_non_finite_message_stops_before_it_reaches_the_model():
     plan = plan_ahead(constant(clients, site), (), traces[0])[1]
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
     carry, records, _ = engine.chunk(
-        bad, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), small.rows_of([plan], traces, site)
+        bad, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), small.rows_of([plan], traces, site)
     )
     assert not bool(records.finite[0, 0]) and not bool(carry.live[0])
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(carry.params))

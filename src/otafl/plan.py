@@ -60,7 +60,7 @@ class Obs(NamedTuple):
     rms_low: Array  # (K,)
     rms_high: Array  # (K,)
     coin: Array  # (K,)
-    metric: Array  # public accuracy after the last round; NaN in open loop
+    metric: Array  # accuracy of the current model as the policy's `Feedback` declares it; NaN in open loop
 
 
 class Plan(NamedTuple):
@@ -119,7 +119,19 @@ class Context(NamedTuple):
     step_size: float = 0.1
     classes: int = 2
     seed: int = 0
+    sizes: Array = None  # (K,) records of each client, public
     trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing
+
+
+class Feedback(NamedTuple):
+    """The accuracy that a policy inside the loop asks for, once before every round it runs.
+
+    "public": on data that are neither trained nor reported on; free. "private": sum_k weight_k accuracy_k on the
+    clients' own data plus N(0, noise_std^2), a release that the ledger charges with every round.
+    """
+
+    data: Literal["public", "private"] = "public"
+    noise_std: float = 0.0
 
 
 class Policy(NamedTuple):
@@ -128,8 +140,8 @@ class Policy(NamedTuple):
     loop: "open" never looks at the learning (host, NumPy, planned ahead), "round" runs inside the compiled run (jax,
     float64). csi: the channel knowledge it is given. gate: whether silence
     may depend on nothing, on the declared bound, or on the message itself. uplink: "perfect" for ideal baselines that
-    do not use the radio, or an `air.Uplink` of the scheme's own. A "round" policy keeps all that differs between seeds
-    in its state.
+    do not use the radio, or an `air.Uplink` of the scheme's own. feedback: what a "round" policy learns from. A "round"
+    policy keeps all that differs between seeds in its state.
     """
 
     name: str
@@ -139,6 +151,7 @@ class Policy(NamedTuple):
     csi: CSI
     gate: Gate
     uplink: Any = "analog"  # "analog", "perfect" or an air.Uplink
+    feedback: Feedback = Feedback()
 
 
 def namespace(array: Array) -> Any:

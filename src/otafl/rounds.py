@@ -21,6 +21,8 @@ from otafl.clients.base import ClientMap, Clients, Data, Pytree, Seed, Stats, fo
 from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace
 
 SeedMap = Literal["vmap", "map"]
+# (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
+Measure = Callable[[Pytree, Data, Any, Seed, Array], Array]
 
 
 class Carry(NamedTuple):
@@ -29,7 +31,6 @@ class Carry(NamedTuple):
     params: Pytree  # float32
     opt: Pytree
     policy: Pytree  # () unless the policy runs inside the loop
-    metric: Array  # () float64, public accuracy after the last round; NaN where nobody asks
     live: Array  # () bool
     round: Array  # () int32
 
@@ -131,21 +132,23 @@ def make_round(
     client_map: ClientMap,
     policy: Policy | None = None,
     deployment: Deployment | None = None,
-    reward: Callable[[Pytree, Any], Array] | None = None,
+    measure: Measure | None = None,
     uplink: Uplink = ANALOG,
 ) -> Callable[..., tuple[Carry, "Packed"]]:
-    """One round as a pure function. `policy` and `deployment` only where the policy runs inside the loop."""
+    """One round as a pure function. `policy`, `deployment`, `measure` only where the policy runs inside the loop."""
 
-    def source(carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
+    def source(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
         if policy is None or deployment is None:
             assert isinstance(row.link, Link)
             return carry.policy, (), row.link, ()
         assert isinstance(row.trace, Trace)
-        state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, carry.metric))
+        key = jax.random.fold_in(jax.random.fold_in(seed.key, FEEDBACK_STREAM), carry.round)
+        metric = np.nan if measure is None else measure(carry.params, data, public, seed, key)
+        state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, metric))
         return state, plan, to_float32(uplink.lower(plan, row.trace.gain, deployment)), info
 
     def round_(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
-        state, plan, link, info = source(carry, row)
+        state, plan, link, info = source(data, public, seed, carry, row)
         client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, carry.round))
         total, stats = fold(clients, carry.params, data, seed, client_key, link, carry.round, client_map, uplink)
         received, refused = uplink.decode(total, link, air_key)
@@ -154,8 +157,7 @@ def make_round(
         params = optax.apply_updates(carry.params, change)
         finite = jnp.all(jnp.isfinite(stats.raw_norm))
         live = carry.live & link.live & row.in_horizon & finite & ~stats.overflow
-        metric = carry.metric if reward is None else reward(params, public)
-        new = Carry(params, opt, state, metric, live, carry.round)
+        new = Carry(params, opt, state, live, carry.round)
         # Stopped seeds stand still: select, never branch (a branch under vmap runs both sides).
         new = jax.tree.map(lambda n, o: jnp.where(live, n, o), new, carry)
         new = new._replace(
@@ -195,7 +197,6 @@ def make_engine(
     evaluate: Callable[[Pytree, Any], Any],
     round_: Callable[..., tuple[Carry, Packed]],
     optimizer: optax.GradientTransformation,
-    reward: Callable[[Pytree, Any], Array] | None = None,
     seed_map: SeedMap = "vmap",
     evaluate_every: int | None = None,
 ) -> Engine:
@@ -205,11 +206,10 @@ def make_engine(
     what it returns: records (S, rounds, ...), evaluations (S, evaluations, ...).
     """
 
-    def start(keys: Array, policy_states: Pytree, public: Any) -> Carry:
+    def start(keys: Array, policy_states: Pytree) -> Carry:
         def one(key: Array, state: Pytree) -> Carry:
             params = init_params(jax.random.fold_in(key, INIT_STREAM))
-            metric = jnp.asarray(jnp.nan, jnp.float64) if reward is None else reward(params, public)
-            return Carry(params, optimizer.init(params), state, metric, jnp.asarray(True), jnp.asarray(0, jnp.int32))
+            return Carry(params, optimizer.init(params), state, jnp.asarray(True), jnp.asarray(0, jnp.int32))
 
         return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
 
@@ -238,6 +238,7 @@ def make_engine(
 
 
 INIT_STREAM = 2**31 - 1  # keeps the initial model's key apart from every round's
+FEEDBACK_STREAM = 2**31 - 2  # likewise the noise on what a policy is told
 
 
 def _in_x64(function: Callable[..., Any]) -> Callable[..., Any]:

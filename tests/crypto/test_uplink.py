@@ -59,7 +59,7 @@ def train(link_up, trace, client_map="vmap", noise=0.0):
     """Zero-order training of the small model; returns (flat params, record)."""
     batch, engine = small.seeds([3]), engine_of(link_up.combine, link_up.decode, link_up.add, client_map)
     rows = Row(stack([links(link_up, trace, noise)[0]]), (), np.ones((1, len(trace.gain)), bool))
-    carry, record, _ = engine.chunk(small.data(), (), (), batch, engine.init(batch.key, jnp.zeros((1, 0)), ()), rows)
+    carry, record, _ = engine.chunk(small.data(), (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), rows)
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(carry.params)]), record
 
 

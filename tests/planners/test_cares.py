@@ -194,6 +194,44 @@ def test_both_granularities_are_reported_apart():
     assert max(record["eps_classic_at_horizon"]) <= 1.0 < min(client["eps_classic_at_horizon"])
 
 
+def test_a_private_reward_is_part_of_costs_and_horizons_and_named():
+    report = run(reward_data="private_noisy", reward_noise=2.0)
+    cost = 2 * np.array(report["arms"]) ** 2 * 0.25 / 0.2**2 + 0.25 / (2 * 2.0**2)
+    assert report["zcdp_cost"] == pytest.approx(cost)
+    assert report["horizon"] == [int(report["zcdp_budget"] / c) for c in cost]
+    assert (report["reward_data"], report["reward_noise"]) == ("private_noisy", 2.0)
+    assert report["reward_zcdp"] == report["privacy"]["client"]["reward_zcdp"] == pytest.approx(0.25 / 8)
+    assert shown(report).count("std 2: zCDP 0.03125 at client level in every round") == 1
+    free = run()
+    assert (free["reward_data"], free["reward_noise"], free["reward_zcdp"]) == ("public", None, 0.0)
+    assert "on public data, free" in shown(free)
+
+
+def test_a_private_reward_at_record_level_counts_records():
+    changes = {"weights": None, "sizes": [50, 30, 20], "granularity": "record", "silence": "bound", "batch_size": 10}
+    report = run(**changes, reward_data="private_noisy", reward_noise=0.1)
+    assert report["reward_zcdp"] == pytest.approx(1 / (2 * 100**2 * 0.1**2))
+    assert report["privacy"]["client"]["reward_zcdp"] == pytest.approx(0.5**2 / (2 * 0.1**2))
+    apart = np.array(report["zcdp_cost"]) - np.array(run(**changes)["zcdp_cost"])
+    assert apart == pytest.approx(np.full(3, report["reward_zcdp"]))
+
+
+def test_a_reward_beyond_the_budget_is_infeasible_with_its_reason(tmp_path):
+    for arms in ([0.05, 0.1], "auto"):
+        with pytest.raises(Infeasible, match="one reward at reward_noise=0.02 costs zCDP 312.5") as caught:
+            run(reward_data="private_noisy", reward_noise=0.02, arms=arms)
+        assert caught.value.exit_code == 3
+        assert set(caught.value.report["horizon"]) == {0}
+        assert shown(caught.value.report)
+        assert len(PLANNER.pictures(caught.value.report, tmp_path)) == 2
+
+
+def shown(report) -> str:
+    out = io.StringIO()
+    PLANNER.show(report, Console(file=out, width=200))
+    return out.getvalue()
+
+
 def test_batch_size_is_capped_by_the_data():
     changes = {"weights": None, "sizes": [50, 30, 20], "granularity": "record", "silence": "bound"}
     assert run(**changes, batch_size=25)["zcdp_cost"] == run(**changes, batch_sizes=[25, 25, 20])["zcdp_cost"]
@@ -301,6 +339,15 @@ def test_budget_below_one_round_is_infeasible(tmp_path):
         ({"noise_std": [0.1, 0.2, 0.3]}, "noise_std"),
         ({"delta": 2.0}, "delta"),
         ({"eps_target": float("inf")}, "eps_target"),
+        ({"reward_data": "secret"}, "reward_data"),
+        ({"reward_data": "private_noisy"}, "needs reward_noise"),
+        ({"reward_data": "private_noisy", "reward_noise": 0.0}, "reward_noise=0.0"),
+        ({"reward_noise": 0.1}, "is for reward_data='private_noisy'"),
+        (
+            {"reward_data": "private_noisy", "reward_noise": 1.0, "granularity": "record", "silence": "bound",
+             "batch_sizes": [5, 5, 5]},
+            "needs sizes",
+        ),
     ],
 )
 def test_refused_in_one_line(changes, message):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -30,7 +30,7 @@ from otafl.policies.cares_adaptive import Config, State
 from otafl.policies.constant import Config as Constant
 from otafl.policies.fedavg_dp import Config as FedAvgDP
 from otafl.policies.fedavg_dp import calibrated_std
-from otafl.privacy import Budget, Ledger, events
+from otafl.privacy import Budget, Ledger, events, noisy_accuracy
 from otafl.privacy.zcdp import classic_budget, classic_eps
 from otafl.rounds import Row, make_engine, make_round, observe, plan_ahead, stack
 
@@ -251,6 +251,49 @@ def test_controller_never_passes_its_budget_and_leaves_less_than_a_round(
     ledger.spend(events(plans._replace(live=live), path, small.deployment(), message()))  # refuses what passes the cap
     if not live.all() and info.stopped_by[int(live.sum())] == STOPS.index("budget"):
         assert math.fsum([*pulled, cost.min()]) > table.budget * (1 - 1e-11)
+
+
+@settings(max_examples=40, deadline=None)
+@given(eps=st.floats(1.0, 60.0), noise=st.floats(0.1, 3.0), level=st.sampled_from(["client", "record"]),
+       seed=st.integers(0, 10**6))  # fmt: skip
+def test_budget_holds_with_a_private_reward_in_every_round(eps: float, noise: float, level: str, seed: int):
+    """Air and reward of all rounds together stay within the cap, and the next round of the cheapest arm would not."""
+    sizes = np.array([20, 50, 60, 70])
+    site, promise = small.deployment()._replace(weights=sizes / 200), message(level, batch=2)
+    told = context(60, eps, sizes=sizes)
+    config = Config(arms=ARMS, max_dropped=0.9, max_asymmetry=0.9, silence="bound", reward_data="private_noisy",
+                    reward_noise=noise)  # fmt: skip
+    policy = policies.make("cares-adaptive", config, site, promise, told)
+    try:
+        state: State = policy.init(None)
+    except Infeasible:
+        assume(False)
+    release = noisy_accuracy(promise.unit, site.weights, sizes, policy.feedback.noise_std)
+    reward = 0.35**2 / (2 * noise**2) if level == "client" else 1 / (2 * 200**2 * noise**2)
+    cost = 2 * np.array(ARMS) ** 2 * 0.35**2 / 0.1**2 / (4 if level == "record" else 1) + reward
+    np.testing.assert_allclose(state.table.cost, cost, rtol=1e-12)
+    path, metrics = trace(60, seed), np.random.default_rng(seed).uniform(0, 1, 60)
+    _, (info, live, plans) = simulate("ratio", state, path, metrics)
+    ledger = Ledger(Budget(eps, 1e-5, adjacency="replace", adaptive=True), 4)
+    ledger.spend(events(plans._replace(live=live), path, site, promise), each_round=[release])  # refuses what is over
+    assert [r.times for r in ledger.releases] == ([int(live.sum())] if live.any() else [])
+    if not live.all() and info.stopped_by[int(live.sum())] == STOPS.index("budget"):
+        least = state.table.cost[state.table.allowed].min()
+        assert float(ledger.zcdp_left().min()) < least * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rounds_left", [0, 1, 5])
+def test_whether_a_round_is_run_does_not_depend_on_its_reward(rounds_left: int):
+    """So a private reward needs to be released only before rounds that are run: it is charged with them."""
+    policy = adaptive(arms_from="safe", reward_data="private_noisy", reward_noise=0.5)
+    state: State = policy.init(None)
+    spent = np.array([0, 0, int(state.table.budget / state.table.cost[2]) - rounds_left])
+    state = state._replace(pulls=spent, arm=np.int32(2), phi=np.ones(7), rms=np.sqrt(2) * SCALE)
+    with jax.enable_x64(True):
+        row = Trace(*(jnp.asarray(leaf[0]) for leaf in trace(1)))
+        seen = [policy.step(jax.tree.map(jnp.asarray, state), observe(policy, row, 3, m)) for m in (-1e3, 0.5, 1e3)]
+    assert {bool(plan.live) for _, plan, _ in seen} == {rounds_left > 0}
+    assert len({(int(info.safe), int(info.stopped_by), float(info.zcdp_left)) for _, _, info in seen}) == 1
 
 
 def test_smoothed_gain_has_the_variance_ratio_of_the_paper():
@@ -529,13 +572,13 @@ def test_one_arm_inside_the_loop_trains_the_model_of_the_static_choice():
     plan = plan._replace(live=Ledger(Budget(6.0, 1e-5), 4).affordable(events(plan, path, site, promise)))
     assert 1 < plan.live.sum() < rounds
     net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([3])
-    reward = lambda params, public: jnp.asarray(0.5, jnp.float64)  # noqa: E731
+    measure = lambda params, data, public, seed, key: jnp.asarray(0.5, jnp.float64)  # noqa: E731
     ahead = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
-    carry = ahead.init(batch.key, jnp.zeros((1, 0)), ())
+    carry = ahead.init(batch.key, jnp.zeros((1, 0)))
     planned, records, _ = ahead.chunk(small.data(), (), (), batch, carry, small.rows_of([plan], [path], site))
-    round_ = make_round(clients, optimizer, "vmap", policy=inside, deployment=site, reward=reward)
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), round_, optimizer, reward)
-    carry = engine.init(batch.key, stack([inside.init(None)]), ())
+    round_ = make_round(clients, optimizer, "vmap", policy=inside, deployment=site, measure=measure)
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), round_, optimizer)
+    carry = engine.init(batch.key, stack([inside.init(None)]))
     looped, told_inside, _ = engine.chunk(
         small.data(), (), (), batch, carry, Row((), stack([path]), np.ones((1, rounds), bool))
     )

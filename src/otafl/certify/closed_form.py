@@ -18,10 +18,13 @@ def eta_LT(problem: Problem) -> float:
 
 
 def eta_budget(problem: Problem) -> float:
-    """The same with the horizon shrinking as 1/eta^2: the initial-gap term is then about I eta^2."""
+    """The same with the horizon shrinking as 1/eta^2: the initial-gap term is then about I eta^2.
+
+    The cost of a reward adds to that term the same at every eta, and moves nothing.
+    """
     noise, truncation = low_truncation_terms(problem)
     per_round = problem.bound_constants.gap * problem.loss_gap / problem.step_size
-    gap = per_round * float(problem.zcdp_cost(1.0)) / problem.zcdp_budget
+    gap = per_round * float(problem.air_zcdp(1.0).max()) / problem.zcdp_budget
     return (noise / (truncation + gap)) ** 0.25
 
 

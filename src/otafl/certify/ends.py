@@ -9,14 +9,22 @@ _CERTAIN = 60.0  # 1 - exp(-60) is 1 in float64
 
 
 def eta_P(problem: Problem, rounds: int) -> float:
-    """Largest receive scaling whose `rounds` rounds fit the privacy budget; closed form, as the cost is a square."""
+    """Largest receive scaling whose `rounds` rounds fit the privacy budget; 0 where their rewards alone do not.
+
+    What the air costs is a square, so on public rewards this is a closed form.
+    """
     budget = problem.zcdp_budget
-    root = math.sqrt(budget / (rounds * float(problem.zcdp_cost(1.0))))
 
     def fits(eta: float) -> bool:
         return bool(rounds * problem.zcdp_cost(eta) <= budget)
 
-    return last_true(fits, 0.0, root)  # the root itself, unless rounding puts it one step too far
+    # Without rewards the root itself, unless rounding puts it one step too far.
+    return last_true(fits, 0.0, eta_air(problem, rounds)) if fits(0.0) else 0.0
+
+
+def eta_air(problem: Problem, rounds: int) -> float:
+    """Where the budget would end if the rewards cost nothing."""
+    return math.sqrt(problem.zcdp_budget / (rounds * float(problem.air_zcdp(1.0).max())))
 
 
 def eta_U(problem: Problem) -> float:
@@ -40,9 +48,10 @@ def eta_Q(problem: Problem) -> float:
 def upper_end(problem: Problem) -> tuple[float, str]:
     """The first end among dropped weight, asymmetry and the privacy of a single round, and which one it is.
 
-    A participation target of 0 excludes every scaling and so ends nothing: a grid is still wanted to say so.
+    A target that excludes every scaling (participation 0, a budget below one reward) ends nothing: a grid is still
+    wanted to say so.
     """
-    ends = {"eps_target": eta_P(problem, rounds=1)}
+    ends = {"eps_target": eta_P(problem, rounds=1) or eta_air(problem, rounds=1)}
     if problem.max_dropped > 0:
         ends["max_dropped"] = eta_U(problem)
     if problem.max_asymmetry > 0:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from otafl import validate
 from otafl.certify.budget import Accounting, eps_of, zcdp_budget
+from otafl.certify.checks import check_clients, check_scalars
 from otafl.certify.convergence import (
-    CONSTANT_SETS,
     Constants,
     ConstantSet,
     ConvBound,
@@ -30,11 +30,11 @@ from otafl.certify.envelopes import (
     eta_peak,
 )
 from otafl.errors import InputError
+from otafl.privacy.feedback import noisy_accuracy
 
 Granularity = Literal["client", "record"]
 Silence = Literal["norm", "bound"]
-
-WEIGHT_TOLERANCE = 1e-6
+RewardData = Literal["public", "private_noisy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,8 @@ class Problem:
 
     Sensitivity at the receiver, replace-one, noise of the receiver only: client level 2 eta p_k G (clipped mean
     gradient, any change of one client's data), record level 2 eta p_k G/B_k (per-example clipping, batches of B_k drawn
-    without replacement, silence decided by the bound).
+    without replacement, silence decided by the bound). A private reward adds one release per round, see
+    `privacy.noisy_accuracy`.
     """
 
     weights: Floats  # (K,) p_k, public, sum to 1
@@ -71,23 +72,27 @@ class Problem:
     mu_high: Floats | None = None
     independent_channels: bool = False  # E[S^2] instead of E[S] in the truncation term
     independent_batches: bool = False  # grad_var times sum p_k^2
+    reward_data: RewardData = "public"  # what a controller learns from; "private_noisy" is charged every round (E9)
+    reward_noise: float | None = None  # std of the noise on that reward
+    sizes: Floats | None = None  # (K,) n_k, needed for a private reward at the record level
     warnings: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        for name in ("weights", "channel_scale", "max_power", "batch_sizes", "mu_low", "mu_high"):
+        for name in ("weights", "channel_scale", "max_power", "batch_sizes", "mu_low", "mu_high", "sizes"):
             value = getattr(self, name)
             if value is not None:
                 self._set(name, np.asarray(value, float))
         self._set("noise_std", _pair(self.noise_std))
-        _check_scalars(self)
+        check_scalars(self)
         if self.smoothness is None:
             self._set("smoothness", 1 / (12 * self.step_size))
         if self.grad_var is None:
             self._set("grad_var", self.clip_norm**2)
         validate.positive("smoothness", self.smoothness)
         validate.not_negative("grad_var", self.grad_var)
-        _check_clients(self)
+        check_clients(self)
         _ = self.bound_constants  # refuses a step size that proves nothing
+        _ = self.reward_zcdp()  # refuses a reward whose cost is not defined
         if np.any(self.weights == 0):
             absent = np.flatnonzero(self.weights == 0).tolist()
             self._set("warnings", (f"clients {absent} have weight 0 and count as absent in the asymmetry",))
@@ -212,10 +217,22 @@ class Problem:
             raise InputError("the record level needs batch_sizes and silence='bound'")
         return whole / self.batch_sizes
 
-    def zcdp(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
-        """zCDP of one round per client, (..., K). Silent rounds are charged in full."""
+    def reward_zcdp(self, granularity: Granularity | None = None) -> Floats:
+        """zCDP of one reward per client, (K,): 0 on public data."""
+        if self.reward_data == "public":
+            return np.zeros_like(self.weights)
+        assert self.reward_noise is not None
+        release = noisy_accuracy(granularity or self.granularity, self.weights, self.sizes, self.reward_noise)
+        return np.asarray(release.square(self.weights.size) / 2)
+
+    def air_zcdp(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
+        """zCDP of what one round sends over the air, per client, (..., K). Silent rounds are charged in full."""
         amplitude = np.asarray(rx_scale, float)[..., None] * self.sensitivity(granularity)
-        return amplitude**2 / (2 * self.noise_low**2)
+        return np.asarray(amplitude**2 / (2 * self.noise_low**2))
+
+    def zcdp(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
+        """zCDP of one round per client, its reward included, (..., K)."""
+        return self.air_zcdp(rx_scale, granularity) + self.reward_zcdp(granularity)
 
     def zcdp_cost(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
         """zCDP of one round for the worst client, (...)."""
@@ -227,58 +244,6 @@ def _pair(noise_std: float | tuple[float, float]) -> tuple[float, float]:
     if values.shape not in ((1,), (2,)):
         raise InputError(f"noise_std={noise_std!r} must be one number or a pair (low, high)")
     return float(values[0]), float(values[-1])
-
-
-def _check_scalars(p: Problem) -> None:
-    for name in ("max_power", "clip_norm", "step_size", "eps_target", "noise_std"):
-        validate.positive(name, getattr(p, name))
-    if p.noise_low > p.noise_high:
-        raise InputError(f"noise_std=({p.noise_low!r}, {p.noise_high!r}) must be ordered (low, high)")
-    validate.whole("num_params", p.num_params)
-    validate.in_open("delta", p.delta, 0, 1)
-    for name in ("loss_gap", "gain_error_max"):
-        validate.not_negative(name, getattr(p, name))
-    for name in ("max_asymmetry", "max_dropped"):
-        validate.in_closed(name, getattr(p, name), 0, 1)
-    validate.one_of("constants", p.constants, CONSTANT_SETS)
-    validate.one_of("accounting", p.accounting, ("classic", "gaussian"))
-    validate.one_of("granularity", p.granularity, ("client", "record"))
-    validate.one_of("silence", p.silence, ("norm", "bound"))
-    validate.one_of("certify_with", p.certify_with, ("estimate", "limits"))
-
-
-def _check_clients(p: Problem) -> None:
-    if p.weights.ndim != 1 or p.weights.size == 0:
-        raise InputError(f"weights has shape {p.weights.shape} but must be a non-empty list, one per client")
-    validate.not_negative("weights", p.weights)
-    validate.sums_to_one("weights", p.weights, WEIGHT_TOLERANCE)
-    validate.shape("channel_scale", p.channel_scale, p.weights.shape)
-    validate.positive("channel_scale", p.channel_scale)
-    if np.ndim(p.max_power):
-        validate.shape("max_power", p.max_power, p.weights.shape)
-    if p.granularity == "record" and p.silence == "norm":
-        raise InputError(
-            "granularity='record' with silence='norm' is refused: one record can move a client's norm across the "
-            "threshold and switch the whole client on or off; use silence='bound'"
-        )
-    if p.granularity == "record" and p.batch_sizes is None:
-        raise InputError("granularity='record' needs batch_sizes, the number of examples behind each client's mean")
-    if p.batch_sizes is not None:
-        validate.shape("batch_sizes", p.batch_sizes, p.weights.shape)
-        validate.whole("batch_sizes", p.batch_sizes)
-    if p.certify_with == "limits":
-        _check_limits(p)
-
-
-def _check_limits(p: Problem) -> None:
-    if p.mu_low is None or p.mu_high is None:
-        raise InputError("certify_with='limits' needs mu_low and mu_high, certified limits of channel_scale")
-    for name, value in (("mu_low", p.mu_low), ("mu_high", p.mu_high)):
-        validate.shape(name, value, p.weights.shape)
-        validate.positive(name, value)
-    if np.any(p.mu_low > p.mu_high):
-        k = int(np.argmax(p.mu_low > p.mu_high))
-        raise InputError(f"mu_low[{k}]={float(p.mu_low[k])!r} must be <= mu_high[{k}]={float(p.mu_high[k])!r}")
 
 
 def default_loss_gap(num_classes: int) -> float:

@@ -100,6 +100,18 @@ def eps_needed(problem: Problem, certificate: Certificate) -> np.ndarray:
     return np.where(possible, eps, np.inf)
 
 
+def reward_alone(problem: Problem) -> str | None:
+    """A sentence where no receive scaling helps, because one reward already costs more than the whole budget."""
+    cost = float(problem.reward_zcdp().max())
+    if cost <= problem.zcdp_budget:
+        return None
+    return (
+        f"one reward at reward_noise={problem.reward_noise:g} costs zCDP {cost:.4g} at {problem.granularity} level, "
+        f"more than the budget {problem.zcdp_budget:.4g} of eps_target={problem.eps_target:g}; raise reward_noise "
+        "or use reward_data='public'"
+    )
+
+
 def nearest_arm(problem: Problem, certificate: Certificate) -> NearestArm:
     """For when no single relaxation helps: the arm that misses its targets by the smallest worst factor."""
     arms, verdict = certificate.arms, certificate.verdict

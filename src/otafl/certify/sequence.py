@@ -60,6 +60,7 @@ def certify_sequence(
     gain_error_max: float = 0.0,
     independent: bool = False,
     predictable: bool = False,
+    beside: ArrayLike = 0.0,
 ) -> SequenceCertificate:
     """Convergence bound (12) and zCDP (13) of realised or planned rounds.
 
@@ -76,6 +77,7 @@ def certify_sequence(
     independent: silence is independent across clients, which gives the sharper bound.
     predictable: the sequence was fixed in advance, or follows from channels alone. Otherwise it is a plug-in of one
         run and labelled `realised_bound`.
+    beside: () or (K,) zCDP of what else is released with every round, a noisy reward for example.
     """
     scale = _rounds(rx_scale)
     weights = _weights(weights)
@@ -105,7 +107,8 @@ def certify_sequence(
     received = share * scale[:, None] * change * (1 + gain_error_max)
     with np.errstate(divide="ignore"):
         cost = np.divide(received**2, 2 * trusted[:, None] ** 2, out=np.zeros(shape), where=received > 0)  # CARES (13)
-    zcdp = cost.sum(0)
+    validate.not_negative("beside", beside)
+    zcdp = cost.sum(0) + scale.size * np.asarray(beside, float)
     worst = int(np.argmax(zcdp))
     return SequenceCertificate(
         "certificate" if predictable else "realised_bound",

@@ -75,6 +75,9 @@ def _privacy_target(problem: Problem, certificate: Certificate) -> dict[str, Any
         "granularity": problem.granularity,
         "silence": problem.silence,
         "zcdp_budget": certificate.zcdp_budget,
+        "reward_data": problem.reward_data,
+        "reward_noise": problem.reward_noise,
+        "reward_zcdp": float(problem.reward_zcdp().max()),
     }
 
 
@@ -167,12 +170,15 @@ def _level(problem: Problem, certificate: Certificate, level: Granularity) -> di
     """Cost and eps of the same rounds as one promise or the other; None where the record level is not defined."""
     if level == "record" and (problem.batch_sizes is None or problem.silence != "bound"):
         return None
+    if level == "record" and problem.reward_data == "private_noisy" and problem.sizes is None:
+        return None
     cost = problem.zcdp_cost(certificate.arms.rx_scale, level)
     spent = cost * certificate.arms.horizon
     unit = "any change of one client's data" if level == "client" else "one record replaced, per-example clipping"
     return {
         "unit": unit,
-        "worst_client": int(np.argmax(problem.sensitivity(level))),
+        "worst_client": int(np.argmax(problem.zcdp(certificate.arms.rx_scale[-1], level))),
+        "reward_zcdp": float(problem.reward_zcdp(level).max()),
         "zcdp_cost": cost,
         "zcdp_at_horizon": spent,
         "eps_classic_at_horizon": zcdp.classic_eps(spent, problem.delta),

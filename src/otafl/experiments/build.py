@@ -79,16 +79,6 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
     return evaluate
 
 
-def accuracy_reward(evaluate: Callable[[Any, HeldOut], dict[str, jax.Array]]) -> Callable[[Any, HeldOut], jax.Array]:
-    """Accuracy on public data, the metric that closed-loop policies may see."""
-
-    def reward(params: Any, public: HeldOut) -> jax.Array:
-        seen = evaluate(params, public)
-        return jnp.sum(seen["right"]).astype(jnp.float64) / jnp.sum(seen["total"])
-
-    return reward
-
-
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
@@ -167,7 +157,8 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
         trace = Trace(*(leaf[:rounds] for leaf in whole))
-        sites.append(_site(experiment, scheme, task.classes, seed, trace, deployment, message))
+        context = context_of(experiment, scheme, task.classes, seed, trace, np.asarray(part.sizes))
+        sites.append(_site(scheme, context, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
 
 
@@ -186,17 +177,16 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, to_deployment(site, message.dim, channel.gain_error)._replace(weights=weights)
 
 
-def _site(
-    experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, deployment: Deployment, message: Message
-) -> Site:
-    context = context_of(experiment, scheme, classes, seed, trace)
+def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
     config = options_of(scheme, policies.scheme(scheme.name).config)
     policy = policies.make(scheme.name, config, deployment, message, context)
     trace, deployment = air.uplink_of(policy).site(trace, deployment)
     return Site(trace, deployment, message, policy)
 
 
-def context_of(experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace) -> Context:
+def context_of(
+    experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, sizes: np.ndarray
+) -> Context:
     """What a policy is told besides its site."""
     return Context(
         rounds=experiment.horizon(scheme),
@@ -206,6 +196,7 @@ def context_of(experiment: Experiment, scheme: Any, classes: int, seed: int, tra
         step_size=server_of(experiment, scheme).step_size,
         classes=classes,
         seed=seed,
+        sizes=sizes,
         trace=trace,
     )
 

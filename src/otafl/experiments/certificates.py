@@ -68,6 +68,7 @@ def _of_seed(
         silence="norm" if site.policy.gate == "message" else "bound",
         sensitivity=site.message.sensitivity,
         predictable=known and site.policy.loop == "open",
+        beside=sum((r.square(len(site.deployment.weights)) / 2 for r in outcome.releases[s]), 0.0),
     )
 
 

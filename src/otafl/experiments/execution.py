@@ -14,6 +14,7 @@ from otafl.clients.base import ClientMap
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
 from otafl.experiments import build
 from otafl.experiments.earlier import eps_left, open_ledger
+from otafl.experiments.feedback import check_public, measure_of, releases_of
 from otafl.experiments.finish import finish, scalars
 from otafl.experiments.interrupts import StopFlag
 from otafl.experiments.layout import choose_client_map, choose_seed_map, evaluations_per_call
@@ -53,6 +54,9 @@ class Execution:
         )
         earlier, count = experiment.privacy.already_spent, experiment.task.clients
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
+        self.releases = [releases_of(site, part.sizes) for site, part in zip(self.setup.sites, task.partitions)]
+        if self.loop == "round":
+            check_public(self.label, first.policy.feedback, task.public.y)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         with self._planning():
@@ -120,13 +124,13 @@ class Execution:
     def run(self, stop: StopFlag, engines: dict[Any, Engine]) -> None:
         """All rounds, from the last whole checkpoint if there is one."""
         self.folder.prepare()
-        reward = self.loop == "round"
+        inside = self.loop == "round"
         engine = engines.get(self._program) or self._engine()
-        if not reward:
+        if not inside:
             engines[self._program] = engine
         seeds = build.seeds_of(self.experiment, self.task)
-        public = self.task.public if reward else ()
-        carry = engine.init(seeds.key, self._loop_states(), public)
+        public = self.task.public if inside else ()
+        carry = engine.init(seeds.key, self._loop_states())
         carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
         done, state, segments, warnings = self.folder.latest()
         for warning in warnings:
@@ -171,18 +175,16 @@ class Execution:
 
     def _engine(self) -> Engine:
         evaluate = build.evaluator(self.task.model, self.task.classes)
-        reward = build.accuracy_reward(evaluate) if self.loop == "round" else None
-        first = self.setup.sites[0]
-        inside = (
-            {"policy": first.policy, "deployment": first.deployment, "reward": reward} if self.loop == "round" else {}
-        )
+        policy, inside = self.setup.sites[0].policy, {}
+        if self.loop == "round":
+            measure = measure_of(policy.feedback, self.task.model, evaluate)
+            inside = {"policy": policy, "deployment": self.setup.sites[0].deployment, "measure": measure}
         round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), uplink=self.uplink, **inside)  # type: ignore[arg-type]
         return make_engine(
             self.task.model.init,
             evaluate,
             round_,
             self.setup.optimizer,
-            reward,
             self._seed_map(),
             evaluate_every=self.every,
         )
@@ -287,7 +289,8 @@ class Execution:
         plan = Plan(**{name: records[f"plan.{name}"][0] for name in Plan._fields})._replace(live=live)
         trace = Trace(*(leaf[first : first + len(live)] for leaf in site.trace))
         released = events(plan, trace, site.deployment, site.message)
-        self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0)
+        beside = sum((r.square(len(self.counted)) / 2 for r in self.releases[0]), np.zeros(len(self.counted)))
+        self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0) + beside * np.sum(live)
         return float(np.max(CONVERSIONS[self.budget.accountant](self.counted, self.budget.delta)))
 
 

@@ -9,6 +9,7 @@ from otafl import air, policies
 from otafl.errors import RunError
 from otafl.experiments import build
 from otafl.experiments.certificates import certificate
+from otafl.experiments.feedback import in_words
 from otafl.experiments.results import (
     Outcome,
     devices_table,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
     """Tables, ledger, card, model; the marker that the scheme is done is written last."""
     outcome = _outcome(run, records)
-    for ledger, released in zip(run.ledgers, outcome.events):
-        ledger.spend(released)  # refuses, and so fails the run, if a closed loop had passed its cap
+    for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
+        ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
     seeds = run.experiment.seed_list
     rounds = rounds_table(outcome, run.setup, seeds)
     devices = devices_table(outcome, run.setup, seeds)
@@ -46,7 +47,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     run.folder.table("evaluations", evaluations)
     worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
     remarks = [*uncertified(outcome), *run.uplink.remarks]
-    card = _card(run, worst, remarks)
+    card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
     summary |= {"stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)), "remarks": remarks}
     files: dict[str, bytes | str] = {
         "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
@@ -82,10 +83,12 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
     return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
 
 
-def _card(run: "Execution", worst: int, remarks: list[str]) -> Any:
+def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Any:
     outside = ["sizes", "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
     alarms = [run.uplink.alarm] if run.uplink.alarm else []
-    return make_card(run.ledgers[worst], run.setup.sites[worst].message, outside=outside, alarms=alarms)
+    site = run.setup.sites[worst]
+    reward = in_words(site, run.releases[worst], rounds)
+    return make_card(run.ledgers[worst], site.message, outside=outside, alarms=alarms, reward=reward)
 
 
 def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
@@ -106,9 +109,9 @@ def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
     if run.uplink.decode != air.ANALOG.decode:
         info["refused"] = records["refused"].astype(float)
     return Outcome(
-        plans=plans, events=released, live=live, norm=records["stats.norm"], raw_norm=records["stats.raw_norm"],
-        sent=records["stats.sent"], update_norm=records["update_norm"], info=info, eval_round=ran[:, ends],
-        right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
+        plans=plans, events=released, releases=run.releases, live=live, norm=records["stats.norm"],
+        raw_norm=records["stats.raw_norm"], sent=records["stats.sent"], update_norm=records["update_norm"], info=info,
+        eval_round=ran[:, ends], right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
         penalty=records["eval.penalty"],
     )  # fmt: skip
 

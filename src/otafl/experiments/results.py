@@ -1,5 +1,6 @@
 """From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from otafl import air
 from otafl.certify import NO_CERTIFICATE
 from otafl.experiments.build import SchemeSetup, Task
 from otafl.plan import STOPS, Events, Plan
-from otafl.privacy import Budget, noise_multiplier, rdp_to_eps, run_rdp
+from otafl.privacy import Budget, Release, noise_multiplier, rdp_to_eps, run_rdp
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.gaussian import eps_from_rho
 from otafl.privacy.zcdp import classic_eps, optimal_eps
@@ -23,6 +24,7 @@ class Outcome(NamedTuple):
 
     plans: Plan  # (S, T, K) as run
     events: list[Events]  # per seed, live = rounds that were run
+    releases: list[tuple[Release, ...]]  # per seed, what accompanied every live round
     live: np.ndarray  # (S, T)
     norm: np.ndarray  # (S, T, K)
     raw_norm: np.ndarray
@@ -36,20 +38,26 @@ class Outcome(NamedTuple):
     penalty: np.ndarray  # (S, E)
 
 
-def eps_curve(events: Events, rounds: np.ndarray, budget: Budget) -> np.ndarray:
-    """Worst client's eps after so many rounds of one run, (E,); rounds ascending.
+def eps_curve(
+    events: Events, rounds: np.ndarray, budget: Budget, each_round: Sequence[Release] = ()
+) -> np.ndarray:
+    """Worst client's eps after so many rounds of one run, (E,), with the releases of each; rounds ascending.
 
     `pld` has no cheap running value: its curve is Renyi's, an upper bound of it.
     """
     cuts = [0, *[int(r) for r in rounds]]
     parts = [_between(events, a, b) for a, b in pairwise(cuts)]
-    colluders = np.isin(np.arange(events.amp.shape[-1]), budget.colluders) if budget.colluders else None
+    clients = events.amp.shape[-1]
+    colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
+    beside = [sum((r.square(clients) for r in each_round), np.zeros(clients)) * np.sum(part.live) for part in parts]
     if budget.accountant in CONVERSIONS:
-        rho = np.cumsum([round_costs(part, budget.accounting, colluders).sum(0) for part in parts], axis=0)
+        costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
+        rho = np.cumsum(costs, axis=0)
         return np.array([float(np.max(CONVERSIONS[budget.accountant](r, budget.delta))) for r in rho])
     total, curve = np.zeros(()), []
-    for part in parts:
+    for part, extra in zip(parts, beside):
         total = total + run_rdp(part, budget.accounting, budget.orders, colluders, budget.adjacency)
+        total = total + extra[:, None] * budget.orders / 2
         curve.append(float(np.max(rdp_to_eps(total, budget.delta, budget.orders, warn=False).eps)))
     return np.array(curve)
 
@@ -135,7 +143,7 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
             "worst_client": client.min(-1),
             "loss": outcome.loss[s, keep].astype(float),
             "penalty": outcome.penalty[s, keep].astype(float),
-            "eps": eps_curve(outcome.events[s], rounds, budget),
+            "eps": eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
         })  # fmt: skip
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 

@@ -15,8 +15,9 @@ from otafl.certify import Certificate, Problem, auto_grid, certify, default_loss
 from otafl.certify.budget import Accounting
 from otafl.certify.convergence import ConstantSet
 from otafl.certify.picture import draw_trilemma
-from otafl.certify.problem import WEIGHT_TOLERANCE, Granularity, Silence
-from otafl.certify.relax import rounded_up
+from otafl.certify.checks import WEIGHT_TOLERANCE
+from otafl.certify.problem import Granularity, RewardData, Silence
+from otafl.certify.relax import reward_alone, rounded_up
 from otafl.certify.sequence import certify_planned
 from otafl.certify.summary import summarise
 from otafl.errors import Infeasible, InputError
@@ -26,7 +27,7 @@ from otafl.planners import Planner
 _SHARED = (  # keys of FILE that are arguments of `Problem` as they stand
     *("clip_norm", "step_size", "smoothness", "grad_var", "num_params", "constants"),
     *("eps_target", "delta", "max_asymmetry", "max_dropped", "accounting", "granularity", "silence"),
-    *("gain_error_max", "certify_with", "independent_channels", "independent_batches"),
+    *("gain_error_max", "certify_with", "independent_channels", "independent_batches", "reward_data", "reward_noise"),
 )
 
 
@@ -80,6 +81,8 @@ class Inputs(FileModel):
     failure_prob: float = 0.01
     independent_channels: bool = False
     independent_batches: bool = False
+    reward_data: RewardData = "public"  # of the controller; private_noisy: charged with every round
+    reward_noise: float | None = None  # std of the noise on a private reward
     diagnostic: bool = False
 
     @model_validator(mode="after")
@@ -117,7 +120,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         scale = inputs.rx_scale if isinstance(inputs.rx_scale, list) else [inputs.rx_scale] * (inputs.rounds or 1)
         report["sequence"] = plain(certify_planned(problem, scale, inputs.predictable)._asdict())
     if not certificate.feasible and not inputs.diagnostic:
-        raise Infeasible(_explain(report, certificate), report)
+        raise Infeasible(reward_alone(problem) or _explain(report, certificate), report)
     return report
 
 
@@ -133,6 +136,7 @@ def _problem(inputs: Inputs, folder: Path) -> tuple[Problem, list[str]]:
     problem = Problem(
         loss_gap=_loss_gap(inputs),
         batch_sizes=_batch_sizes(inputs, sizes),
+        sizes=sizes,
         **clients,
         **_limits(inputs, clients["channel_scale"]),
         **{name: getattr(inputs, name) for name in _SHARED},
@@ -253,6 +257,7 @@ def show(report: dict[str, Any], console: Console) -> None:
             + (f", going on from rx_scale = {report['eta_init']:.6g}" if report["eta_init"] else "")
         )
     _show_privacy(report, console)
+    _show_reward(report, console)
     sets = report["sets"]
     for name in "CPQUF":
         pieces = " ∪ ".join(f"[{low:.5g}, {high:.5g}]" for low, high in sets[name]) or "empty"
@@ -303,6 +308,16 @@ def _show_privacy(report: dict[str, Any], console: Console) -> None:
             f"  {level} level{budgeted}: eps {classic:.4g} classic, {exact:.4g} exact, delta {report['delta']:g}; "
             f"{entry['unit']}"
         )
+
+
+def _show_reward(report: dict[str, Any], console: Console) -> None:
+    if report["reward_data"] == "public":
+        console.print("  reward (of the controller): on public data, free")
+        return
+    console.print(
+        f"  reward (of the controller): noisy accuracy on the clients' data, std {report['reward_noise']:g}: "
+        f"zCDP {report['reward_zcdp']:.4g} at {report['granularity']} level in every round, included above"
+    )
 
 
 PLANNER = Planner(

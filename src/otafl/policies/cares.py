@@ -12,6 +12,8 @@ import numpy as np
 
 from otafl.certify import Certificate, Problem, auto_grid, certify
 from otafl.certify.convergence import ConstantSet
+from otafl.certify.problem import RewardData
+from otafl.certify.relax import reward_alone
 from otafl.errors import Infeasible, InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
 from otafl.policies.constant import truncated_inversion
@@ -51,8 +53,11 @@ class State(NamedTuple):
     certified: bool  # False only in diagnostic mode with nothing certified
 
 
-def problem_of(config: Any, obs: Obs, deployment: Deployment, message: Message, context: Context) -> Problem:
-    """The certifier's problem from what the server knows before the first round."""
+def problem_of(
+    config: Any, obs: Obs, deployment: Deployment, message: Message, context: Context,
+    reward_data: RewardData = "public", reward_noise: float | None = None,
+) -> Problem:  # fmt: skip
+    """The certifier's problem from what the server knows before the first round; a reward only where one is used."""
     if not np.isfinite(context.eps):
         raise InputError("CARES needs a privacy target: set privacy.eps")
     if context.accountant not in ("zcdp", "gaussian"):
@@ -88,6 +93,9 @@ def problem_of(config: Any, obs: Obs, deployment: Deployment, message: Message, 
         certify_with=config.certify_with,
         mu_low=obs.rms_low * factor if limits else None,
         mu_high=obs.rms_high * factor if limits else None,
+        reward_data=reward_data,
+        reward_noise=reward_noise,
+        sizes=context.sizes,
     )
 
 
@@ -95,6 +103,8 @@ def certified_arms(config: Any, problem: Problem) -> Certificate:
     """The certificate on the configured grid; Infeasible where nothing is certified and nobody asked to go on."""
     arms = auto_grid(problem, config.num_arms) if config.arms == "auto" else config.arms
     answer = certify(problem, arms, config.conv_target, config.diagnostic)
+    if answer.init is None and (why := reward_alone(problem)):
+        raise Infeasible(f"not one round is affordable: {why}", answer)
     if answer.init is None:
         raise Infeasible(
             "no receive scaling of the grid meets all four targets; `otafl plan cares` shows which constraint fails "

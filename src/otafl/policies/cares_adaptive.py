@@ -13,8 +13,10 @@ import numpy as np
 
 from otafl import validate
 from otafl.certify import conv_budget
+from otafl.certify.checks import check_reward
+from otafl.certify.problem import RewardData
 from otafl.errors import Infeasible, InputError
-from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.plan import Array, Context, Deployment, Feedback, Message, Obs, Plan, Policy
 from otafl.policies.cares import Config as StaticConfig
 from otafl.policies.cares import certified_arms, problem_of
 from otafl.policies.constant import truncated_inversion
@@ -39,13 +41,15 @@ class Config(StaticConfig):
     reward_ema: float = 0.01
     dual_step: float = 0.05  # of the lagrangian rule
     hold_conv_target: bool = False  # CARES App. E.4
+    reward_data: RewardData = "public"  # private_noisy: accuracy on the clients' own data, noisy and charged (CARES E9)
+    reward_noise: float | None = None  # standard deviation of that noise
 
 
 class Table(NamedTuple):
     """What does not change during a run, M arms."""
 
     arms: Array  # (M,)
-    cost: Array  # (M,) zCDP of one round
+    cost: Array  # (M,) zCDP of one round, its reward included
     certified: Array  # (M,) bool: F_H
     allowed: Array  # (M,) bool: certified arms, or all
     budget: Array  # ()
@@ -86,7 +90,12 @@ class Info(NamedTuple):
 
 
 def cares_adaptive(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
-    """Rewards are accuracies on public data: post-processing of what was released (CARES E9)."""
+    """Rewards are accuracies on public data, post-processing of what was released, or noisy and charged (CARES E9).
+
+    Which arms are safe, and whether the run goes on, never depends on the reward of the round: a private reward is
+    released only before a round that is run, and the ledger charges it with that round.
+    """
+    check_reward(config.reward_data, config.reward_noise)
     for name in ("ucb_width", "asym_penalty", "drop_penalty", "dual_step"):
         validate.not_negative(name, getattr(config, name))
     for name in ("acc_ema", "reward_ema"):
@@ -100,7 +109,9 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         known = Obs(
             0, first.estimate[0], first.rms_estimate[0], first.rms_low[0], first.rms_high[0], first.coin[0], np.nan
         )
-        problem = problem_of(config, known, deployment, message, context)
+        problem = problem_of(
+            config, known, deployment, message, context, config.reward_data, config.reward_noise
+        )  # fmt: skip
         answer = certified_arms(config, problem)
         arms, chosen, certified = answer.arms.rx_scale, answer.init, answer.verdict.feasible
         assert chosen is not None
@@ -221,4 +232,5 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         return jnp.maximum(0.0, state.dual + config.dual_step * (cost - pace) / state.table.cost[-1])
 
     gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"
-    return Policy("cares-adaptive", init, step, loop="round", csi="own", gate=gate)
+    feedback = Feedback() if config.reward_noise is None else Feedback("private", config.reward_noise)
+    return Policy("cares-adaptive", init, step, loop="round", csi="own", gate=gate, feedback=feedback)

@@ -3,6 +3,7 @@
 from otafl.privacy.accountants import ACCOUNTANTS, Release, Spend, account
 from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
 from otafl.privacy.events import check_realised, events, inverse_square, noise_multiplier, total_noise_var
+from otafl.privacy.feedback import noisy_accuracy
 from otafl.privacy.gaussian import budget_rho as gaussian_budget
 from otafl.privacy.gaussian import delta as gaussian_delta
 from otafl.privacy.gaussian import eps_from_rho as gaussian_eps
@@ -37,6 +38,7 @@ __all__ = [
     "inverse_square",
     "make_card",
     "noise_multiplier",
+    "noisy_accuracy",
     "optimal_budget",
     "optimal_eps",
     "pld_eps",

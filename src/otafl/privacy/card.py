@@ -42,6 +42,7 @@ class PrivacyCard:
     assumptions: tuple[str, ...]
     outside: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # above everything else
+    reward: str = ""  # where the reward of a policy that looks at the training comes from, and whether it was charged
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,6 +72,7 @@ class PrivacyCard:
             "sampling": self.sampling,
             "assumptions": list(self.assumptions),
             "outside_the_guarantee": list(self.outside),
+            **({"reward": self.reward} if self.reward else {}),
         }
 
     def to_json(self) -> str:
@@ -97,7 +99,9 @@ class PrivacyCard:
         ]
         lines += ["", *[f"- `{s.accountant}`: {note}" for s in self.spends for note in s.notes]]
         lines += [f"- `{name}` does not apply: {why}" for name, why in self.refused]
-        lines += ["", f"Trusted noise: {self.trusted_noise}", "", f"Sampling: {self.sampling}", "", "Assumptions:", ""]
+        lines += ["", f"Trusted noise: {self.trusted_noise}", "", f"Sampling: {self.sampling}", ""]
+        lines += [f"Reward: {self.reward}.", ""] if self.reward else []
+        lines += ["Assumptions:", ""]
         lines += [f"- {text}" for text in self.assumptions]
         lines += ["", "Outside the guarantee:", "", *[f"- {text}" for text in self.outside], ""]
         return "\n".join(lines)
@@ -110,6 +114,7 @@ def make_card(
     outside: Sequence[str] = ("sizes",),
     assumptions: Sequence[str] = (),
     alarms: Sequence[str] = (),
+    reward: str = "",
 ) -> PrivacyCard:
     """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms` stand on top."""
     budget = ledger.budget
@@ -138,6 +143,7 @@ def make_card(
         assumptions=(*_assumed(ledger), *assumptions),
         outside=tuple(OUTSIDE.get(item, item) for item in outside),
         alarms=tuple(alarms),
+        reward=reward,
     )
 
 
@@ -147,6 +153,7 @@ def _trusted(ledger: Ledger) -> str:
     whose = [
         *(["the receiver's own noise (trusted part)"] if receiver else []),
         *(["the clients' artificial noise, each client's own included"] if artificial else []),
+        *(["the noise drawn for each charged release"] if ledger.releases else []),
     ]
     text = " and ".join(whose) or "none: nothing protects the clients"
     if ledger.budget.colluders:

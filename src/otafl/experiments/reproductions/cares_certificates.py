@@ -38,9 +38,10 @@ def problems(experiment: Experiment) -> list[Problem]:
     scheme = next(scheme for scheme in experiment.scheme if scheme.name.startswith("cares-"))
     config = options_of(scheme, policies.scheme(scheme.name).config)
     found = []
-    for seed, site in zip(experiment.seed_list, build.build_scheme(experiment, scheme, task).sites):
+    sites = build.build_scheme(experiment, scheme, task).sites
+    for seed, site, part in zip(experiment.seed_list, sites, task.partitions):
         first = type(site.trace)(*(leaf[0] for leaf in site.trace))
-        context = build.context_of(experiment, scheme, task.classes, seed, site.trace)
+        context = build.context_of(experiment, scheme, task.classes, seed, site.trace, part.sizes)
         found.append(problem_of(config, observe(site.policy, first, 0), site.deployment, site.message, context))
     return found
 
