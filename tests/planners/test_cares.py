@@ -218,7 +218,7 @@ def test_a_private_reward_at_record_level_counts_records():
 
 def test_a_reward_beyond_the_budget_is_infeasible_with_its_reason(tmp_path):
     for arms in ([0.05, 0.1], "auto"):
-        with pytest.raises(Infeasible, match="one reward at reward_noise=0.02 costs zCDP 312.5") as caught:
+        with pytest.raises(Infeasible, match=r"one reward at reward_noise=0\.02 costs zCDP 312\.5") as caught:
             run(reward_data="private_noisy", reward_noise=0.02, arms=arms)
         assert caught.value.exit_code == 3
         assert set(caught.value.report["horizon"]) == {0}

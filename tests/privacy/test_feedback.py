@@ -71,6 +71,7 @@ def test_a_client_without_data_costs_nothing() -> None:
         ("client", SIZES, 0.0, "reward_noise=0.0 must be finite and > 0"),
         ("client", SIZES, -1.0, "reward_noise=-1.0"),
         ("client", SIZES, np.nan, "reward_noise=nan"),
+        ("client", SIZES, 1e-300, "reward_noise=1e-300 must be at least 1e-12"),
         ("client", SIZES, np.inf, "reward_noise=inf"),
         ("record", None, 0.1, "needs sizes"),
         ("record", SIZES[:2], 0.1, "sizes"),

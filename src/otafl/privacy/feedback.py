@@ -8,6 +8,7 @@ from otafl.plan import Array, Unit
 from otafl.privacy.accountants import Release
 
 NOISY_ACCURACY = "noisy accuracy on the clients' data"
+SMALLEST_NOISE = 1e-12  # float64 cannot add much less to an accuracy, so less would not be the noise that is drawn
 
 
 def noisy_accuracy(unit: Unit, weights: Array, sizes: Array, noise_std: float) -> Release:
@@ -28,6 +29,8 @@ def noisy_accuracy(unit: Unit, weights: Array, sizes: Array, noise_std: float) -
     weights = np.asarray(weights, np.float64)
     validate.not_negative("weights", weights)
     validate.positive("reward_noise", noise_std)
+    if noise_std < SMALLEST_NOISE:
+        raise InputError(f"reward_noise={noise_std!r} must be at least {SMALLEST_NOISE:g}: less hides nothing")
     if unit == "client":
         return Release(NOISY_ACCURACY, weights, noise_std)
     if sizes is None:
