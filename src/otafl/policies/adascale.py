@@ -22,8 +22,6 @@ from otafl.designs.adascale.tuning import CALIBRATION_TRACES, WARM_FACTOR, simul
 from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
 
-SUMMARY = "least Renyi leakage for a cap on the mean excess noise, online, by a virtual queue"
-
 Tuning = Literal["calibrated", "hindsight", "given"]
 
 

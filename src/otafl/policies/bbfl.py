@@ -19,8 +19,6 @@ from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
 from otafl.policies.biasvar import needs_bound
 
-SUMMARY = "only interior devices take part, or interior and all by a fair coin"
-
 
 @dataclass(frozen=True)
 class Config:

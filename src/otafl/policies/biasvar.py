@@ -19,7 +19,6 @@ from otafl.designs.biasvar_yardsticks import design_common_gamma
 from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
 
-SUMMARY = "bias-variance design: fixed pre-scalers from mean gains, truncated inversion"
 DESIGNS = ("exact", "sca", "zero-bias", "min-noise", "common-gamma")
 
 

@@ -19,8 +19,6 @@ from otafl import validate
 from otafl.errors import InputError
 from otafl.plan import CSI, Array, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
 
-SUMMARY = "client-driven power balancing: threshold on the own channel, left-over energy becomes privacy noise"
-
 
 @dataclass(frozen=True)
 class Config:

@@ -15,8 +15,6 @@ from otafl.designs.biasvar_yardsticks import design_lcpc
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
 from otafl.policies.biasvar import needs_bound, once_per_row, radio, truncated_plan
 
-SUMMARY = "truncated inversion to one level, post-scale of least mean squared error (mean gains only)"
-
 
 @dataclass(frozen=True)
 class Config:

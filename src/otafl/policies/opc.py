@@ -21,8 +21,6 @@ from otafl import validate
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.policies.biasvar import once_per_row
 
-SUMMARY = "least mean squared error in every round, needs all instantaneous channels"
-
 
 @dataclass(frozen=True)
 class Config:
