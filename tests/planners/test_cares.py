@@ -201,6 +201,8 @@ def test_a_private_reward_is_part_of_costs_and_horizons_and_named():
     assert report["horizon"] == [int(report["zcdp_budget"] / c) for c in cost]
     assert (report["reward_data"], report["reward_noise"]) == ("private_noisy", 2.0)
     assert report["reward_zcdp"] == report["privacy"]["client"]["reward_zcdp"] == pytest.approx(0.25 / 8)
+    fixed = run(reward_data="private_noisy", reward_noise=2.0, rx_scale=0.1, rounds=7)["sequence"]
+    assert max(fixed["zcdp"]) == pytest.approx(7 * cost[1])
     assert shown(report).count("std 2: zCDP 0.03125 at client level in every round") == 1
     free = run()
     assert (free["reward_data"], free["reward_noise"], free["reward_zcdp"]) == ("public", None, 0.0)

@@ -147,6 +147,7 @@ def certify_planned(problem: Problem, rx_scale: ArrayLike, predictable: bool = F
         gain_error_max=problem.gain_error_max,
         independent=problem.independent_channels,
         predictable=predictable,
+        beside=problem.reward_zcdp(),
     )
 
 

@@ -13,9 +13,9 @@ from rich.table import Table
 from otafl import validate
 from otafl.certify import Certificate, Problem, auto_grid, certify, default_loss_gap
 from otafl.certify.budget import Accounting
+from otafl.certify.checks import WEIGHT_TOLERANCE
 from otafl.certify.convergence import ConstantSet
 from otafl.certify.picture import draw_trilemma
-from otafl.certify.checks import WEIGHT_TOLERANCE
 from otafl.certify.problem import Granularity, RewardData, Silence
 from otafl.certify.relax import reward_alone, rounded_up
 from otafl.certify.sequence import certify_planned
