@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.designs.adascale import Leakage, algorithm1, best_excess, certify, next_queue, optimal_excess
+from otafl.designs.adascale import (
+    Leakage,
+    adascale_rule,
+    algorithm1,
+    best_excess,
+    certify,
+    next_queue,
+    optimal_excess,
+    play,
+    sweeps,
+)
+from otafl.designs.adascale.sweeps import whole_trace
 from otafl.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
 
@@ -141,9 +152,43 @@ def test_the_present_does_not_depend_on_the_future():
     floors = np.exp(np.random.default_rng(1).normal(-3, 1, 60))
     changed = floors.copy()
     changed[30:] *= 5
-    first, second = (algorithm1(f, 1.0, 0.04, MNIST).excess for f in (floors, changed))
+    first, second = (play(adascale_rule(MNIST, 1.0, 0.04), f)[0] for f in (floors, changed))
     np.testing.assert_array_equal(first[:30], second[:30])
     assert not np.allclose(first[30:], second[30:])
+    both = [algorithm1(f, 1.0, 0.04, MNIST).excess[:30] for f in (floors, changed)]  # all rounds are solved together
+    np.testing.assert_allclose(*both, rtol=1e-11, atol=1e-15)
+
+
+@pytest.mark.parametrize("case", range(40))
+def test_all_rounds_at_once_are_the_rounds_one_after_the_other(case):
+    """Newton's method on the whole trajectory against the safeguarded root of every round."""
+    rng = np.random.default_rng(case)
+    floors, devices = np.exp(rng.normal(-3, 2, int(rng.integers(1, 60)))), int(rng.integers(1, 5))
+    alpha = int(rng.choice([2, 3, 4, 8, 32]))
+    leakage = Leakage(np.exp(rng.normal(-2, 1.5, devices)), rng.uniform(1e-3, 1, devices), alpha)
+    V, nu, first = np.exp(rng.normal(0, 3)), np.exp(rng.normal(-3, 2)), rng.choice([0.0, 1.0])
+    limit = np.inf if case % 4 else float(np.median(floors))
+    excess, states = play(adascale_rule(leakage, V, nu, first, max_floor=limit), floors)
+    run = algorithm1(floors, V, nu, leakage, first, limit)
+    np.testing.assert_allclose(run.excess, excess, rtol=1e-9, atol=1e-11 * floors.max())
+    np.testing.assert_allclose(run.queue, [state.queue for state in states], rtol=1e-9, atol=1e-11)
+
+
+def test_the_fast_path_is_taken_and_an_unsettled_one_is_not(monkeypatch):
+    floors = np.exp(np.random.default_rng(1).normal(-3, 1, 60))
+    lane = [np.array([x]) for x in (1.0, 0.04, 0.0)]
+    slow = play(adascale_rule(MNIST, 1.0, 0.04), floors)[0]
+    found = whole_trace(floors[:, None], lane[0], lane[1], MNIST, lane[2])
+    assert found is not None
+    np.testing.assert_allclose(found.excess[:, 0], slow, rtol=1e-11)
+    monkeypatch.setattr(sweeps, "ITERATIONS", 1)
+    assert whole_trace(floors[:, None], lane[0], lane[1], MNIST, lane[2]) is None
+    np.testing.assert_array_equal(algorithm1(floors, 1.0, 0.04, MNIST).excess, slow)
+
+
+def test_algorithm_one_refuses_a_leakage_that_changes():
+    with pytest.raises(InputError, match="one leakage for all rounds"):
+        algorithm1(np.ones(3), 1.0, 0.1, Leakage(np.array([[0.1], [0.1], [0.2]]), np.full((3, 1), 0.01)))
 
 
 def test_cap_zero_is_full_power():

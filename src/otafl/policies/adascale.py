@@ -2,7 +2,8 @@
 
 The weakest device limits the receive scaling eta; a smaller eta means more noise, so less is learnt and less leaks.
 AdaScale picks the noise energy N_t = d sigma_n^2 / eta_t >= f_t that minimises the total Renyi leakage while the mean
-excess above the floor f_t stays at nu. All devices invert their channels; nobody is silent, no noise is added.
+excess above the floor f_t stays at nu. All devices invert their channels; nobody is silent (unless `max_floor` or
+`device_rdp` say so), no noise is added.
 
 Privacy unit: one record of one device. Sensitivity of what is received: sqrt(eta) w_k times the message's. Whose noise:
 the receiver's. Nothing here looks at data, so the sequence of noise multipliers is fixed before the learning.
@@ -17,10 +18,12 @@ import numpy as np
 
 from otafl import validate
 from otafl.designs.adascale import system
-from otafl.designs.adascale.online import Rule, View, adascale_rule
+from otafl.designs.adascale.odometer import Odometer
+from otafl.designs.adascale.online import Rule, View, adascale_rule, capped_rule
 from otafl.designs.adascale.tuning import CALIBRATION_TRACES, WARM_FACTOR, simulated_floors, tune_V, warm_start
 from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.policies.odometer import silenced, with_odometer
 
 Tuning = Literal["calibrated", "hindsight", "given"]
 
@@ -32,6 +35,12 @@ class Config:
     tuning "calibrated" chooses V on `calibration_traces` Rayleigh traces simulated from the statistical CSI of the
     first round; "hindsight" on the very trace that is then played (the paper's protocol, not causal).
     warm_start begins with the queue of the stationary optimum, Q_0 = V abs(R'(W_inf)), and ten times the tuned V.
+
+    max_floor: rounds whose floor f_t is larger (a deep fade of some device) are skipped: nobody sends, nothing leaks,
+    y_t = 0. device_rdp: each device's own cap on its Renyi leakage at device_order (alpha if not given); a device
+    refuses a round that would pass it, or its power limit. hard_budget keeps mean(y) <= nu on every path by cutting y_t
+    to the budget left: DANGEROUS, once it is spent the last rounds run at full power (up to 53 times the leakage of the
+    optimum was measured); `adascale-stat-water` re-solves instead.
     """
 
     nu: float
@@ -40,6 +49,10 @@ class Config:
     V: float | None = None
     calibration_traces: int = CALIBRATION_TRACES
     warm_start: bool = False
+    max_floor: float | None = None
+    device_rdp: float | None = None
+    device_order: int | None = None
+    hard_budget: bool = False
 
 
 class Info(NamedTuple):
@@ -49,6 +62,7 @@ class Info(NamedTuple):
     excess: Array  # y_t
     noise: Array  # N_t
     scaling: Array  # eta_t
+    silent: Array  # devices that send nothing: a skipped fade, or their own refusal
 
 
 class State(NamedTuple):
@@ -66,7 +80,14 @@ def scaling_plan(excess: Array, floor: Array, obs: Obs, deployment: Deployment) 
     tx = scale[..., None] * np.asarray(deployment.weights, float) / obs.estimate
     ones = np.ones(tx.shape)
     plan = Plan(tx, np.zeros_like(tx), always(tx), scale, ones, np.ones(scale.shape, bool))
-    return plan, Info(floor, excess, noise, scaling)
+    return plan, Info(floor, excess, noise, scaling, np.zeros(scale.shape, int))
+
+
+def skip_fades(plan: Plan, info: Info, max_floor: float) -> tuple[Plan, Info]:
+    """Nobody sends in a round whose floor is above max_floor."""
+    skipped = info.floor > max_floor
+    silent = np.where(skipped, plan.tx.shape[-1], 0)
+    return silenced(plan, np.broadcast_to(~skipped[..., None], plan.tx.shape)), info._replace(silent=silent)
 
 
 def rule_policy(
@@ -76,6 +97,7 @@ def rule_policy(
     rule_for: Callable[..., Rule],
     parameters: Callable[[Obs], tuple[Array, ...]] = lambda obs: (),
     stateless: bool = False,
+    max_floor: float = np.inf,
 ) -> Policy:
     """A policy from a rule in noise energies. `parameters(obs)` is asked once, in the first round."""
 
@@ -94,6 +116,8 @@ def rule_policy(
         before = (() if stateless else state.rule) if begun else rule.init()
         after, excess = rule.step(before, View(obs.round, floor, typical, optimistic))
         plan, info = scaling_plan(excess, floor, obs, deployment)
+        if max_floor < np.inf:
+            plan, info = skip_fades(plan, info, max_floor)
         return (state if stateless else State(values, after)), plan, info
 
     def init(key: Any) -> Any:
@@ -119,12 +143,28 @@ def check_tuning(tuning: str, allowed: tuple[str, ...] = ("calibrated", "hindsig
     validate.one_of("tuning", tuning, allowed)
 
 
+def check_extensions(config: Config) -> tuple[float, Odometer | None]:
+    """The largest floor that is sent (inf: all) and the devices' odometer."""
+    if config.max_floor is not None:
+        validate.positive("max_floor", config.max_floor)
+    if config.device_rdp is None:
+        if config.device_order is not None:
+            raise InputError(f"device_order={config.device_order} needs device_rdp, the budget it belongs to")
+        odometer = None
+    else:
+        odometer = Odometer.checked(
+            config.device_rdp, config.alpha if config.device_order is None else config.device_order
+        )
+    return np.inf if config.max_floor is None else config.max_floor, odometer
+
+
 def adascale(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Algorithm 1. Its eta depends on the current channels and its queue alone, once V is chosen."""
     validate.not_negative("nu", config.nu)
     check_tuning(config.tuning)
     if (config.tuning == "given") != (config.V is not None):
         raise InputError(f"V={config.V!r} must be given with tuning='given', and only there")
+    max_floor, odometer = check_extensions(config)
     leakage = system.leakage_of(deployment, message, config.alpha)
     floors = None
     if config.tuning != "given":
@@ -133,13 +173,15 @@ def adascale(config: Config, deployment: Deployment, message: Message, context: 
     def parameters(obs: Obs) -> tuple[Array, Array]:
         if config.nu == 0:  # full power is the only feasible choice: nothing to tune
             return np.ones(()), np.zeros(())
-        V = np.asarray(config.V, float) if floors is None else tune_V(floors(obs), config.nu, leakage)
+        V = np.asarray(config.V, float) if floors is None else tune_V(floors(obs), config.nu, leakage, max_floor)
         if not config.warm_start:
             return V, np.zeros(())
         V = V if floors is None else WARM_FACTOR * V
         return V, warm_start(V, config.nu, system.typical_floor(obs.rms, deployment, message), leakage)
 
     def rule_for(V: Array, first_queue: Array) -> Rule:
-        return adascale_rule(leakage, V, config.nu, first_queue)
+        rule = adascale_rule(leakage, V, config.nu, first_queue, max_floor=max_floor)
+        return capped_rule(rule, config.nu, context.rounds) if config.hard_budget else rule
 
-    return rule_policy("adascale", deployment, message, rule_for, parameters)
+    policy = rule_policy("adascale", deployment, message, rule_for, parameters, max_floor=max_floor)
+    return policy if odometer is None else with_odometer(policy, odometer, deployment, message)

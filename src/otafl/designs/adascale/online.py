@@ -14,6 +14,8 @@ import numpy as np
 
 from otafl import validate
 from otafl.designs.adascale.leakage import Leakage
+from otafl.designs.adascale.sweeps import whole_trace
+from otafl.errors import InputError
 
 Array = np.ndarray
 MAX_ITERATIONS = 100
@@ -124,20 +126,31 @@ def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
     return guess
 
 
+def _check_rule(V: Any, nu: Any, first_queue: Any) -> None:
+    validate.positive("V", V)
+    validate.not_negative("nu", nu)
+    validate.not_negative("Q_0", first_queue)
+
+
 class AdaScaleState(NamedTuple):
     queue: Any  # Q_t
 
 
-def adascale_rule(leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0, floor_slopes: Any = None) -> Rule:
+def adascale_rule(
+    leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0, floor_slopes: Any = None, max_floor: float = np.inf
+) -> Rule:
     """Algorithm 1 as a rule: it looks at the current floor and its own queue, at nothing else.
 
     nu = 0 leaves full power as the only feasible choice, so the per-round problem (whose first answer would be
-    positive) is passed over. `floor_slopes` (..., T) saves work where R'(f_t) is known for a whole trace.
+    positive) is passed over. `floor_slopes` (..., T) saves work where R'(f_t) is known for a whole trace. Rounds with a
+    floor above max_floor are not sent: y_t = 0 there, and the queue drains.
     """
-    validate.positive("V", V)
-    validate.not_negative("nu", nu)
-    validate.not_negative("Q_0", first_queue)
-    open_cap, guess = np.asarray(nu) > 0, _guesser(leakage, V)
+    _check_rule(V, nu, first_queue)
+    if np.ndim(leakage.unit_noise) != 1:
+        raise InputError(
+            "q, B or C changes over the run: Algorithm 1 needs one leakage for all rounds"
+        )
+    guess = _guesser(leakage, V)
 
     def init() -> AdaScaleState:
         return AdaScaleState(np.asarray(first_queue, float))
@@ -145,10 +158,38 @@ def adascale_rule(leakage: Leakage, V: Any, nu: Any, first_queue: Any = 0.0, flo
     def step(state: AdaScaleState, view: View) -> tuple[AdaScaleState, Array]:
         start = guess(view.floor, state.queue)
         slope = None if floor_slopes is None else floor_slopes[..., view.round]
+        open_cap = (np.asarray(nu) > 0) & (view.floor <= max_floor)
         excess = np.where(open_cap, best_excess(leakage, view.floor, state.queue, V, start, slope), 0.0)
         return AdaScaleState(next_queue(state.queue, excess, nu)), excess
 
     return Rule("AdaScale", init, step)
+
+
+class CappedState(NamedTuple):
+    inner: Any
+    left: Any  # of T nu
+
+
+def capped_rule(rule: Rule, nu: Any, rounds: int) -> Rule:
+    """Any rule with y_t cut to the budget left, so that mean(y) <= nu on every path.
+
+    DANGEROUS, never a default: once the budget is spent, all later rounds run at full power.
+    """
+
+    def step(state: CappedState, view: View) -> tuple[CappedState, Array]:
+        inner, excess = rule.step(state.inner, view)
+        excess = np.minimum(excess, state.left)
+        return CappedState(inner, state.left - excess), excess
+
+    return Rule(f"{rule.name}, hard budget", lambda: CappedState(rule.init(), rounds * np.asarray(nu, float)), step)
+
+
+def cut_to_budget(excess: Any, nu: Any) -> Array:
+    """What `capped_rule` makes of a schedule (..., T): as planned until the budget T nu ends, then nothing."""
+    excess = np.asarray(excess, float)
+    before = np.cumsum(excess, axis=-1) - excess
+    left = np.maximum(excess.shape[-1] * np.asarray(nu, float)[..., None] - before, 0.0)
+    return np.minimum(excess, left)
 
 
 class Run(NamedTuple):
@@ -164,8 +205,11 @@ class Run(NamedTuple):
         return self.floor + self.excess
 
 
-def algorithm1(floors: Any, V: Any, nu: Any, leakage: Leakage, first_queue: Any = 0.0) -> Run:
-    """AdaScale over a whole trace: floors (..., T); V, nu and Q_0 broadcast against (...).
+def algorithm1(
+    floors: Any, V: Any, nu: Any, leakage: Leakage, first_queue: Any = 0.0, max_floor: float = np.inf
+) -> Run:
+    """AdaScale over a whole trace: floors (..., T); V, nu and Q_0 broadcast against (...). Floors above max_floor are
+    skipped.
 
     >>> devices = Leakage(np.full(10, 0.1445), np.full(10, 0.01))
     >>> run = algorithm1(np.geomspace(0.01, 1, 50), 1.0, 0.04, devices)
@@ -173,7 +217,28 @@ def algorithm1(floors: Any, V: Any, nu: Any, leakage: Leakage, first_queue: Any 
     True
     """
     floors = np.asarray(floors, float)
-    slopes = leakage.slopes(floors)[0] if np.all(floors > 0) else None  # `play` refuses other floors
-    excess, states = play(adascale_rule(leakage, V, nu, first_queue, slopes), floors)
+    validate.positive("floor", floors)
+    whole = _whole_trace(floors, V, nu, leakage, first_queue, max_floor)
+    if whole is not None:
+        return whole
+    rule = adascale_rule(leakage, V, nu, first_queue, leakage.slopes(floors)[0], max_floor)
+    excess, states = play(rule, floors)
     queue = np.stack(np.broadcast_arrays(*(state.queue for state in states), excess[..., 0])[:-1], axis=-1)
     return Run(np.broadcast_to(floors, excess.shape), excess, queue)
+
+
+def _whole_trace(floors: Array, V: Any, nu: Any, leakage: Leakage, first_queue: Any, max_floor: float) -> Run | None:
+    """All rounds at once, for a leakage that does not change over time; None where that does not settle."""
+    _check_rule(V, nu, first_queue)
+    if np.ndim(leakage.unit_noise) != 1:
+        return None
+    lead = np.broadcast_shapes(floors.shape[:-1], np.shape(V), np.shape(nu), np.shape(first_queue))
+    every = np.broadcast_to(floors, (*lead, floors.shape[-1]))
+    lanes = (np.broadcast_to(np.asarray(part, float), lead).ravel() for part in (V, nu, first_queue))
+    penalty, cap, first = lanes
+    by_round = np.ascontiguousarray(np.moveaxis(every, -1, 0).reshape(every.shape[-1], -1))
+    found = whole_trace(by_round, penalty, cap, leakage, first, max_floor)
+    if found is None:
+        return None
+    excess, queue = (np.moveaxis(part.reshape(len(part), *lead), 0, -1) for part in found)
+    return Run(every, excess, queue)

@@ -56,10 +56,11 @@ def spend_to(mean_excess: Callable[[Array], Array], nu: Array, start: Array, tol
     return bracketed_root(imbalance, bracket, lambda value: np.abs(value) < tolerance / 2, width=1e-15)
 
 
-def tune_V(floors: Any, nu: Any, leakage: Leakage) -> Array:
+def tune_V(floors: Any, nu: Any, leakage: Leakage, max_floor: float = np.inf) -> Array:
     """V at which AdaScale's excess, averaged over traces and rounds, is nu: floors (..., R, T), nu (...) -> (...).
 
-    R traces are tuned together (R = 1 for one's own trace in hindsight).
+    R traces are tuned together (R = 1 for one's own trace in hindsight). Rounds above max_floor are skipped, so they
+    spend nothing; where all are, no V does.
     """
     floors, nu = np.asarray(floors, float), np.asarray(nu, float)
     validate.positive("nu", nu)
@@ -69,7 +70,7 @@ def tune_V(floors: Any, nu: Any, leakage: Leakage) -> Array:
     start = np.log(nu / -leakage.slopes(level)[0]) + USUAL_EXCESS
 
     def mean_excess(log_V: Array) -> Array:
-        run = algorithm1(floors, np.exp(log_V)[..., None], nu[..., None], leakage)
+        run = algorithm1(floors, np.exp(log_V)[..., None], nu[..., None], leakage, max_floor=max_floor)
         return run.excess.mean((-2, -1))
 
     return np.exp(spend_to(mean_excess, nu, start))
