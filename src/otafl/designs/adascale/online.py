@@ -147,9 +147,7 @@ def adascale_rule(
     """
     _check_rule(V, nu, first_queue)
     if np.ndim(leakage.unit_noise) != 1:
-        raise InputError(
-            "q, B or C changes over the run: Algorithm 1 needs one leakage for all rounds"
-        )
+        raise InputError("q, B or C changes over the run: Algorithm 1 needs one leakage for all rounds")
     guess = _guesser(leakage, V)
 
     def init() -> AdaScaleState:

@@ -1,4 +1,4 @@
-"""Algorithm 1 over a whole trace at once: Newton's method on the trajectory instead of round after round. Host, float64.
+"""Algorithm 1 over a whole trace at once: Newton's method on the trajectory, not round by round. Host, float64.
 
 Unknown are all y_t and Q_t together. One iteration linearises every round's optimality condition at the present guess,
 y_t = A_t - B_t Q_t (all rounds in one call), and one cheap sweep over the rounds then follows the queue exactly. As
