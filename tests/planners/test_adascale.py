@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from otafl.designs.adascale import MNIST, algorithm1, draw, optimal_excess, system
+from otafl.designs.adascale import MNIST, Setting, algorithm1, draw, optimal_excess, system
 from otafl.errors import Infeasible, InputError
 from otafl.files import parse
 from otafl.planners import load
@@ -150,7 +150,9 @@ def test_optimal_can_be_planned():
         ({"privacy_noise_power_dbm": -80.0}, "privacy_noise_power"), ({"distances_m": [1, 2, 3, -4]}, "distance_m"),
         ({"distances_m": [1, 2]}, "shape"), ({"gains": "nowhere.csv", "M": None, "T": None}, "no such file"),
         ({"distances_m": [1, 2, 3, 4], "path_loss_db": [1, 2, 3, 4]}, "at most one"), ({"nue": 1}, "nu"),
-        ({"method": "best"}, "method"),
+        ({"method": "best"}, "method"), ({"max_floor": -1.0}, "max_floor"), ({"device_rdp": -0.1}, "device_rdp"),
+        ({"device_order": 3}, "device_order"), ({"device_rdp": 0.1, "device_order": 1}, "device_order"),
+        ({"hard_budget": True, "method": "equal-alloc", "V": None, "tuning": "hindsight"}, "hard_budget"),
     ],
 )  # fmt: skip
 def test_refusals_name_the_key(change, word, tmp_path):
@@ -262,3 +264,52 @@ def test_a_path_loss_below_one_is_doubted():
     doubted = planned(path_loss_db=[-10.0, 80.0, 90.0, 90.0])["warnings"]
     assert any("were dB and linear confused" in line for line in doubted)
     assert not any("confused" in line for line in planned()["warnings"])
+
+
+def test_skipped_fades_and_refusals_are_counted_and_not_charged():
+    whole = planned()
+    limit, cap = float(np.quantile(whole["rounds"]["f"], 0.75)), 0.4 * whole["totals"]["rdp_worst"]
+    report = planned(max_floor=limit, device_rdp=cap, pld=True)
+    totals, sending = report["totals"], np.array(report["rounds"]["sending"])
+    assert totals["rounds_skipped"] == 10 and sum(totals["refusals"]) > 0
+    assert np.all(sending[np.array(report["rounds"]["f"]) > limit] == 0)
+    assert totals["rdp_worst"] <= cap < whole["totals"]["rdp_worst"]
+    assert totals["eps_pld_worst"] <= totals["eps_rdp_worst"] < whole["totals"]["eps_rdp_worst"]
+    assert totals["mean_f_sent"] < totals["mean_f"]
+    row = next(row for row in report["comparison"] if row["method"] == "adascale")
+    assert row["rdp_worst"] == totals["rdp_worst"] and row["eps_rdp_worst"] == totals["eps_rdp_worst"]
+    json.dumps(report, allow_nan=False)
+    console = Console(width=200, record=True, file=io.StringIO())
+    PLANNER.show(report, console)
+    assert "10 of 40 rounds skipped" in console.export_text()
+
+
+def test_planned_silence_costs_what_the_ledger_of_the_policy_says():
+    from otafl.plan import Context, Trace
+    from otafl.policies import adascale as policy
+    from otafl.privacy.accountants import account
+    from otafl.privacy.events import events
+    from otafl.rounds import plan_ahead
+
+    cap = 0.3 * planned()["totals"]["rdp_worst"]
+    report = planned(max_floor=0.2, device_rdp=cap)
+    setting = Setting(M=4, T=40, d=1000, n=500, B=20, G=1.0)
+    channels = draw(setting, 0)
+    rms = np.broadcast_to(channels.rms, channels.gain.shape)
+    trace = Trace(channels.gain, channels.gain, rms, rms, rms, rms, np.zeros(channels.gain.shape))
+    config = policy.Config(0.05, tuning="given", V=1.0, max_floor=0.2, device_rdp=cap)
+    made = policy.adascale(config, setting.deployment(), setting.message(), Context(rounds=40))
+    _, plan, info = plan_ahead(made, made.init(None), trace)
+    np.testing.assert_array_equal(report["rounds"]["sending"], 4 - np.array(info.silent))
+    spent = account("rdp", events(plan, trace, setting.deployment(), setting.message()), 1e-5)
+    np.testing.assert_allclose(report["totals"]["eps_rdp"], spent.eps, rtol=1e-9)
+    assert 0 < np.sum(info.silent) < 160
+
+
+def test_certificates_are_left_out_where_the_schedule_is_not_algorithm_one():
+    limit = float(np.quantile(planned()["rounds"]["f"], 0.5))
+    assert "certificate" in planned(max_floor=1e9) and "certificate" in planned(device_rdp=1e-3)
+    assert "certificate" not in planned(max_floor=limit)
+    cut = planned(hard_budget=True, V=100.0)
+    assert "certificate" not in cut and any("hard_budget" in text for text in cut["warnings"])
+    assert cut["totals"]["mean_y"] == pytest.approx(0.05, rel=1e-12)

@@ -43,6 +43,10 @@ class Inputs(FileModel):
     delta: float = 1e-5
     tuning: Literal["calibrated", "hindsight", "given"] = "calibrated"
     V: float | None = None
+    max_floor: float | None = None  # rounds with a larger floor (deep fades) are skipped; adascale, adascale-warm
+    device_rdp: float | None = None  # each device's own cap on RDP at device_order; it refuses a round that passes it
+    device_order: int | None = None  # alpha if not given
+    hard_budget: bool = False  # mean(y) <= nu on every path; dangerous, see the guide
     M: int | None = None  # from the file where devices or gains are given
     T: int | None = None
     d: int
@@ -95,9 +99,19 @@ class Inputs(FileModel):
             validate.positive("V", self.V)
         if self.nu is not None:
             validate.not_negative("nu", self.nu)
+        self._check_extensions()
         validate.in_open("delta", self.delta, 0, 1)
         validate.whole("seed", self.seed, 0)
         return self
+
+    def _check_extensions(self) -> None:
+        for key in ("max_floor", "device_rdp", "hard_budget"):
+            if getattr(self, key) and self.method not in ("adascale", "adascale-warm"):
+                raise InputError(f"{key} belongs to method='adascale' or 'adascale-warm', not to {self.method!r}")
+        if self.max_floor is not None:
+            validate.positive("max_floor", self.max_floor)
+        if self.device_order is not None and self.device_rdp is None:
+            raise InputError(f"device_order={self.device_order} needs device_rdp, the budget it belongs to")
 
 
 SOURCES = ("distances_m", "path_loss_db", "PL", "h", "devices", "gains")

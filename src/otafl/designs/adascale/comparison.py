@@ -43,6 +43,7 @@ class Scene:
     delta: float
     grid: int  # weights V' tried for [23]
     given_V: float | None = None
+    max_floor: float = np.inf  # AdaScale skips rounds with a larger floor
 
     @cached_property
     def leakage(self) -> Leakage:
@@ -53,15 +54,15 @@ class Scene:
         """Penalty weights (n, S): tuned, unless given."""
         if self.given_V is not None:
             return np.full((len(self.nu), len(self.floors)), self.given_V)
-        return tuning.tune_V(self.tuned_on, self.nu, self.leakage)
+        return tuning.tune_V(self.tuned_on, self.nu, self.leakage, self.max_floor)
 
     def run(self, warm: bool = False) -> tuple[Run, Array]:
         """AdaScale with V, or warm-started with ten times a tuned V; and the V it used."""
         if not warm:
-            return algorithm1(self.floors, self.V, self.nu, self.leakage), self.V
+            return algorithm1(self.floors, self.V, self.nu, self.leakage, max_floor=self.max_floor), self.V
         V = self.V * (tuning.WARM_FACTOR if self.given_V is None else 1)
         first = tuning.warm_start(V, self.nu, self.typical, self.leakage)
-        return algorithm1(self.floors, V, self.nu, self.leakage, first), V
+        return algorithm1(self.floors, V, self.nu, self.leakage, first, self.max_floor), V
 
 
 def run_epsilon(
@@ -78,6 +79,19 @@ def run_epsilon(
     flat = noise.reshape(-1, noise.shape[-1])
     eps = [_group_epsilon(np.sqrt(flat / c), q, delta, np.asarray(orders)) for c, q in distinct.T]
     return np.stack(eps, axis=-1).reshape(*noise.shape[:-1], -1)[..., member.ravel()]
+
+
+def device_epsilon(noise: Any, deployment: Deployment, message: Message, delta: float) -> Array:
+    """eps at delta by RDP of every device where not all send in all rounds: noise energies (T, K) -> (K,).
+
+    The noise energy of a device that sends nothing in a round is inf.
+    """
+    columns, member = np.unique(np.asarray(noise, float), axis=1, return_inverse=True)
+    silent = np.all(np.isinf(columns), axis=0)
+    eps = np.zeros((columns.shape[1], noise.shape[1]))
+    for kind in np.flatnonzero(~silent):
+        eps[kind] = run_epsilon(columns[:, kind], deployment, message, delta)
+    return eps[member.ravel(), np.arange(noise.shape[1])]
 
 
 def _group_epsilon(sigma: Array, rate: float, delta: float, orders: Array) -> Array:
