@@ -74,6 +74,13 @@ def shape(name: str, value: Any, expected: Sequence[int]) -> None:
         raise InputError(f"{name} has shape {np.shape(value)} but must have shape {tuple(expected)}")
 
 
+def double(name: str, value: Any) -> None:
+    """Refuse numbers that have already lost the digits that design and accounting need."""
+    dtype = np.asarray(value).dtype
+    if dtype.kind in "fc" and np.finfo(dtype).eps > np.finfo(np.float64).eps:
+        raise InputError(f"{name} has dtype {dtype} but must be in double precision (float64, complex128)")
+
+
 def ascending(name: str, value: Any) -> None:
     array = np.asarray(value)
     if array.ndim != 1 or array.size == 0:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from otafl.designs.adascale import Leakage, dual_excess, optimal_excess, water_level
+from otafl.designs.adascale import Leakage, best_excess_offline, dual_excess, optimal_excess, water_level
 from otafl.designs.adascale.offline import fill
 from otafl.errors import InputError
 
@@ -129,3 +129,14 @@ def test_bad_inputs_are_refused():
         water_level(np.array([1.0, np.inf]), 0.1)
     with pytest.raises(InputError, match="shape"):
         dual_excess(np.ones((2, 3)), 0.1, MNIST)
+
+
+def test_the_optimum_switches_to_the_dual_form_where_the_devices_change():
+    floors = np.exp(np.random.default_rng(0).normal(-3, 1, 12))
+    c = np.full((12, 2), 0.1)
+    same, changed = Leakage(c, np.full((12, 2), 0.01)), Leakage(np.where(np.arange(12)[:, None] < 6, c, 3 * c), 0.01)
+    assert not same.changes and changed.changes and not MNIST.changes
+    np.testing.assert_array_equal(best_excess_offline(floors, 0.05, same), optimal_excess(floors, 0.05))
+    best = best_excess_offline(floors, 0.05, changed)
+    assert best.mean() == pytest.approx(0.05, rel=1e-9)
+    assert changed.total(floors + best).sum() < changed.total(floors + optimal_excess(floors, 0.05)).sum() * (1 - 1e-3)

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 
 from otafl.designs.adascale import (
     Leakage,
+    Setting,
     adascale_rule,
     algorithm1,
     best_excess,
     certify,
+    draw,
     next_queue,
     optimal_excess,
     play,
     sweeps,
+    system,
 )
+from otafl.designs.adascale.comparison import run_epsilon
 from otafl.designs.adascale.sweeps import whole_trace
 from otafl.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
@@ -215,7 +219,7 @@ def test_equal_devices_count_alike_however_they_are_listed():
     assert shuffled.per_device(noise).shape == (7, 3)
 
 
-@pytest.mark.parametrize("alpha", [1, 2.5, 0, True])
+@pytest.mark.parametrize("alpha", [1, 2.5, 0, True, math.nan, math.inf])
 def test_non_integer_orders_are_refused(alpha):
     with pytest.raises(InputError, match="alpha"):
         Leakage(np.ones(2), np.full(2, 0.1), alpha)
@@ -225,6 +229,27 @@ def test_non_integer_orders_are_refused(alpha):
 def test_rates_outside_the_unit_interval_are_refused(rate):
     with pytest.raises(InputError, match="q"):
         Leakage(np.ones(2), np.full(2, rate))
+
+
+def test_single_precision_is_refused():
+    setting = Setting(M=2, T=3, d=10, n=50, B=5, G=1.0)
+    deployment, message = setting.deployment(), setting.message()
+    gain = draw(setting, 0).gain
+    for wrong, word in (
+        (lambda: Leakage(np.full(2, 0.1, np.float32), np.full(2, 0.01)), "unit_noise"),
+        (lambda: Leakage(np.full(2, 0.1), np.full(2, 0.01, np.float32)), "q"),
+        (lambda: system.noise_floor(gain.astype(np.complex64), deployment, message), "gain"),
+        (lambda: run_epsilon(np.ones(3, np.float32), deployment, message, 1e-5), "noise"),
+    ):
+        with pytest.raises(InputError, match=f"{word} has dtype"):
+            wrong()
+
+
+def test_gains_of_other_devices_are_refused():
+    setting = Setting(M=2, T=3, d=10, n=50, B=5, G=1.0)
+    for shape in ((3, 4), (3, 1), ()):
+        with pytest.raises(InputError, match="last axis must be the 2 devices"):
+            system.noise_floor(np.ones(shape), setting.deployment(), setting.message())
 
 
 BAD_RUNS = [([0.1, 0], 1, 0.1), ([0.1, math.inf], 1, 0.1), ([0.1], 0, 0.1), ([0.1], 1, -0.1), ([0.1], math.nan, 0.1)]

@@ -145,6 +145,10 @@ def test_no_cap_means_full_power():
         rivals.optimal(rivals.OptimalConfig(0.0), DEPLOYMENT, MESSAGE, context(trace)),
         rivals.equal(rivals.EqualConfig(0.0), DEPLOYMENT, MESSAGE, context()),
         rivals.stat_level(rivals.StatLevelConfig(0.0), DEPLOYMENT, MESSAGE, context()),
+        rivals.stat_water(rivals.StatWaterConfig(0.0), DEPLOYMENT, MESSAGE, context()),
+        rivals.estim_future(rivals.EstimConfig(0.0), DEPLOYMENT, MESSAGE, context()),
+        rivals.liu_simeone(rivals.LiuSimeoneConfig(0.0), DEPLOYMENT, MESSAGE, context()),
+        rivals.lyapunov(rivals.LyapunovConfig(0.0), DEPLOYMENT, MESSAGE, context()),
     ):
         assert not run(policy, trace)[1].excess.any(), policy.name
 
@@ -192,7 +196,8 @@ def test_effective_noise_of_the_plan_is_what_the_paper_says():
         (rivals.constant_scaling, rivals.ConstantConfig(0.0)),
         (rivals.estim_future, rivals.EstimConfig(0.1, "median")),  # type: ignore[arg-type]
         (rivals.liu_simeone, rivals.LiuSimeoneConfig(0.1, budget=1.0)),
-        (rivals.lyapunov, rivals.LyapunovConfig(0.0)),
+        (rivals.liu_simeone, rivals.LiuSimeoneConfig(-0.1)),
+        (rivals.lyapunov, rivals.LyapunovConfig(-0.1)),
     ],
 )
 def test_bad_configurations_are_refused(factory, config):

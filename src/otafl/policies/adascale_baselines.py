@@ -65,6 +65,12 @@ def equal(config: EqualConfig, deployment: Deployment, message: Message, context
     return rule_policy("adascale-equal", deployment, message, lambda: rule, stateless=True)
 
 
+def full_power(name: str, deployment: Deployment, message: Message) -> Policy:
+    """What nu = 0 leaves to every method: no excess noise, nothing to tune."""
+    rule = baselines.equal_rule(0.0)
+    return rule_policy(name, deployment, message, lambda: rule, stateless=True)
+
+
 @dataclass(frozen=True)
 class EstimConfig:
     """estimate: "mean_of_min" of the channel powers, or the literal and optimistic "min_of_means"."""
@@ -138,7 +144,9 @@ def liu_simeone(config: LiuSimeoneConfig, deployment: Deployment, message: Messa
     check_tuning(config.tuning)
     if (config.tuning == "given") != (config.budget is not None):
         raise InputError(f"budget={config.budget!r} must be given with tuning='given', and only there")
-    validate.positive("nu", config.nu)
+    validate.not_negative("nu", config.nu)
+    if config.nu == 0:
+        return full_power("adascale-liu-simeone", deployment, message)
 
     def parameters(obs: Obs) -> tuple[Any, ...]:
         if config.budget is not None:
@@ -167,7 +175,9 @@ class LyapunovConfig:
 def lyapunov(config: LyapunovConfig, deployment: Deployment, message: Message, context: Context) -> Policy:
     """RECONSTRUCTION of reference [23]."""
     check_tuning(config.tuning, ("calibrated", "hindsight"))
-    validate.positive("nu", config.nu)
+    validate.not_negative("nu", config.nu)
+    if config.nu == 0:
+        return full_power("adascale-lyapunov", deployment, message)
 
     def mean_epsilon(noise: Array) -> Array:
         return run_epsilon(noise, deployment, message, context.delta, COARSE_ORDERS).mean((-2, -1))  # devices, traces

@@ -2,6 +2,8 @@
 
     leakage       R(N), the leakage of a round as a function of its noise energy, and its slopes
     online        the per-round problem, the virtual queue, Algorithm 1
+    sweeps        Algorithm 1 over whole traces at once
+    odometer      what devices keep track of themselves, and refuse
     offline       the optimum in hindsight: water-filling, and the general dual form
     convergence   Theorem 1: the bound of a run, and the cap nu for a target gamma
     certificates  what is certain about a finished run
@@ -18,7 +20,7 @@ Host, float64 throughout.
 from otafl.designs.adascale.certificates import Certificate, certify
 from otafl.designs.adascale.convergence import Convergence
 from otafl.designs.adascale.leakage import Leakage
-from otafl.designs.adascale.offline import dual_excess, optimal_excess, water_level
+from otafl.designs.adascale.offline import best_excess_offline, dual_excess, optimal_excess, water_level
 from otafl.designs.adascale.online import Rule, Run, View, adascale_rule, algorithm1, best_excess, next_queue, play
 from otafl.designs.adascale.setting import CIFAR10, MNIST, Setting, draw
 from otafl.designs.adascale.system import leakage_of, noise_floor, noise_multiplier, receive_scaling, unit_noise
@@ -37,6 +39,7 @@ __all__ = [
     "adascale_rule",
     "algorithm1",
     "best_excess",
+    "best_excess_offline",
     "certify",
     "draw",
     "dual_excess",

@@ -73,6 +73,7 @@ def run_epsilon(
 
     Unit: one record of one device, under the message's adjacency; noise: the receiver's trusted part.
     """
+    validate.double("noise", noise)
     noise = np.asarray(noise, float)
     pairs = np.stack([system.unit_noise(deployment, message), np.asarray(message.rate, float)])
     distinct, member = np.unique(pairs, axis=1, return_inverse=True)

@@ -66,8 +66,11 @@ class Leakage:
     _group: tuple[Array, Array, Array] = field(init=False, repr=False, compare=False)  # c, q, group of each device
 
     def __post_init__(self) -> None:
-        if isinstance(self.alpha, bool) or int(self.alpha) != self.alpha or self.alpha < 2:
-            raise InputError(f"alpha={self.alpha!r} must be a whole number >= 2 (the optimiser needs an integer order)")
+        alpha = self.alpha
+        if isinstance(alpha, bool) or not np.isfinite(alpha) or int(alpha) != alpha or alpha < 2:
+            raise InputError(f"alpha={alpha!r} must be a whole number >= 2 (the optimiser needs an integer order)")
+        validate.double("unit_noise", self.unit_noise)
+        validate.double("q", self.rate)
         noise, rate = np.broadcast_arrays(np.asarray(self.unit_noise, float), np.asarray(self.rate, float))
         validate.positive("unit_noise", noise)
         validate.in_left_open("q", rate, 0, 1)
@@ -82,6 +85,12 @@ class Leakage:
         c, q = (part if noise.ndim == 2 else part[0] for part in (distinct[:half], distinct[half:]))
         object.__setattr__(self, "_group", (c, q, member.ravel()))
         object.__setattr__(self, "_kernel", _Kernel.prepare(c, q, count, int(self.alpha)))
+
+    @property
+    def changes(self) -> bool:
+        """Whether q, B or C differ between rounds, so that R does."""
+        noise, rate = np.atleast_2d(self.unit_noise), np.atleast_2d(self.rate)
+        return bool(np.any(noise != noise[0]) or np.any(rate != rate[0]))
 
     def per_device(self, noise: Any) -> Array:
         """RDP at order alpha of each device in one round: N (...) -> (..., M)."""

@@ -47,6 +47,11 @@ def optimal_excess(floors: Any, nu: Any) -> Array:
     return fill(floors, water_level(floors, nu))
 
 
+def best_excess_offline(floors: Any, nu: float, leakage: Leakage) -> Array:
+    """The offline optimum for these devices, floors (T,): water-filling, or the dual form where q, B or C change."""
+    return dual_excess(floors, nu, leakage) if leakage.changes else optimal_excess(floors, nu)
+
+
 def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-10) -> Array:
     """The offline optimum for any leakage, changing over time or not: floors (T,) -> y* (T,).
 

@@ -32,6 +32,10 @@ def _device_floors(power_gain: Array, deployment: Deployment, message: Message) 
 
 def noise_floor(gain: Any, deployment: Deployment, message: Message) -> Array:
     """f = d sigma_n^2 / eta_max, set by the weakest device: complex gains (..., K) -> (...).  # AdaScale (14)"""
+    validate.double("gain", gain)
+    devices = len(np.atleast_1d(deployment.weights))
+    if np.ndim(gain) < 1 or np.shape(gain)[-1] != devices:
+        raise InputError(f"gain has shape {np.shape(gain)} but its last axis must be the {devices} devices")
     power = np.abs(np.asarray(gain)) ** 2
     if not np.all(np.isfinite(power) & (power > 0)):
         bad = np.argwhere(~(np.isfinite(power) & (power > 0)))[0].tolist()
