@@ -1,17 +1,23 @@
-"""How long the whole leakage comparison of AdaScale's Figure 1 takes: every method, 5 caps, 3 seeds, 500 rounds.
+"""How long the whole leakage comparison of AdaScale's Figure 1 takes (every method, 5 caps, 3 seeds, 500 rounds), and
+how a training round of its CNN compares with Opacus.
 
     python benchmarks/adascale.py
 
 Tuning in hindsight (the paper's protocol) for all methods, then AdaScale again with V calibrated on simulated traces.
-Target: 10 seconds on two CPU cores. The ratio to the naive scalar solver is measured in the same
-run, on the same machine.
+Target: 10 seconds on two CPU cores. The naive scalar solver and Opacus (26,010 parameters, M = 10, Poisson batches of
+60, clipped per sample; target: 1.8 times our time) are measured in the same run, on the same machine.
 """
 
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import brentq
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from engine import cnn_cases
 from otafl.designs.adascale import MNIST, algorithm1, draw, system, water_level
 from otafl.designs.adascale.comparison import METHODS, NU_MNIST, leakage_table
 
@@ -33,6 +39,20 @@ def naive_algorithm1(floors, V, nu, leakage):
     return np.array(out)
 
 
+def training_round() -> None:
+    """The engine's own benchmark of the CNN beside its peer's."""
+    ours = min(case["ms_per_seed_round"] for case in cnn_cases(3, ["vmap", "map"]).values())
+    print(f"training round of the CNN, 26,010 parameters, M = 10, batch 60, clipped per sample: {ours:.1f} ms")
+    try:
+        from peers import opacus_cnn
+
+        theirs = opacus_cnn()
+    except ImportError as missing:
+        print(f"no comparison with Opacus: {missing}")
+        return
+    print(f"Opacus, the same round: {theirs:.1f} ms, {theirs / ours:.2f} times ours (target 1.8)")
+
+
 def main() -> None:
     deployment, message = MNIST.deployment(), MNIST.message()
     floors = np.stack([system.noise_floor(draw(MNIST, seed).gain, deployment, message) for seed in range(3)])
@@ -52,6 +72,7 @@ def main() -> None:
     print(f"Algorithm 1, 15 values of V at once: {fast:.3f} s, {15 * slow / fast:.1f} times the scalar loop; "
           f"largest difference {np.max(np.abs(one - naive)):.1e}; {fast_run.excess.shape[0]} runs")  # fmt: skip
 
+    training_round()
     print(f"\n{'method':22s}" + "".join(f"{f'nu={nu:g}':>12s}" for nu in NU_MNIST) + "   mean eps at delta = 1e-5")
     for records in (table, again):
         for method in dict.fromkeys(r["method"] for r in records):
