@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otafl.errors import InputError
+from otafl.plan import Events
 from otafl.privacy import ACCOUNTANTS, Release, account, gaussian, zcdp
 
 PLAIN = ["zcdp", "zcdp-optimal", "gaussian", "rdp", "pld"]
@@ -137,3 +138,23 @@ def test_unknown_names_and_bad_values(make_events):
 def test_exact_gaussian_composes():
     z = np.array([1.0, 2.0, 3.0])
     assert gaussian.eps_from_rho(np.sum(z**-2.0) / 2, 1e-6) == gaussian.eps(np.sqrt(np.sum(z**-2.0)), 1e-6)
+
+
+def test_pld_treats_equal_devices_as_one_although_their_amplitudes_are_rounded():
+    """Twelve devices, two kinds, amplitudes off by a few last digits: two sequences, not one that dominates all."""
+    rng = np.random.default_rng(0)
+    kinds = np.where(np.arange(12) < 6, 1.0, 0.5)
+    level = np.exp(rng.normal(-0.5, 0.3, (40, 1)))
+    amp = level * kinds * (1 + 2e-16 * rng.integers(-4, 5, (40, 12)))
+    ones = np.ones((40, 12))
+    run = Events(amp, 0 * ones, ones > 0, ones, np.ones(40), np.ones(40, bool), np.full(12, 0.05), np.ones(12))
+    spend = account("pld", run, 1e-5)
+    assert not any("distinct clients" in note for note in spend.notes)
+    assert np.unique(spend.eps).size == 2
+    for kind in (0, 6):  # never below what the device alone costs
+        alone = run._replace(amp=amp[:, [kind]], artificial_var=0 * ones[:, :1], possible=ones[:, :1] > 0,
+                             send_prob=ones[:, :1], rate=np.full(1, 0.05), sensitivity=np.ones(1))  # fmt: skip
+        exact = account("pld", alone, 1e-5).eps[0]
+        assert exact * (1 - 1e-9) <= spend.eps[kind] <= exact * (1 + 1e-6)
+    apart = run._replace(amp=level * np.linspace(0.5, 1, 12))
+    assert any("distinct clients" in note for note in account("pld", apart, 1e-5).notes)

@@ -21,6 +21,7 @@ from otafl.plan import Array, Events
 from otafl.privacy import gaussian, participation, pld, rdp, zcdp
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")
+SAME = 1e-12  # relative: equal devices whose 1/z^2 differ by the rounding of their amplitudes
 PLD_CLIENTS = 8  # distinct clients up to which pld treats each one; beyond, one sequence that dominates all
 
 
@@ -175,7 +176,7 @@ def account_pld(
     rows = np.sort(np.moveaxis(square, -2, -1).reshape(-1, square.shape[-2])[:, :rounds], -1)
     added = np.moveaxis(square, -2, -1).reshape(-1, square.shape[-2])[:, rounds:]
     rate = np.tile(events.rate, len(rows) // clients)
-    keyed, where = np.unique(np.concatenate([rate[:, None], rows, added], 1), axis=0, return_inverse=True)
+    keyed, where = _alike(np.concatenate([rate[:, None], rows, added], 1))
     notes = [f"noise multipliers rounded down to at most {bins} log bins"] if np.any(events.rate < 1) else []
     if adjacency == "replace" and np.any(events.rate < 1):
         notes.append("replacement: two contributions of half the sensitivity each, opposed, taken as the worst pair")
@@ -183,7 +184,32 @@ def account_pld(
         keyed, where = keyed.max(0, keepdims=True), np.zeros(len(rows), int)
         notes.append(f"more than {PLD_CLIENTS} distinct clients: all charged as one run that dominates each of them")
     eps = [_pld_row(row[0], row[1 : rounds + 1], row[rounds + 1 :], delta, adjacency, bins) for row in keyed]
-    return _spend("pld", np.array(eps)[where.ravel()].reshape(*lead, clients), delta, accounting, notes)
+    return _spend("pld", np.array(eps)[where].reshape(*lead, clients), delta, accounting, notes)
+
+
+def _alike(rows: Array) -> tuple[Array, Array]:
+    """Distinct rows and the group of each; rows that differ by rounding alone share the larger of their entries.
+
+    Looks no further once there are too many groups for `account_pld` to treat apart.
+    """
+    distinct, where = np.unique(rows, axis=0, return_inverse=True)
+    groups: list[Array] = []
+    member = np.empty(len(distinct), int)
+    for n, row in enumerate(distinct):
+        group = next((g for g, top in enumerate(groups) if np.all((row == top) | _close(row, top))), len(groups))
+        member[n] = group
+        if group < len(groups):
+            groups[group] = np.maximum(groups[group], row)
+        elif group >= PLD_CLIENTS:
+            return distinct, where.ravel()
+        else:
+            groups.append(row)
+    return np.stack(groups), member[where.ravel()]
+
+
+def _close(row: Array, top: Array) -> Array:
+    with np.errstate(invalid="ignore"):  # infinite entries are compared by ==
+        return np.abs(row - top) <= SAME * top
 
 
 def _pld_row(rate: float, square: Array, added: Array, delta: float, adjacency: str, bins: int) -> float:
