@@ -10,7 +10,6 @@ from rich.table import Table
 
 from otafl.designs.adascale import certify, system
 from otafl.designs.adascale.comparison import METHODS, RECONSTRUCTIONS, Scene, device_epsilon, run_epsilon
-from otafl.designs.adascale.odometer import Odometer, guard
 from otafl.designs.adascale.online import cut_to_budget
 from otafl.designs.adascale.setting import Setting
 from otafl.designs.adascale.tuning import simulated_floors
@@ -18,6 +17,7 @@ from otafl.files import plain
 from otafl.planners import Planner
 from otafl.planners.adascale_inputs import Inputs, convergence, read_site
 from otafl.planners.adascale_pictures import pictures
+from otafl.planners.adascale_silence import count_silence, sending_devices
 
 PLD_LIMIT = 100.0  # beyond, a tighter epsilon is no protection either
 PLD_GROUPS = 3  # kinds of device up to which every kind gets a PLD epsilon; beyond, the worst device alone
@@ -52,7 +52,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     if inputs.hard_budget:
         excess[inputs.method] = cut_to_budget(excess[inputs.method], nu)
     noise = floors + excess[inputs.method]
-    sending = _sending(noise, channels.gain, scene, inputs)
+    sending = sending_devices(noise, channels.gain, scene, inputs)
     report: dict[str, Any] = {
         "scheme": "adascale",
         "method": inputs.method,
@@ -69,7 +69,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "warnings": setting.cautions() + doubts + _remarks(inputs, scene),
     }
     if not sending.all():
-        _count_silence(report, noise, sending, scene)
+        count_silence(report, noise, sending, scene)
     if theorem is not None:
         report["convergence"] = {
             "gamma": inputs.gamma,
@@ -92,40 +92,6 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
 def _excess(method: str, scene: Scene) -> np.ndarray:
     """(T,); nu = 0 leaves full power to every method."""
     return METHODS[method](scene)[0, 0] if scene.nu.item() > 0 else np.zeros(scene.floors.shape[-1])
-
-
-def _sending(noise: np.ndarray, gain: np.ndarray, scene: Scene, inputs: Inputs) -> np.ndarray:
-    """Who sends in which round, (T, M): nobody in a skipped fade, and no device that refuses."""
-    deployment, message = scene.setting.deployment(), scene.setting.message()
-    sending = np.broadcast_to((scene.floors[0] <= scene.max_floor)[:, None], gain.shape)
-    if inputs.device_rdp is None:
-        return sending
-    odometer = Odometer.checked(inputs.device_rdp, inputs.alpha if inputs.device_order is None else inputs.device_order)
-    scale = np.sqrt(system.receive_scaling(noise, deployment))[:, None]
-    tx = np.where(sending, scale * deployment.weights / gain, 0)
-    return sending & guard(odometer, tx, gain, deployment, message)[0]
-
-
-def _count_silence(report: dict[str, Any], noise: np.ndarray, sending: np.ndarray, scene: Scene) -> None:
-    """Into the report: who was silent, and the planned method's row as it was really sent."""
-    report["rounds"]["sending"] = sending.sum(1)
-    report["rounds"]["R"] = np.where(sending, scene.leakage.per_device(noise), 0.0).sum(1)
-    report["rounds"]["sigma"] = np.where(sending, report["rounds"]["sigma"], np.inf)
-    row = next(row for row in report["comparison"] if row["method"] == report["method"])
-    totals = report["totals"]
-    row["ratio_to_optimal"] *= totals["rdp_mean"] / row["rdp_mean"]
-    row |= {key: totals[key] for key in ("rdp_mean", "rdp_worst", "eps_rdp_mean", "eps_rdp_worst")}
-    skipped = scene.floors[0] > scene.max_floor
-    refused = ~sending & ~skipped[:, None]
-    totals |= {
-        "rounds_skipped": int(skipped.sum()),
-        "refusals": refused.sum(0),
-        "mean_f_sent": scene.floors[0][sending.any(1)].mean() if sending.any() else np.nan,
-    }
-    if refused.any():
-        report["warnings"].append(
-            f"devices refuse {refused.mean():.1%} of their rounds: the sum then lacks their share, unweighted"
-        )
 
 
 def _is_algorithm1(excess: np.ndarray, V: np.ndarray, method: str, scene: Scene) -> bool:
