@@ -1,5 +1,6 @@
 """The comparison: who is ranked, what may be said, and that all schemes met the same channels."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from otafl.errors import InputError
 from otafl.experiments import build
-from otafl.experiments.compare import compare, rank, rows, verdicts
+from otafl.experiments.compare import compare, rank, rows, tuning_notes, verdicts
 from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import load
 from otafl.report.tables import summaries
@@ -106,3 +107,12 @@ def test_compare_runs_ranks_and_is_resumable(file: Path, tmp_path: Path):
     text = (tmp_path / "out" / "compare.md").read_text()
     for e in found.ranked:  # the table's figures are the store's
         assert f"{np.mean(e['final_accuracy']):.3f}" in text
+
+
+def test_a_step_size_at_the_edge_of_its_grid_is_named(tmp_path: Path):
+    (tmp_path / "tuning").mkdir()
+    told = {"best": {"a": 0.1, "b": 0.3}, "grid": [0.1, 0.3, 1.0], "rule": "largest accuracy", "edge": ["a"]}
+    (tmp_path / "tuning" / "step_sizes.json").write_text(json.dumps(told))
+    taken, edge = tuning_notes(tmp_path)
+    assert "a 0.1, b 0.3" in taken and edge.endswith("better: a")
+    assert tuning_notes(tmp_path / "elsewhere") == []

@@ -6,6 +6,7 @@ size by one rule (`tune`). The ranking is by mean accuracy after the last round 
 neighbours cannot be told apart.
 """
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,8 +55,21 @@ def compare(path: Path, folder: Path, overrides: list[str], grid: list[float] | 
     run = run_in(folder / "run", experiment, reporter)
     found = rank(summaries(run), target)
     write_atomic(folder / "compare.json", to_json({"step_sizes": steps, **_plain(found)}))
-    write_atomic(folder / "compare.md", "\n".join(lines(found)) + "\n")
+    text = [*lines(found), *(f"- {note}" for note in tuning_notes(folder))]
+    write_atomic(folder / "compare.md", "\n".join(text) + "\n")
     return run
+
+
+def tuning_notes(folder: Path) -> list[str]:
+    """Step sizes that were tried and taken; one at an edge of the grid may not be the best there is."""
+    file = folder / "tuning" / "step_sizes.json"
+    if not file.exists():
+        return []
+    told = json.loads(file.read_text(encoding="utf-8"))
+    taken = ", ".join(f"{label} {step:g}" for label, step in told["best"].items())
+    notes = [f"step sizes from {', '.join(f'{step:g}' for step in told['grid'])} by {told['rule']}: {taken}"]
+    edge = ", ".join(told["edge"])
+    return notes + ([f"at an edge of that grid, so a wider one might do better: {edge}"] if edge else [])
 
 
 def _with_validation(experiment: Experiment) -> list[str]:
@@ -149,8 +163,8 @@ def show(folder: Path, run: Path, target: float, console: Console) -> None:
     for cells in rows(found):
         table.add_row(*cells)
     console.print(table)
-    for text in verdicts(found):
-        console.print(text, markup=False)
+    for text in [*verdicts(found), *tuning_notes(folder)]:
+        console.print(text, markup=False, highlight=False)
     everyone = [*found.references, *found.ranked, *(entry for entry, _ in found.refused)]
     console.print(
         footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}", sep="\n", markup=False
