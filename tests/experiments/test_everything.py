@@ -143,3 +143,9 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
     assert record.on_record() == {"cdpb-fig2": [claim]}
     line = next(line for line in (tmp_path / "page.md").read_text().splitlines() if "CDPB, Figure 2]" in line)
     assert "**reproduced** (1 of 1 claims in full)" in line
+
+
+def test_a_folder_with_a_presets_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert presets.find("demo") == presets.FOLDER / "demo.toml"

@@ -46,11 +46,13 @@ def read_preset(path: Path) -> Preset:
 def find(name: str | Path) -> Path:
     """An experiment file by path, or a preset by name."""
     path = Path(name)
-    if path.exists():
+    if path.is_file():
         return path
     packaged = FOLDER / f"{name}.toml"
-    if path.suffix == "" and packaged.exists():
+    if path.suffix == "" and packaged.exists():  # also where a folder of results has the preset's name
         return packaged
+    if path.exists():
+        return path
     known = [file.stem for file in FOLDER.glob("*.toml")]
     near = difflib.get_close_matches(path.stem, known, n=1)
     hint = f"; did you mean the preset '{near[0]}'?" if near else "; `otafl list` shows the presets"
