@@ -134,12 +134,17 @@ def window_shape(shape: Shape, size: int, stride: int, pad: int, what: str) -> t
     return height, width
 
 
+def settled(x: Array) -> Array:
+    """x, on a CPU computed here and once: XLA would compute it anew for every patch and product that reads it."""
+    return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
+
+
 def max_pool(size: int, stride: int) -> Builder:
     def build(shape: Shape) -> Layer:
         def pool(x: Array) -> Array:
             for axis in (1, 2):
                 x = functools.reduce(jnp.maximum, shifted(x, axis, size, stride))
-            return x
+            return settled(x)
 
         return _plain((*window_shape(shape, size, stride, 0, "pooling"), shape[2]), pool)
 
@@ -155,7 +160,8 @@ def uniform_draws(key: Array, count: int) -> Array:
 
 def sq_norms_of(gradients: dict[str, Array]) -> Array:
     """(B,) from gradients with leading axis B."""
-    return sum((jnp.sum(leaf**2, axis=range(1, leaf.ndim)) for leaf in gradients.values()), jnp.zeros((), jnp.float32))
+    flat = [leaf.reshape(leaf.shape[0], -1) for leaf in gradients.values()]
+    return sum((jnp.sum(leaf**2, axis=1) for leaf in flat), jnp.zeros((), jnp.float32))
 
 
 def group_norm(groups: int, epsilon: float = 1e-5) -> Builder:
