@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.clients.base import Data, Seed
 from otafl.experiments.build import blocks, evaluator
+from otafl.experiments.layout import hold_memory
 from otafl.plan import Link
 from otafl.rounds import Row, make_engine, make_round
 from otafl.tasks.ghost import samples_at_once
@@ -59,6 +60,7 @@ def ours(
     equal: bool = False,
 ) -> dict[str, float]:
     """Seconds per round and seed of the engine as users run it."""
+    hold_memory()
     rows, sizes = partition(num_clients)
     if equal:
         share = SAMPLES // num_clients
@@ -146,7 +148,7 @@ def main() -> None:
     else:
         from peers import peer_times  # torch lives in the benchmark's own environment
 
-        results = mlp_cases(10, 20, 5, ["vmap", "map"]) | cnn_cases(3, ["vmap", "map"])
+        results = mlp_cases(10, 20, 12, ["vmap", "map"]) | cnn_cases(5, ["vmap", "map"])
         peers = peer_times()
         show(results, peers)
         ratios(results, peers)

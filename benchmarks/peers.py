@@ -26,7 +26,7 @@ def cnn() -> nn.Module:
     )  # fmt: skip
 
 
-def per_round(round_: Callable[[], None], evaluate: Callable[[], None], rounds: int = 20, repeat: int = 3) -> float:
+def per_round(round_: Callable[[], None], evaluate: Callable[[], None], rounds: int = 20, repeat: int = 12) -> float:
     best = np.inf
     for _ in range(repeat):
         began = time.perf_counter()
@@ -121,7 +121,7 @@ def opacus(shape: tuple[int, ...], model: nn.Module, clients: int, batch: int, p
                 sum_ += torch.einsum("b,b...->...", weight, p.grad_sample)
         problem.step(total)
 
-    return per_round(round_, problem.evaluate, rounds=rounds, repeat=2)
+    return per_round(round_, problem.evaluate, rounds=rounds, repeat=5)
 
 
 def opacus_cnn() -> float:

@@ -44,8 +44,8 @@ def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
 
     Without a sort: an accelerator sorts slowly, and for a hundred draws comparing all pairs is cheap everywhere.
     """
-    earlier = jnp.tril(jnp.ones((draws.shape[0],) * 2, bool), k=-1)
-    new = ~jnp.any(earlier & (draws[:, None] == draws[None, :]), axis=1)
+    earlier = jnp.triu(jnp.ones((draws.shape[0],) * 2, bool), k=1)  # [i, j]: i was drawn before j
+    new = ~jnp.any(earlier & (draws[:, None] == draws[None, :]), axis=0)
     rank = jnp.cumsum(new, dtype=jnp.int32) - 1
     place = new[:, None] & (rank[:, None] == jnp.arange(count, dtype=jnp.int32))
     return jnp.sum(jnp.where(place, draws[:, None], 0), axis=0, dtype=jnp.int32), rank[-1] >= count - 1
