@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from otafl.designs.biasvar import Radio, params_from_rho, solve_exact
-from otafl.designs.biasvar_frontier import frontier
-from otafl.designs.biasvar_sca import solve_sca
+from otafl.designs.biasvar.sca import solve_sca
+from otafl.designs.biasvar.tradeoff import frontier
 
 
 def site(devices: int, seed: int = 0) -> Radio:

@@ -16,8 +16,8 @@ from otafl.designs.biasvar import (
     small_root,
     solve_exact,
 )
-from otafl.designs.biasvar_exact import PEAK, levels, normal, objective, optimum
-from otafl.designs.biasvar_yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
+from otafl.designs.biasvar.exact import PEAK, levels, normal, objective, optimum
+from otafl.designs.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
 from otafl.errors import InputError
 
 DISTANCES = np.array([1252, 1706, 664, 1704, 977, 1139, 1592, 1119, 1297, 291.0])
@@ -348,7 +348,7 @@ def test_a_step_beyond_the_theorem_warns_or_is_refused():
 
 def test_every_public_function_is_found_in_one_module():
     from otafl.designs import biasvar
-    from otafl.designs.biasvar_sca import solve_sca
+    from otafl.designs.biasvar.sca import solve_sca
 
     assert biasvar.solve_sca is solve_sca
     for name in ("frontier", "young_split", "design_lcpc", "design_zero_bias", "design_min_noise", "probe_kappa_L"):

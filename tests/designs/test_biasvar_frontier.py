@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from otafl.designs.biasvar import BoundParams, Radio, bound_parts, params_from_rho, solve_exact
-from otafl.designs.biasvar_frontier import frontier, sensitivity, young_split
-from otafl.designs.biasvar_probe import minibatch_variance, probe_kappa_L
-from otafl.designs.biasvar_yardsticks import design_zero_bias
+from otafl.designs.biasvar.probe import minibatch_variance, probe_kappa_L
+from otafl.designs.biasvar.tradeoff import frontier, sensitivity, young_split
+from otafl.designs.biasvar.yardsticks import design_zero_bias
 from otafl.errors import InputError
 
 DISTANCES = np.array([1252, 1706, 664, 1704, 977, 1139, 1592, 1119, 1297, 291.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from otafl.designs.biasvar import Radio, params_from_rho, solve_exact
-from otafl.designs.biasvar_sca import solve_sca
+from otafl.designs.biasvar.sca import solve_sca
 from otafl.errors import InputError
 
 

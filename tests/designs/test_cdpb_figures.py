@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from otafl.designs import cdpb_figures as figures
-from otafl.designs.cdpb import IDLE, NOISY, Params, best_load, eps
+from otafl.designs.cdpb import IDLE, NOISY, Params, best_load, eps, figures
 
 TEN = Params(alpha=10)
 

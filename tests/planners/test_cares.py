@@ -346,8 +346,13 @@ def test_budget_below_one_round_is_infeasible(tmp_path):
         ({"reward_data": "private_noisy", "reward_noise": 0.0}, "reward_noise=0.0"),
         ({"reward_noise": 0.1}, "is for reward_data='private_noisy'"),
         (
-            {"reward_data": "private_noisy", "reward_noise": 1.0, "granularity": "record", "silence": "bound",
-             "batch_sizes": [5, 5, 5]},
+            {
+                "reward_data": "private_noisy",
+                "reward_noise": 1.0,
+                "granularity": "record",
+                "silence": "bound",
+                "batch_sizes": [5, 5, 5],
+            },
             "needs sizes",
         ),
     ],

@@ -38,9 +38,7 @@ class Outcome(NamedTuple):
     penalty: np.ndarray  # (S, E)
 
 
-def eps_curve(
-    events: Events, rounds: np.ndarray, budget: Budget, each_round: Sequence[Release] = ()
-) -> np.ndarray:
+def eps_curve(events: Events, rounds: np.ndarray, budget: Budget, each_round: Sequence[Release] = ()) -> np.ndarray:
     """Worst client's eps after so many rounds of one run, (E,), with the releases of each; rounds ascending.
 
     `pld` has no cheap running value: its curve is Renyi's, an upper bound of it.

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from otafl.channels import to_db
 from otafl.designs.biasvar import BoundParams, Design, Radio, bound_parts, normal_form, solve_exact, unit
-from otafl.designs.biasvar_exact import objective, optimum
-from otafl.designs.biasvar_frontier import frontier, sensitivity, young_split
-from otafl.designs.biasvar_picture import pictures
-from otafl.designs.biasvar_sca import solve_sca
-from otafl.designs.biasvar_yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
+from otafl.designs.biasvar.exact import objective, optimum
+from otafl.designs.biasvar.picture import pictures
+from otafl.designs.biasvar.sca import solve_sca
+from otafl.designs.biasvar.tradeoff import frontier, sensitivity, young_split
+from otafl.designs.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
 from otafl.files import plain
 from otafl.plan import Deployment, Message, Plan, Trace
 from otafl.planners import Planner

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from otafl.designs import cdpb
 from otafl.designs.cdpb import Charge, Params, Scheme, Solution
-from otafl.designs.cdpb_figures import fig2, plot_fig2
+from otafl.designs.cdpb.figures import fig2, plot_fig2
 from otafl.errors import Infeasible, InputError
 from otafl.files import plain
 from otafl.planners import Planner

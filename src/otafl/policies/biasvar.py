@@ -13,9 +13,9 @@ import numpy as np
 
 from otafl import validate
 from otafl.designs import biasvar as designs
-from otafl.designs.biasvar_exact import normal, optimum
-from otafl.designs.biasvar_sca import solve_sca
-from otafl.designs.biasvar_yardsticks import design_common_gamma
+from otafl.designs.biasvar.exact import normal, optimum
+from otafl.designs.biasvar.sca import solve_sca
+from otafl.designs.biasvar.yardsticks import design_common_gamma
 from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.designs.biasvar import check, params_from_rho
-from otafl.designs.biasvar_yardsticks import design_lcpc
+from otafl.designs.biasvar.yardsticks import design_lcpc
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
 from otafl.policies.biasvar import needs_bound, once_per_row, radio, truncated_plan
 

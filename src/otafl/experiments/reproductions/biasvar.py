@@ -13,10 +13,10 @@ from rich.console import Console
 
 from otafl.channels import place as placement
 from otafl.designs.biasvar import Radio, params_from_rho, solve_exact
-from otafl.designs.biasvar_frontier import Frontier, frontier
-from otafl.designs.biasvar_probe import Probe, minibatch_variance, probe_kappa_L
-from otafl.designs.biasvar_sca import solve_sca
-from otafl.designs.biasvar_yardsticks import design_common_gamma, design_min_noise, design_zero_bias
+from otafl.designs.biasvar.probe import Probe, minibatch_variance, probe_kappa_L
+from otafl.designs.biasvar.sca import solve_sca
+from otafl.designs.biasvar.tradeoff import Frontier, frontier
+from otafl.designs.biasvar.yardsticks import design_common_gamma, design_min_noise, design_zero_bias
 from otafl.experiments import build
 from otafl.experiments.presets import Preset, find
 from otafl.experiments.progress import Reporter

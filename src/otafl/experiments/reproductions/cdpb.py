@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from otafl.designs import cdpb_figures as figures
-from otafl.designs.cdpb import Params, best_portion
+from otafl.designs.cdpb import Params, best_portion, figures
 from otafl.experiments.presets import Preset
 from otafl.experiments.progress import Reporter
 from otafl.experiments.reproductions.results import (

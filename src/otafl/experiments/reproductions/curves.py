@@ -77,7 +77,7 @@ def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = Non
 def judge(
     claims: Sequence[Record], schemes: list[Scheme], metric: str = "accuracy", larger: bool = True
 ) -> list[Verdict]:
-    """"Better than" holds if the paired difference is beyond its 95 % interval, and fails if it is so the other way."""
+    """ "Better than" holds if the paired difference is beyond its 95 % interval, and fails if it is so the other way."""
     known = {scheme.label: scheme.finals[metric] for scheme in schemes}
     out = []
     for claim in claims:
@@ -116,9 +116,7 @@ def privacy_grid(schemes: list[Scheme], run: str) -> Grid:
     return Grid(f"ε at δ = {delta:g} by accountant", ("scheme", "unit, adjacency", "participation", *names), rows)
 
 
-def paint(
-    schemes: list[Scheme], metric: str, axes: Any, run: str | None = None, label: str | None = None
-) -> None:
+def paint(schemes: list[Scheme], metric: str, axes: Any, run: str | None = None, label: str | None = None) -> None:
     """Mean over pairs with a band of one standard deviation; a scheme that stopped early keeps its last value."""
     from otafl.report.plots import COLOURS, DASHES
 

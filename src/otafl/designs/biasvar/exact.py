@@ -15,7 +15,7 @@ mini-batch variance. With psi(a) = a^2 (exp(v/2) - 1) and H = 2 (minibatch + rho
     sum_m s_m^2 W(u_m) = 2 n_f,  W(u) = v^2 exp(-v/2) / (1 - v) = a psi' - 2 psi                                (K2)
 
 Both left sides grow with u, so (K2) is one increasing scalar equation in y: it has exactly one root, which is the
-global optimum. `biasvar_kkt` solves the pair in O(N) per step. (K1) is divided by 1 + rho, so that rho = inf (the best
+global optimum. `kkt` solves the pair in O(N) per step. (K1) is divided by 1 + rho, so that rho = inf (the best
 zero-bias design) is an ordinary input.
 """
 
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from otafl.designs.biasvar_kkt import Floats, marginal, solve_kkt
+from otafl.designs.biasvar.kkt import Floats, marginal, solve_kkt
 
 PEAK = np.exp(-0.5)  # largest value of a(u), reached at u = 1
 

@@ -10,7 +10,6 @@ the bias of p against the noise. Numbers with a bare parenthesis are the paper's
 """
 
 import warnings
-from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
 from otafl import validate
-from otafl.designs.biasvar_exact import PEAK, Floats, Normal, normal, optimum, parts
+from otafl.designs.biasvar.exact import PEAK, Floats, Normal, normal, optimum, parts
 from otafl.errors import InputError
 
 
@@ -193,18 +192,3 @@ def solve_exact(radio: Radio, par: BoundParams, strict: bool = False) -> Design:
     best = optimum(normal_form(radio, par))
     status = "optimal" if best.kkt_residual <= 1e-3 else "inaccurate"
     return evaluate(radio, par, best.u, "exact", float(best.kkt_residual), best.iterations, status)
-
-
-_ELSEWHERE = {  # they build on this module, which therefore cannot import them; found here all the same
-    "biasvar_sca": ("solve_sca",),
-    "biasvar_frontier": ("Frontier", "Split", "frontier", "sensitivity", "young_split"),
-    "biasvar_yardsticks": ("Lcpc", "design_common_gamma", "design_lcpc", "design_min_noise", "design_zero_bias"),
-    "biasvar_probe": ("probe_kappa_L",),
-}
-
-
-def __getattr__(name: str) -> object:
-    for module, names in _ELSEWHERE.items():
-        if name in names:
-            return getattr(import_module(f"otafl.designs.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Solving the optimality conditions (K1), (K2) of the bias-variance design. NumPy, float64.
 
-Arrays are (B, N) per device or (B, 1) per problem; see `biasvar_exact` for the symbols. With z = log(v / (1 - v)),
+Arrays are (B, N) per device or (B, 1) per problem; see `exact` for the symbols. With z = log(v / (1 - v)),
 
     s g(u) = y,   g = share psi'(a) + pull a       (K1)
     sum s^2 W(u) = noise                           (K2)

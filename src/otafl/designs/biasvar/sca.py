@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from otafl import validate
-from otafl.designs.biasvar import BoundParams, Design, Radio, check, evaluate, normal_form, small_root
-from otafl.designs.biasvar_exact import PEAK, Floats, Normal, levels, objective
+from otafl.designs.biasvar.bound import BoundParams, Design, Radio, check, evaluate, normal_form, small_root
+from otafl.designs.biasvar.exact import PEAK, Floats, Normal, levels, objective
 from otafl.errors import InputError
 
 

@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from otafl import validate
-from otafl.designs.biasvar import BoundParams, Design, Radio, check, normal_form, solve_exact
-from otafl.designs.biasvar_exact import Floats, objective, optimum, parts
+from otafl.designs.biasvar.bound import BoundParams, Design, Radio, check, normal_form, solve_exact
+from otafl.designs.biasvar.exact import Floats, objective, optimum, parts
 from otafl.errors import InputError
 
 

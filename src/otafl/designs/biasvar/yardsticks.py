@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from otafl.designs.biasvar import BoundParams, Design, Radio, check, evaluate, normal_form, unit
-from otafl.designs.biasvar_exact import Floats, Normal, objective, optimum
+from otafl.designs.biasvar.bound import BoundParams, Design, Radio, check, evaluate, normal_form, unit
+from otafl.designs.biasvar.exact import Floats, Normal, objective, optimum
 
 _GRID = 2000  # points of log gamma: two local minima do occur
 _CELLS = 2_000_000  # grid points times devices evaluated at once
