@@ -77,7 +77,7 @@ def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = Non
 def judge(
     claims: Sequence[Record], schemes: list[Scheme], metric: str = "accuracy", larger: bool = True
 ) -> list[Verdict]:
-    """A claim "better than" holds if the paired difference is beyond its 95 % interval; it fails if beyond the other way."""
+    """`Better than` holds if the paired difference is beyond its 95 % interval, and fails if beyond the other way."""
     known = {scheme.label: scheme.finals[metric] for scheme in schemes}
     out = []
     for claim in claims:
