@@ -10,7 +10,7 @@ from rich.console import Console
 from otafl.channels import Channel, Geometry, PathLoss, place
 from otafl.experiments.presets import _toml, find, read_preset, reproduce
 from otafl.experiments.progress import Reporter
-from otafl.experiments.reproductions.curves import METRICS, Scheme, judge
+from otafl.experiments.reproductions.curves import COLUMNS, Scheme, judge
 from otafl.experiments.schema import load
 from otafl.experiments.tune import _first_best, tune_step_size
 from otafl.files import read_toml
@@ -92,7 +92,7 @@ def test_ties_go_to_the_smaller_step_and_divergence_loses():
 
 
 def scheme(label, values):
-    finals = {metric: {("run", seed): value for seed, value in enumerate(values)} for metric in METRICS}
+    finals = {metric: {("run", seed): value for seed, value in enumerate(values)} for metric in COLUMNS}
     return Scheme(label, finals, {}, {})
 
 
