@@ -44,3 +44,9 @@ def test_accumulated_steps_spread(assert_mean):
 def test_refusals(fields):
     with pytest.raises(InputError):
         Drift(**fields)
+
+
+def test_a_block_longer_than_the_run_costs_no_memory():
+    """Four billion rounds per block of a ten-round run: the first block is all there is."""
+    rng = np.random.default_rng(0)
+    np.testing.assert_array_equal(factors(Drift(every=2**32), 3, 10, rng), np.ones((10, 3)))

@@ -39,4 +39,4 @@ def factors(drift: Drift, num_clients: int, rounds: int, rng: np.random.Generato
     if drift.relative_to == "current":
         steps = np.cumprod(steps, axis=0)
     levels = np.concatenate([np.ones((1, num_clients)), steps])
-    return np.repeat(levels, drift.every, axis=0)[:rounds]
+    return levels[np.arange(rounds) // drift.every]

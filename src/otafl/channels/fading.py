@@ -66,7 +66,7 @@ def _held(sample: Callable[..., NDArray[Any]], shape: tuple[int, ...], coherence
     """Draw one row per block and repeat it over the block's rounds."""
     rounds, num_clients = shape
     blocks = -(-rounds // coherence_rounds)
-    return np.repeat(sample((blocks, num_clients)), coherence_rounds, axis=0)[:rounds]
+    return sample((blocks, num_clients))[np.arange(rounds) // coherence_rounds]
 
 
 def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Gains:
