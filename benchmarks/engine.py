@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.clients.base import Data, Seed
 from otafl.experiments.build import blocks, evaluator
-from otafl.experiments.layout import hold_memory
 from otafl.plan import Link
 from otafl.rounds import Row, make_engine, make_round
 from otafl.tasks.ghost import samples_at_once
@@ -60,7 +59,6 @@ def ours(
     equal: bool = False,
 ) -> dict[str, float]:
     """Seconds per round and seed of the engine as users run it."""
-    hold_memory()
     rows, sizes = partition(num_clients)
     if equal:
         share = SAMPLES // num_clients

@@ -17,7 +17,7 @@ from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.feedback import check_public, measure_of, releases_of
 from otafl.experiments.finish import finish, scalars
 from otafl.experiments.interrupts import StopFlag
-from otafl.experiments.layout import choose_client_map, choose_seed_map, evaluations_per_call, hold_memory
+from otafl.experiments.layout import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import CONVERSIONS
 from otafl.experiments.schema import Experiment
@@ -174,7 +174,6 @@ class Execution:
         )
 
     def _engine(self) -> Engine:
-        hold_memory()
         evaluate = build.evaluator(self.task.model, self.task.classes)
         policy, inside = self.setup.sites[0].policy, {}
         if self.loop == "round":

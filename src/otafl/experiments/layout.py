@@ -1,8 +1,4 @@
-"""How a run is laid out on the machine at hand: what is computed together, what in turn, and in what memory."""
-
-import ctypes
-import functools
-import sys
+"""How a run is laid out on the machine at hand: what is computed together and what in turn."""
 
 import jax
 
@@ -28,19 +24,3 @@ def choose_seed_map(model: Model) -> SeedMap:
 def evaluations_per_call(every: int, parameters: int, checkpoint_seconds: float) -> int:
     """How many evaluation intervals one call into the compiled program covers: cheap rounds go by the hundred."""
     return 1 if checkpoint_seconds == 0 or parameters >= 100_000 else max(1, 100 // every)
-
-
-@functools.cache
-def hold_memory() -> None:
-    """Let the C library keep what XLA's products on a CPU give back and ask for again in every round.
-
-    By default glibc returns large blocks to the system, which must zero them each time: a fifth of a small model's
-    round. Costs up to 64 MiB per heap. Other C libraries are left alone.
-    """
-    if not sys.platform.startswith("linux") or jax.default_backend() != "cpu":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # malloc.h
-    for name, value in ((mmap_threshold, 2**25), (trim_threshold, 2**31 - 1), (top_pad, 2**26)):
-        if mallopt is not None:
-            mallopt(name, value)
