@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     made, honest = [], uplink.simulation_keys
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uplink, "simulation_keys", lambda job: made.append(honest(job)) or made[-1])
-        patch.setattr(SchemeFolder, "clear_work", lambda self: None)
+        patch.setattr(SchemeFolder, "clear_checkpoints", lambda self: None)
         patch.setattr("otafl.report.draw", lambda data, folder: [])
         folder = runner.start(experiment(), tmp_path_factory.mktemp("keys") / "run")
     return folder, made
@@ -51,7 +51,7 @@ def arrays_of(path):
     if path.suffix == ".npz":
         with np.load(path) as file:
             return [file[name] for name in file.files]
-    if "work" in path.parts:
+    if "checkpoints" in path.parts:
         found = unseal(path)
         assert found, path
         return [value for value in found.values() if value.dtype.kind in "iufb"]

@@ -87,7 +87,7 @@ def spoil(path: Path) -> None:
 
 def test_the_last_two_checkpoints_and_all_records_are_kept(tmp_path: Path) -> None:
     place = saved(tmp_path)
-    assert sorted(file.name for file in place.work.iterdir()) == [
+    assert sorted(file.name for file in place.checkpoints.iterdir()) == [
         "checkpoint-0000004",
         "checkpoint-0000006",
         "records-0000002",
@@ -104,23 +104,23 @@ def test_damage_leads_back_to_the_checkpoint_before(
     damage: Callable[[Path], object], name: str, tmp_path: Path
 ) -> None:
     place = saved(tmp_path)
-    damage(place.work / name)
+    damage(place.checkpoints / name)
     round_, state, records, warnings = place.latest()
     assert (round_, int(state["state"]), len(records)) == (4, 4, 2)
     if (damage, name) != (Path.unlink, "checkpoint-0000006"):
         assert warnings == ["checkpoint at round 6 is damaged (checksum); going back to the one at round 4"]
-    assert not (place.work / "records-0000006").exists()  # it will be written again
+    assert not (place.checkpoints / "records-0000006").exists()  # it will be written again
 
 
 @pytest.mark.parametrize("damage", [spoil, Path.unlink])
 def test_a_lost_early_segment_means_the_beginning(damage: Callable[[Path], object], tmp_path: Path) -> None:
     """A gap in the records must never be closed silently."""
     place = saved(tmp_path)
-    damage(place.work / "records-0000002")
+    damage(place.checkpoints / "records-0000002")
     round_, state, records, warnings = place.latest()
     assert (round_, state, records, len(warnings)) == (0, {}, [], 2)
     assert "starting from the beginning" in warnings[-1]
-    assert list(place.work.iterdir()) == []
+    assert list(place.checkpoints.iterdir()) == []
 
 
 class StopAt(Reporter):
@@ -142,8 +142,9 @@ def test_a_run_with_damaged_checkpoints_ends_with_the_same_bytes_and_says_so(
 ) -> None:
     with pytest.raises(Interrupted):
         runner.start(tiny(), tmp_path / "run", StopAt("cares-adaptive", 5))
-    work = tmp_path / "run/schemes/cares-adaptive/work"
-    for path in sorted(work.glob("checkpoint-*"))[-spoilt:] if isinstance(spoilt, int) else [work / "records-0000004"]:
+    checkpoints = tmp_path / "run/schemes/cares-adaptive/checkpoints"
+    newest = sorted(checkpoints.glob("checkpoint-*"))
+    for path in newest[-spoilt:] if isinstance(spoilt, int) else [checkpoints / "records-0000004"]:
         spoil(path)
     listener = StopAt("nobody", 0)
     runner.resume(tmp_path / "run", listener)
@@ -155,7 +156,7 @@ def test_a_run_with_damaged_checkpoints_ends_with_the_same_bytes_and_says_so(
 def test_a_checkpoint_of_another_shape_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         runner.start(tiny(), tmp_path / "run", StopAt("constant", 5))
-    newest = max((tmp_path / "run/schemes/constant/work").glob("checkpoint-*"))
+    newest = max((tmp_path / "run/schemes/constant/checkpoints").glob("checkpoint-*"))
     state = unseal(newest)
     assert state is not None
     seal(newest, {name: np.asarray(value, np.float16) if value.ndim > 1 else value for name, value in state.items()})
@@ -201,7 +202,7 @@ def test_a_disk_that_fails_in_the_middle_is_one_line_and_loses_nothing(
             runner.start(tiny(), tmp_path / "run")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert list((tmp_path / "run/schemes/constant/work").glob("checkpoint-*"))
+    assert list((tmp_path / "run/schemes/constant/checkpoints").glob("checkpoint-*"))
     assert not list((tmp_path / "run").rglob(".*")), "a failed write must not leave its part behind"
     runner.resume(tmp_path / "run")
     same_results(tmp_path / "run", reference)

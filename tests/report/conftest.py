@@ -102,7 +102,7 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
                 _scheme(run, label, list(seeds), rounds, clients, rng, **how)
             else:
                 run.scheme(label).prepare()
-                (run.scheme(label).work / "checkpoint-0000020").write_bytes(b"")
+                (run.scheme(label).checkpoints / "checkpoint-0000020").write_bytes(b"")
         return run.path
 
     return make

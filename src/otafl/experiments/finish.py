@@ -62,7 +62,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     with storage(run.folder.path):
         for name, content in files.items():
             write_atomic(run.folder.path / name, content)
-    run.folder.clear_work()
+    run.folder.clear_checkpoints()
 
 
 def _facts(run: "Execution") -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> t
     for scheme in experiment.scheme:
         place = folder.scheme(scheme.label or scheme.name)
         if place.finished:
-            place.clear_work()
+            place.clear_checkpoints()
         else:
             executions.append(Execution(experiment, scheme, task, place, reporter))
     return task, executions

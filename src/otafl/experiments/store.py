@@ -7,7 +7,7 @@
                         ledger-<seed>.bin, card.json, card.md, model.npz, summary.json, timing.json
                         certificate.json  what its rounds amount to under CARES (12)-(13)
                         done.json         written last: the scheme is finished
-                        work/             checkpoints and record segments of an unfinished run
+                        checkpoints/      state and record segments of an unfinished run
 
 A checkpoint is a file with its own SHA-256 in front; it lists the record segments that belong to it. If one of them
 is torn, altered or missing, the checkpoint before is used.
@@ -100,7 +100,7 @@ def unseal(path: Path) -> Arrays | None:
         return None
 
 
-# --- one scheme's work ---------------------------------------------------------------------------------------------
+# --- one scheme ----------------------------------------------------------------------------------------------------
 
 
 class SchemeFolder:
@@ -108,7 +108,7 @@ class SchemeFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.work = path / "work"
+        self.checkpoints = path / "checkpoints"
 
     @property
     def finished(self) -> bool:
@@ -117,15 +117,15 @@ class SchemeFolder:
     def prepare(self) -> None:
         """Make the folders, and remove what a killed process was just writing."""
         with storage(self.path):
-            self.work.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
             sweep(self.path)
-            sweep(self.work)
+            sweep(self.checkpoints)
 
     def save(self, round_: int, state: Arrays, records: Arrays) -> None:
         """A checkpoint at `round_` with the records since the one before; older checkpoints but one are dropped."""
         seal(self._file("records", round_), records)
         seal(self._file("checkpoint", round_), {**state, SEGMENTS: np.array(self._rounds("records"))})
-        with storage(self.work):
+        with storage(self.checkpoints):
             for old in self._rounds("checkpoint")[:-KEPT_CHECKPOINTS]:
                 self._file("checkpoint", old).unlink(missing_ok=True)
 
@@ -149,27 +149,27 @@ class SchemeFolder:
         return self._file("checkpoint", round_)
 
     def _file(self, kind: str, round_: int) -> Path:
-        return self.work / f"{kind}-{round_:07d}"
+        return self.checkpoints / f"{kind}-{round_:07d}"
 
     def _rounds(self, kind: str) -> list[int]:
-        names = (re.fullmatch(rf"{kind}-(\d+)", file.name) for file in self.work.glob(f"{kind}-*"))
+        names = (re.fullmatch(rf"{kind}-(\d+)", file.name) for file in self.checkpoints.glob(f"{kind}-*"))
         return sorted(int(match.group(1)) for match in names if match)
 
     def _drop_after(self, round_: int) -> None:
         """Forget what a resumed run writes again."""
-        with storage(self.work):
+        with storage(self.checkpoints):
             for kind in ("checkpoint", "records"):
                 for later in (other for other in self._rounds(kind) if other > round_):
                     self._file(kind, later).unlink(missing_ok=True)
 
-    def clear_work(self) -> None:
+    def clear_checkpoints(self) -> None:
         """Checkpoints of a finished scheme; a kill may have come between its last file and this."""
-        with storage(self.work):
+        with storage(self.checkpoints):
             sweep(self.path)
-            for file in self.work.glob("*"):
+            for file in self.checkpoints.glob("*"):
                 file.unlink(missing_ok=True)
-            if self.work.exists():
-                self.work.rmdir()
+            if self.checkpoints.exists():
+                self.checkpoints.rmdir()
 
     def table(self, name: str, columns: Arrays) -> None:
         """Write a Parquet file that pandas and polars open."""

@@ -88,7 +88,7 @@ def read_scheme(place: SchemeFolder, schemes: int) -> dict[str, Any]:
     """One of so many schemes that share a page; what the store does not have is None."""
     numbers = NUMBERS // schemes
     if not place.finished:
-        saved = sorted(file.name.removeprefix("checkpoint-") for file in place.work.glob("checkpoint-*"))
+        saved = sorted(file.name.removeprefix("checkpoint-") for file in place.checkpoints.glob("checkpoint-*"))
         return {"finished": False, "checkpoint": int(saved[-1]) if saved else 0}
     evaluations, rounds = _table(place, "evaluations"), _table(place, "rounds")
     return {
