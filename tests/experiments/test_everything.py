@@ -1,11 +1,9 @@
 """`otafl reproduce --all`: it goes on after a failure, skips what is done, and can be interrupted and resumed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from otafl.errors import InputError, Interrupted
 from otafl.experiments import everything, presets
 from otafl.experiments.progress import Reporter
 from otafl.experiments.reproductions import record
+from processes import ENVIRONMENT, start_until_checkpoint
 
 Calls = list[str]
 SMALL = """
@@ -102,18 +101,12 @@ def test_control_c_during_training_and_going_on(tmp_path: Path):
     (tmp_path / "presets" / "small.toml").write_text(SMALL)
     out = tmp_path / "out"
     command = [sys.executable, "-c", script, str(tmp_path / "presets"), "reproduce", "--all", "--out", str(out)]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    deadline = time.monotonic() + 300
-    while not list(out.glob("small/**/work/checkpoint-*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = start_until_checkpoint(command, out)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "interrupted in small; the same command goes on from there" in err and "Traceback" not in err
-    finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    finished = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
     assert finished.returncode == 0, finished.stderr
     assert json.loads((out / "outcomes.json").read_text())["small"]["outcome"] == "done"
 

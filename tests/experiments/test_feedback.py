@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ import numpy as np
 import optax
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import small
 from otafl.clients import Gradient, gradient
 from otafl.errors import Infeasible, InputError, Interrupted

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from otafl.experiments import runner
 from otafl.experiments.interrupts import graceful_stop
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.schema import Experiment
+from processes import start_until_checkpoint
 
 
 class SignalAt(Reporter):
@@ -37,7 +37,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(
 ) -> None:  # fmt: skip
     with pytest.raises(Interrupted, match="--resume") as stopped:
         runner.start(tiny(), tmp_path / "run", SignalAt(label, round_, number))
-    where = tmp_path / "run" / "schemes" / label / "work" / f"checkpoint-{round_:07d}"
+    where = tmp_path / "run" / "schemes" / label / "checkpoints" / f"checkpoint-{round_:07d}"
     assert str(where) in str(stopped.value)
     assert where.exists()
     runner.resume(tmp_path / "run")
@@ -88,14 +88,7 @@ def start_process(file: Path, folder: Path) -> subprocess.Popen[str]:
     """`otafl run` of a long horizon; returns when its first checkpoint is there."""
     command = [sys.executable, "-m", "otafl.cli", "run", str(file), "--out", str(folder), "--set", "rounds=100000"]
     command += ["--set", "privacy.eps=1e9"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    deadline = time.monotonic() + 300
-    while not list(folder.glob("schemes/*/work/checkpoint-*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return process
+    return start_until_checkpoint(command, folder)
 
 
 def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, tmp_path: Path) -> None:
