@@ -16,8 +16,9 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 @pytest.fixture
 def data_folder() -> Path:
-    """The folder with real image data; tests that need it are skipped, with a reason, where there is none."""
+    """The folder with real image data; without it tests are skipped, or fail where it is required."""
     place = os.environ.get("OTAFL_DATA")
     if not place or not Path(place).is_dir():
-        pytest.skip("OTAFL_DATA is not set to a folder with mnist.npz etc.")
+        reason = "OTAFL_DATA is not set to a folder with mnist.npz etc."
+        pytest.fail(reason) if os.environ.get("OTAFL_DATA_REQUIRED") else pytest.skip(reason)
     return Path(place)
