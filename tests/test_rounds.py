@@ -1,8 +1,5 @@
 """Properties of the round that hold for every scheme."""
 
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parent))
 import small
 from otafl import air, policies
 from otafl.clients import Gradient, PerSample, gradient, per_sample

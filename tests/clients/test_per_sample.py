@@ -1,8 +1,5 @@
 """Clients that clip every sample: sensitivity, batch law, overflow, energy, noise. Level of chi-square tests: 1e-6."""
 
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import small
 from otafl import air, policies
 from otafl.clients.base import Data, Seed

@@ -1,14 +1,10 @@
 """Zero-order clients against a naive loop, and the laws of their directions."""
 
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import small
 from otafl.clients import ZeroOrder, zero_order
 from otafl.clients.gradient import draw_batch

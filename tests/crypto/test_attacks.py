@@ -6,15 +6,11 @@ to be hidden (the channel).
 """
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import flint
 import jax
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from residues import channel_of, constant, fractions_of_q, inverse, multiply, opened_by
 
 from otafl.crypto import (

@@ -4,14 +4,11 @@ import contextlib
 import dataclasses
 import json
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_uplink import COARSE, FADING, ROUNDS, N, P, links, real_trace, train
 
 from otafl import policies

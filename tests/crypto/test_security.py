@@ -7,15 +7,11 @@ import copy
 import dataclasses
 import logging
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).parent))
 from residues import channel_of, constant, fractions_of_q, opened_by
+from scipy import stats
 
 from otafl.crypto import budget, clients, modes, overair, randomness, scaling, xmkckks
 from otafl.errors import InputError

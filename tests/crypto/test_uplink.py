@@ -1,9 +1,7 @@
 """Encrypted uplinks inside the training round: exact, agreeing with their budget, and caught when they fail."""
 
 import dataclasses
-import sys
 from functools import cache, partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,6 @@ import numpy as np
 import optax
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import small
 from otafl.air import ANALOG, to_float32
 from otafl.clients import ZeroOrder, zero_order

@@ -1,9 +1,7 @@
 """CARES' policies: the controller against a naive Algorithm 1, budgets, stops, certificates, and the DP identity."""
 
 import math
-import sys
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import small
 from otafl import air, policies
 from otafl.certify import NO_CERTIFICATE, Problem, certify, conv_budget
