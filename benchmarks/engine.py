@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.clients.base import Data, Seed
 from otafl.experiments.build import blocks, evaluator
+from otafl.experiments.layout import choose_seed_map
 from otafl.plan import Link
 from otafl.rounds import Row, make_engine, make_round
 from otafl.tasks.ghost import samples_at_once
@@ -73,7 +74,8 @@ def ours(
     optimizer = optax.sgd(0.1)
     held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(10_000, samples_at_once(model.footprint)))
     evaluate = evaluator(model, 10)
-    engine = make_engine(model.init, evaluate, make_round(clients, optimizer, client_map), optimizer, evaluate_every=10)
+    round_ = make_round(clients, optimizer, client_map)
+    engine = make_engine(model.init, evaluate, round_, optimizer, choose_seed_map(model), evaluate_every=10)
     batch = Seed(jax.random.split(jax.random.key(0), seeds), jnp.broadcast_to(jnp.asarray(rows), (seeds, *rows.shape)),
                  jnp.broadcast_to(jnp.asarray(sizes), (seeds, num_clients)))  # fmt: skip
     train = Data(jnp.asarray(x), jnp.asarray(y))

@@ -63,6 +63,7 @@ def train(
     keys: list[int],
     *,
     client_map: Any = "vmap",
+    seed_map: Any = "vmap",
     step_size: float = 0.5,
     sizes: tuple[int, ...] = (20, 50, 60, 70),
 ) -> tuple[Carry, Any, list[Plan]]:
@@ -70,7 +71,8 @@ def train(
     net = model()
     plans = [plan_ahead(policy, policy.init(None), one)[1] for policy, one in zip(policies, traces)]
     optimizer = optax.sgd(step_size)
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, client_map), optimizer)
+    round_ = make_round(clients, optimizer, client_map)
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), round_, optimizer, seed_map)
     batch = seeds(keys, sizes)
     carry = engine.init(batch.key, jnp.zeros((len(keys), 0)))
     carry, records, _ = engine.chunk(data(), (), (), batch, carry, rows_of(plans, traces, site))

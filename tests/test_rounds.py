@@ -109,6 +109,31 @@ def test_client_mapping_changes_only_rounding(client_map):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.parametrize("seed_map", ["threads", "map"])
+def test_seed_mapping_changes_only_rounding(seed_map):
+    clients, site = clipped(), small.deployment()
+    seeds = [3, 1, 2]
+    policies_, traces = [constant(clients, site, rx_scale=0.3)] * 3, [small.trace(4, seed) for seed in seeds]
+    whole, record, _ = small.train(clients, policies_, traces, site, seeds)
+    parts, apart, _ = small.train(clients, policies_, traces, site, seeds, seed_map=seed_map)
+    np.testing.assert_allclose(record.stats.norm, apart.stats.norm, rtol=1e-5)
+    np.testing.assert_array_equal(record.stats.sent, apart.stats.sent)
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
+    clients, site = clipped(), small.deployment()
+    policy = constant(clients, site, rx_scale=0.3)
+
+    def model(seeds: list[int], wanted: int) -> list[bytes]:
+        traces = [small.trace(4, seed) for seed in seeds]
+        carry, _, _ = small.train(clients, [policy] * len(seeds), traces, site, seeds, seed_map="threads")
+        return [np.asarray(leaf)[seeds.index(wanted)].tobytes() for leaf in jax.tree.leaves(carry.params)]
+
+    assert model([5, 6, 7], 6) == model([6], 6) == model([6, 5], 6)
+
+
 def test_permuting_clients_permutes_results():
     """With full batches (no per-client draw) a permutation of the clients leaves the model and permutes the records."""
     clients, order = clipped(batch=0), np.array([2, 0, 3, 1])

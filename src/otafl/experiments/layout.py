@@ -4,7 +4,6 @@ import jax
 
 from otafl.clients.base import ClientMap
 from otafl.rounds import SeedMap
-from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import Model
 
 
@@ -16,9 +15,10 @@ def choose_client_map(clients: int, parameters: int) -> ClientMap:
 
 
 def choose_seed_map(model: Model) -> SeedMap:
-    """Seeds together fill small products; one after the other saves memory, and on a CPU keeps images in cache."""
-    crowded = jax.default_backend() == "cpu" and samples_at_once(model.footprint) < 500
-    return "map" if crowded or model.num_params >= 100_000 else "vmap"
+    """A core for each seed on a CPU; on an accelerator all seeds together, if their models are small."""
+    if jax.default_backend() == "cpu":
+        return "threads"
+    return "map" if model.num_params >= 100_000 else "vmap"
 
 
 def evaluations_per_call(every: int, parameters: int, checkpoint_seconds: float) -> int:

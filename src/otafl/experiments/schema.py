@@ -162,7 +162,7 @@ class EngineOptions(FileModel):
     """How the work is mapped; part of the config because it may change the last bits."""
 
     client_map: Literal["auto", "vmap", "map"] | Whole = "auto"
-    seed_map: Literal["auto", "vmap", "map"] = "auto"
+    seed_map: Literal["auto", "threads", "map", "vmap"] = "auto"
     record_devices: bool = True
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
 
