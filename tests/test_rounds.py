@@ -68,7 +68,8 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     key, _ = jax.random.split(jax.random.fold_in(jax.random.key(5), 0))
     one = jax.tree.map(lambda leaf: leaf[0], batch)
     keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(4))
-    messages, _ = clients.messages(params, small.data(), one, keys, jnp.arange(4), jnp.int32(0))
+    drawn, _ = clients.draw(one, keys, jnp.arange(4))
+    messages = clients.messages(params, small.data(), one, drawn, jnp.arange(4), jnp.int32(0))
     flat = np.stack([np.concatenate([np.ravel(leaf[k]) for leaf in jax.tree.leaves(messages)]) for k in range(4)])
     flat *= np.minimum(1, 0.25 / np.linalg.norm(flat, axis=1))[:, None]
     moved = np.concatenate(
@@ -132,6 +133,19 @@ def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
         return [np.asarray(leaf)[seeds.index(wanted)].tobytes() for leaf in jax.tree.leaves(carry.params)]
 
     assert model([5, 6, 7], 6) == model([6], 6) == model([6, 5], 6)
+
+
+@pytest.mark.parametrize("client_map", ["vmap", 3])
+def test_rounds_drawn_ahead_have_the_same_bits(client_map, monkeypatch):
+    """As an accelerator does it; here on whatever runs the tests."""
+    clients, site = clipped(), small.deployment()
+    policy, traces = constant(clients, site, rx_scale=0.3), [small.trace(5)]
+    carries = []
+    for most in (0, 2**20):
+        monkeypatch.setattr("otafl.rounds.most_ahead", lambda most=most: most)
+        carries.append(small.train(clients, [policy], traces, site, [0], client_map=client_map)[0])
+    for one, other in zip(*(jax.tree.leaves(carry) for carry in carries)):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_permuting_clients_permutes_results():

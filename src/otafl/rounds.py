@@ -8,6 +8,7 @@ checkpoint, ledger, re-design) happens between chunks. All of it is traced and c
 `jax.enable_x64(True)` scope: policies and lowering in float64, learning in float32.
 """
 
+import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import numpy as np
 import optax
 
 from otafl.air import ANALOG, Uplink, to_float32
-from otafl.clients.base import ClientMap, Clients, Data, Pytree, Seed, Stats, fold
+from otafl.clients.base import ClientMap, Clients, Data, Drawn, Pytree, Seed, Stats, draw, fold
 from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace
 
 SeedMap = Literal["threads", "map", "vmap"]  # a core for each seed, one seed after the other, all in one program
@@ -43,6 +44,21 @@ class Row(NamedTuple):
     link: Link | tuple[()]
     trace: Trace | tuple[()]
     in_horizon: Array  # () bool: False pads the last chunk
+    dice: "Dice | tuple[()]" = ()  # what was drawn ahead
+
+
+class Dice(NamedTuple):
+    """All chance of a round that does not look at the model."""
+
+    drawn: Drawn
+    air_key: Array
+
+
+class Round(NamedTuple):
+    """One round as pure functions: its chance, and what it does."""
+
+    roll: Callable[[Seed, Array], Dice]  # seed, round
+    run: Callable[..., tuple["Carry", "Packed"]]  # data, public, seed, carry, row
 
 
 class Record(NamedTuple):
@@ -136,8 +152,8 @@ def make_round(
     deployment: Deployment | None = None,
     measure: Measure | None = None,
     uplink: Uplink = ANALOG,
-) -> Callable[..., tuple[Carry, "Packed"]]:
-    """One round as a pure function. `policy`, `deployment`, `measure` only where the policy runs inside the loop."""
+) -> Round:
+    """The round of an experiment. `policy`, `deployment`, `measure` only where the policy runs inside the loop."""
 
     def source(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
         if policy is None or deployment is None:
@@ -149,11 +165,15 @@ def make_round(
         state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, metric))
         return state, plan, to_float32(uplink.lower(plan, row.trace.gain, deployment)), info
 
-    def round_(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
+    def roll(seed: Seed, number: Array) -> Dice:
+        client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, number))
+        return Dice(draw(clients, seed, client_key, client_map), air_key)
+
+    def run(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
         state, plan, link, info = source(data, public, seed, carry, row)
-        client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, carry.round))
-        total, stats = fold(clients, carry.params, data, seed, client_key, link, carry.round, client_map, uplink)
-        received, refused = uplink.decode(total, link, air_key)
+        dice = row.dice if isinstance(row.dice, Dice) else roll(seed, carry.round)
+        total, stats = fold(clients, carry.params, data, seed, dice.drawn, link, carry.round, client_map, uplink)
+        received, refused = uplink.decode(total, link, dice.air_key)
         gradient = clients.lift(received, carry.params, seed, carry.round)
         change, opt = optimizer.update(gradient, carry.opt, carry.params)
         params = optax.apply_updates(carry.params, change)
@@ -168,7 +188,7 @@ def make_round(
         ran = carry.live & link.live & row.in_horizon
         return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received), refused))
 
-    return round_
+    return Round(roll, run)
 
 
 class Packed(NamedTuple):
@@ -197,7 +217,7 @@ def unpack(packed: Packed) -> Record:
 def make_engine(
     init_params: Callable[[Array], Pytree],
     evaluate: Callable[[Pytree, Any], Any],
-    round_: Callable[..., tuple[Carry, Packed]],
+    round_: Round,
     optimizer: optax.GradientTransformation,
     seed_map: SeedMap = "vmap",
     evaluate_every: int | None = None,
@@ -224,7 +244,10 @@ def make_engine(
         together = num_seeds if seed_map == "vmap" and jax.default_backend() != "cpu" else 1
 
         def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Packed]:
-            return jax.lax.scan(lambda c, row: round_(data, public, seed, c, row), state, some)
+            if num_seeds * every * seed.rows.size <= most_ahead():
+                numbers = state.round + jnp.arange(every, dtype=jnp.int32)
+                some = some._replace(dice=jax.vmap(lambda n: round_.roll(seed, n))(numbers))
+            return jax.lax.scan(lambda c, row: round_.run(data, public, seed, c, row), state, some)
 
         def stretch(state: Carry, some: Row) -> tuple[Carry, tuple[Packed, Any]]:
             args = (seeds, state, some)
@@ -236,8 +259,23 @@ def make_engine(
         joined = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(num_seeds, rounds, *leaf.shape[3:]), packed)
         return carry, unpack(joined), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), seen)
 
-    whole = _a_core_for_each_seed(chunk) if seed_map == "threads" else _in_x64(jax.jit(chunk, donate_argnames="carry"))
-    return Engine(_in_x64(jax.jit(start)), whole)
+    if seed_map == "threads":
+        return Engine(_in_x64(jax.jit(start)), _a_core_for_each_seed(chunk))
+    whole = jax.jit(chunk, donate_argnames="carry", compiler_options=_side_by_side())
+    return Engine(_in_x64(jax.jit(start)), _in_x64(whole))
+
+
+@functools.cache
+def _side_by_side() -> dict[str, str] | None:
+    """Kernels of a round that do not wait for each other may overlap on a GPU; None where that cannot be asked for."""
+    wish = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+    if jax.default_backend() != "gpu":
+        return None
+    try:
+        jax.jit(lambda: jnp.zeros(()), compiler_options=wish).lower().compile()
+    except Exception:  # an XLA that knows no such option says so in several ways
+        return None
+    return wish
 
 
 def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,6 +298,11 @@ def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     return call
+
+
+def most_ahead() -> int:
+    """So many samples may stand for choice in the rounds that are drawn together: an accelerator saves launches."""
+    return 0 if jax.default_backend() == "cpu" else 2**28
 
 
 def cores() -> int:

@@ -39,7 +39,11 @@ def flat(messages) -> np.ndarray:
 def sender(clients, seed=None):
     """Messages (K, d) and the overflow flag, of one compiled function of (params, data, key number)."""
     seed = one_seed() if seed is None else seed
-    run = jax.jit(lambda params, data, keys: clients.messages(params, data, seed, keys, IDS, jnp.zeros((), jnp.int32)))
+
+    @jax.jit
+    def run(params, data, keys):
+        drawn, overflow = clients.draw(seed, keys, IDS)
+        return clients.messages(params, data, seed, drawn, IDS, jnp.zeros((), jnp.int32)), overflow
 
     def send(params, data, number):
         messages, overflow = run(params, data, client_keys(number))
@@ -135,7 +139,8 @@ def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarra
 
     def one(number):
         keys = jax.vmap(lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), number), k))(IDS)
-        messages, overflow = clients.messages({"c": jnp.zeros(1)}, data, seed, keys, IDS, number)
+        drawn, overflow = clients.draw(seed, keys, IDS)
+        messages = clients.messages({"c": jnp.zeros(1)}, data, seed, drawn, IDS, number)
         return messages["c"][:, 0], overflow
 
     sums, overflow = jax.jit(lambda numbers: jax.lax.map(one, numbers, batch_size=100))(jnp.arange(rounds))

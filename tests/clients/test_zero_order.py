@@ -7,7 +7,7 @@ import pytest
 
 import small
 from otafl.clients import ZeroOrder, zero_order
-from otafl.clients.gradient import draw_batch
+from otafl.clients.gradient import take
 from otafl.clients.zero_order import DIRECTION_STREAM, draw_directions
 from otafl.errors import InputError
 from otafl.tasks.models import build
@@ -35,8 +35,9 @@ def test_messages_and_update_equal_a_naive_loop(directions, round_):
     """Per client and direction: loss ahead minus loss behind on one minibatch; update sum_p received_p phi_p / P."""
     config = ZeroOrder(batch=8, directions=directions, radius=0.2, radius_decay=0.25, clip_norm=100.0)
     clients, (seed, params, keys) = zero_order(config, MODEL), parts()
-    found, overflow = clients.messages(params, small.data(), seed, keys, jnp.arange(4), jnp.int32(round_))
-    x, y, _, _ = (np.asarray(part) for part in draw_batch(small.data(), seed, keys, jnp.arange(4), 8, 1))
+    drawn, overflow = clients.draw(seed, keys, jnp.arange(4))
+    found = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(round_))
+    x, y, _ = (np.asarray(part) for part in take(small.data(), seed, drawn, jnp.arange(4)))
     key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
     phi = [np.asarray(leaf, float) for leaf in jax.tree.leaves(draw_directions(key, params, "rademacher", directions))]
     theta = [np.asarray(leaf, float) for leaf in jax.tree.leaves(params)]
@@ -61,7 +62,8 @@ def test_the_difference_is_twice_the_radius_times_the_slope():
     radius = 1e-2
     clients = zero_order(ZeroOrder(batch=0, directions=2000, radius=radius, clip_norm=1e3), MODEL)
     seed, params, keys = parts()
-    scalars, _ = clients.messages(params, small.data(), seed, keys, jnp.arange(4), jnp.int32(0))
+    drawn, _ = clients.draw(seed, keys, jnp.arange(4))
+    scalars = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))
     update = clients.lift(scalars[1], params, seed, jnp.int32(0))
     own = seed.rows[1][: seed.sizes[1]]
     slope = jax.grad(lambda p: MODEL.loss(p, small.data().x[own], small.data().y[own]))(params)

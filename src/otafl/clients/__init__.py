@@ -1,8 +1,8 @@
 """What clients compute and send. JAX, float32.
 
-A kind of client is two functions and a promise: `messages` computes the messages of a few clients, `lift` turns the
-received sum into a gradient of the model, and a `Message` declares the norm bound and the sensitivity that `fold`
-enforces. How clients are mapped (all at once, one by one, in chunks) is chosen outside.
+A kind of client is three functions and a promise: `draw` says which samples a few clients take, `messages` computes
+what they send, `lift` turns the received sum into a gradient of the model, and a `Message` declares the norm bound and
+the sensitivity that `fold` enforces. How clients are mapped (all at once, one by one, in chunks) is chosen outside.
 """
 
 from collections.abc import Callable

@@ -41,11 +41,13 @@ class Stats(NamedTuple):
 class Clients(NamedTuple):
     """One kind of client.
 
-    messages(params, data, seed, keys (n,), ids (n,), round) -> (pytree with leading axis n, overflow flag).
+    draw(seed, keys (n,), ids (n,)) -> (which samples they take, whether that did not fit its fixed shape).
+    messages(params, data, seed, drawn, ids (n,), round) -> pytree with leading axis n.
     lift(received, params, seed, round) -> gradient, a pytree like params.
     """
 
-    messages: Callable[..., tuple[Pytree, Array]]
+    draw: Callable[[Seed, Array, Array], tuple[Pytree, Array]]
+    messages: Callable[..., Pytree]
     lift: Callable[[Pytree, Pytree, Seed, Array], Pytree]
     promise: Callable[[np.ndarray], Message]  # sizes (K,) of one seed -> what its messages promise
     clip_norm: float  # bound that `fold` enforces on every message; inf where `messages` bounds its own parts
@@ -72,8 +74,36 @@ def clip_factors(norms: Array, bound: float) -> Array:
     return jnp.where(norms > limit, limit / norms, jnp.where(jnp.isfinite(norms), np.float32(1), np.float32(np.nan)))
 
 
+class Drawn(NamedTuple):
+    """What all clients drew for one round: chunk after chunk, and the clients that fill no chunk."""
+
+    whole: Pytree  # leading axis: chunks; () if there are none
+    rest: Pytree
+    overflow: Array  # ()
+
+
+def in_chunks(num_clients: int, client_map: ClientMap) -> tuple[Array, Array]:
+    """Ids (chunks, size) and the ids left over; all of them are left over where one chunk would do."""
+    ids = jnp.arange(num_clients, dtype=jnp.int32)
+    size = {"vmap": num_clients, "map": 1}[client_map] if isinstance(client_map, str) else client_map
+    whole = num_clients - num_clients % size if size < num_clients else 0
+    return ids[:whole].reshape(-1, size), ids[whole:]
+
+
+def draw(clients: Clients, seed: Seed, key: Array, client_map: ClientMap) -> Drawn:
+    """Every client's samples of one round: nothing here looks at the model, so rounds may be drawn ahead."""
+
+    def some(ids: Array) -> tuple[Pytree, Array]:
+        return clients.draw(seed, jax.vmap(lambda k: jax.random.fold_in(key, k))(ids), ids)
+
+    chunks, left = in_chunks(seed.sizes.shape[0], client_map)
+    whole, in_whole = jax.lax.map(some, chunks) if chunks.shape[0] else ((), jnp.zeros((), bool))
+    rest, in_rest = some(left) if left.shape[0] else ((), jnp.zeros((), bool))
+    return Drawn(whole, rest, jnp.any(in_whole) | in_rest)
+
+
 def fold(
-    clients: Clients, params: Pytree, data: Data, seed: Seed, key: Array, link: Link, round_: Array,
+    clients: Clients, params: Pytree, data: Data, seed: Seed, drawn: Drawn, link: Link, round_: Array,
     client_map: ClientMap, uplink: Uplink = ANALOG,
 ) -> tuple[Pytree, Stats]:  # fmt: skip
     """All clients' part of one round: the superposed messages and the records.
@@ -81,34 +111,30 @@ def fold(
     A client sends iff the norm of its clipped message is at most `link.max_norm`; what it sends has norm at most the
     declared bound. Memory is that of one chunk of clients.
     """
-    num_clients = link.weight.shape[0]
 
-    def some(ids: Array) -> tuple[Pytree, Stats]:
-        keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(ids)
-        messages, overflow = clients.messages(params, data, seed, keys, ids, round_)
+    def some(ids: Array, own: Pytree) -> tuple[Pytree, tuple[Array, Array, Array]]:
+        messages = clients.messages(params, data, seed, own, ids, round_)
         raw = norms_of(messages)
         factor = clip_factors(raw, clients.clip_norm) if np.isfinite(clients.clip_norm) else jnp.ones_like(raw)
         norm = raw * factor
         sent = norm <= link.max_norm[ids]
         factor = jnp.where(jnp.isfinite(norm), factor, np.float32(np.nan))
-        return uplink.combine(link, ids, sent, factor, messages), Stats(norm, raw, sent, overflow)
+        return uplink.combine(link, ids, sent, factor, messages), (norm, raw, sent)
 
-    ids = jnp.arange(num_clients, dtype=jnp.int32)
-    size = {"vmap": num_clients, "map": 1}.get(client_map, client_map) if isinstance(client_map, str) else client_map
-    if size >= num_clients:
-        return some(ids)
-    whole = num_clients - num_clients % size
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(some, ids[:size])[0])
+    chunks, left = in_chunks(link.weight.shape[0], client_map)
+    if not chunks.shape[0]:
+        total, (norm, raw_norm, sent) = some(left, drawn.rest)
+        return total, Stats(norm, raw_norm, sent, drawn.overflow)
+    first = jax.tree.map(lambda leaf: leaf[0], (chunks, drawn.whole))
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(some, *first)[0])
 
-    def step(total: Pytree, chunk: Array) -> tuple[Pytree, Stats]:
-        part, stats = some(chunk)
-        return uplink.add(total, part), stats
+    def step(total: Pytree, chunk: tuple[Array, Pytree]) -> tuple[Pytree, tuple[Array, Array, Array]]:
+        part, seen = some(*chunk)
+        return uplink.add(total, part), seen
 
-    total, stats = jax.lax.scan(step, zero, ids[:whole].reshape(-1, size))
-    norm, raw_norm, sent = (leaf.reshape(-1) for leaf in stats[:3])
-    flat = Stats(norm, raw_norm, sent, jnp.any(stats.overflow))
-    if whole == num_clients:
-        return total, flat
-    part, rest = some(ids[whole:])
-    norm, raw_norm, sent = (jnp.concatenate(pair) for pair in zip(flat[:3], rest[:3]))
-    return uplink.add(total, part), Stats(norm, raw_norm, sent, flat.overflow | rest.overflow)
+    total, by_chunk = jax.lax.scan(step, zero, (chunks, drawn.whole))
+    seen = [leaf.reshape(-1) for leaf in by_chunk]
+    if left.shape[0]:
+        part, others = some(left, drawn.rest)
+        total, seen = uplink.add(total, part), [jnp.concatenate(pair) for pair in zip(seen, others)]
+    return total, Stats(seen[0], seen[1], seen[2], drawn.overflow)

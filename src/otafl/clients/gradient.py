@@ -1,7 +1,7 @@
 """Clients that send their mini-batch gradient, clipped as a whole: the message of CARES and bias-variance."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,23 +34,39 @@ def client_promise(dim: int, clip_norm: float, adjacency: str) -> Any:
     return promise
 
 
-def draw_batch(
-    data: Data, seed: Seed, keys: Array, ids: Array, batch: int, min_size: int
-) -> tuple[Array, Array, Array, Array]:
-    """Batches of a few clients: x (n, B, ...), y (n, B), weights (n, B) that average over real samples, flag."""
+class Batch(NamedTuple):
+    """Samples of a few clients; () stands for what needs no drawing."""
+
+    rows: Array | tuple[()]  # (n, B) positions in the data; (): all samples of each client
+    weights: Array | tuple[()]  # (n, B) that average over real samples; (): all slots are real
+
+
+def draw_batch(seed: Seed, keys: Array, ids: Array, batch: int, min_size: int) -> tuple[Batch, Array]:
+    """Batches without replacement of a few clients with at least `min_size` samples each, and the sampler's flag."""
     rows, sizes = seed.rows[ids], seed.sizes[ids]
     max_size = rows.shape[1]
     if batch == 0 or batch >= max_size:
-        positions = jnp.broadcast_to(jnp.arange(max_size, dtype=jnp.int32), rows.shape)
-        mask, flag = positions < sizes[:, None], jnp.zeros((), bool)
-    else:
-        positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(
-            keys, sizes
-        )
-        flag = jnp.any(short)
-    index = jnp.take_along_axis(rows, positions, axis=1)
+        return Batch((), ()), jnp.zeros((), bool)
+    positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(keys, sizes)
+    weights = () if min_size >= batch else averaging(mask)
+    return Batch(jnp.take_along_axis(rows, positions, axis=1), weights), jnp.any(short)
+
+
+def averaging(mask: Array) -> Array:
+    """Weights (n, B) that average over the slots in use."""
     count = jnp.maximum(jnp.sum(mask, axis=1, keepdims=True), 1)
-    return data.x[index], data.y[index], mask.astype(jnp.float32) / count.astype(jnp.float32), flag
+    return mask.astype(jnp.float32) / count.astype(jnp.float32)
+
+
+def take(data: Data, seed: Seed, drawn: Batch, ids: Array) -> tuple[Array, Array, Array]:
+    """The samples themselves: x (n, B, ...), y (n, B), weights (n, B)."""
+    if isinstance(drawn.rows, tuple):
+        rows = seed.rows[ids]
+        weights = averaging(jnp.arange(rows.shape[1], dtype=jnp.int32) < seed.sizes[ids][:, None])
+        return data.x[rows], data.y[rows], weights
+    full = np.float32(1) / np.float32(drawn.rows.shape[1])
+    weights = jnp.full(drawn.rows.shape, full) if isinstance(drawn.weights, tuple) else drawn.weights
+    return data.x[drawn.rows], data.y[drawn.rows], weights
 
 
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
@@ -61,9 +77,11 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     validate.positive("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
 
-    def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
-        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
-        return client_gradients(model, params, x, y, weights), flag
+    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
+        return draw_batch(seed, keys, ids, config.batch, min_size)
+
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Any:
+        return client_gradients(model, params, *take(data, seed, drawn, ids))
 
     promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
-    return Clients(messages, identity_lift, promise, config.clip_norm)
+    return Clients(draw, messages, identity_lift, promise, config.clip_norm)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from otafl import validate
 from otafl.clients.base import Clients, Data, Seed, identity_lift
-from otafl.clients.gradient import client_promise, draw_batch
+from otafl.clients.gradient import Batch, client_promise, draw_batch, take
 from otafl.plan import Array
 from otafl.tasks.models import Model, client_gradients
 
@@ -31,19 +31,24 @@ def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
     validate.whole("batch", config.batch, 0)
     validate.whole("steps", config.steps)
 
-    def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
-        def one(key: Array, client: Array) -> tuple[Any, Array]:
-            def step(local: Any, step_key: Array) -> tuple[Any, Array]:
-                x, y, weights, flag = draw_batch(data, seed, step_key[None], client[None], config.batch, min_size)
-                slope = client_gradients(model, local, x, y, weights)
-                moved = jax.tree.map(lambda p, g: p - config.local_step_size * g[0], local, slope)
-                return moved, flag
+    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
+        def one(key: Array, client: Array) -> tuple[Batch, Array]:
+            step_keys = jax.random.split(key, config.steps)
+            return jax.vmap(lambda k: draw_batch(seed, k[None], client[None], config.batch, min_size))(step_keys)
 
-            end, flags = jax.lax.scan(step, params, jax.random.split(key, config.steps))
-            return jax.tree.map(lambda p, q: (p - q) / config.local_step_size, params, end), jnp.any(flags)
+        drawn, flags = jax.vmap(one)(keys, ids)
+        return drawn, jnp.any(flags)
 
-        moves, flags = jax.vmap(one)(keys, ids)
-        return moves, jnp.any(flags)
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Any:
+        def one(own: Batch, client: Array) -> Any:
+            def step(local: Any, batch: Batch) -> tuple[Any, None]:
+                slope = client_gradients(model, local, *take(data, seed, batch, client[None]))
+                return jax.tree.map(lambda p, g: p - config.local_step_size * g[0], local, slope), None
+
+            end, _ = jax.lax.scan(step, params, own, length=config.steps)
+            return jax.tree.map(lambda p, q: (p - q) / config.local_step_size, params, end)
+
+        return jax.vmap(one)(drawn, ids)
 
     promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
-    return Clients(messages, identity_lift, promise, config.clip_norm)
+    return Clients(draw, messages, identity_lift, promise, config.clip_norm)

@@ -9,7 +9,7 @@ import numpy as np
 
 from otafl import validate
 from otafl.clients.base import Clients, Data, Seed, clip_factors, identity_lift
-from otafl.clients.gradient import draw_batch
+from otafl.clients.gradient import Batch, draw_batch, take
 from otafl.clients.sampling import poisson_capacity
 from otafl.errors import InputError
 from otafl.plan import Array, Message, Unit
@@ -31,13 +31,12 @@ class PerSample:
     overflow_tail: float = 1e-12  # a Poisson batch outgrows its fixed shape with at most this probability per round
 
 
-class Batch(NamedTuple):
+class Cohort(NamedTuple):
     """Samples of a few clients, laid flat, and where each client's own samples stand among them."""
 
-    index: Array  # (C,) positions in the data
+    rows: Array  # (C,) positions in the data
     slots: Array  # (n, B) positions among the C
     used: Array  # (n, B) bool
-    overflow: Array  # ()
 
 
 def expected_batch(config: PerSample, sizes: np.ndarray) -> np.ndarray:
@@ -87,7 +86,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         raise InputError("unit='client' needs sampling='without-replacement': a Poisson sum has no norm bound")
     ghost = per_sample_gradients(model)
 
-    def draw(seed: Seed, keys: Array, ids: Array) -> Batch:
+    def draw_poisson(seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
         rows, sizes = seed.rows[ids], seed.sizes[ids]
         clients, width = rows.shape
         wanted = jnp.where(config.batch == 0, sizes, config.batch).astype(jnp.float32)
@@ -105,27 +104,26 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         place = jnp.arange(own, dtype=jnp.int32)
         slots = jnp.minimum(starts[:, None] + place, room - 1)
         overflow = (jnp.sum(counts) > room) | jnp.any(counts > own)
-        return Batch(rows.reshape(-1)[flat], slots, place < counts[:, None], overflow)
+        return Cohort(rows.reshape(-1)[flat], slots, place < counts[:, None]), overflow
 
-    def poisson_messages(
-        params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array
-    ) -> tuple[Any, Array]:
-        batch = draw(seed, keys, ids)
-        saved = ghost.trace(params, data.x[batch.index], data.y[batch.index])
+    def poisson_messages(params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array) -> Any:
+        saved = ghost.trace(params, data.x[drawn.rows], data.y[drawn.rows])
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
         wanted = jnp.where(config.batch == 0, seed.sizes[ids], config.batch).astype(jnp.float32)
-        weights = jnp.where(batch.used, factor[batch.slots], np.float32(0)) / wanted[:, None]
-        return ghost.sums(saved, Groups(weights, batch.slots)), batch.overflow
+        weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / wanted[:, None]
+        return ghost.sums(saved, Groups(weights, drawn.slots))
 
-    def fixed_messages(
-        params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array
-    ) -> tuple[Any, Array]:
-        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
+    def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
+        return draw_batch(seed, keys, ids, config.batch, min_size)
+
+    def fixed_messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Any:
+        x, y, weights = take(data, seed, drawn, ids)
         saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
-        return ghost.sums(saved, Groups(weights * factor.reshape(weights.shape))), flag
+        return ghost.sums(saved, Groups(weights * factor.reshape(weights.shape)))
 
+    promise = promise_of(config, model.num_params)
     if config.sampling == "poisson":
-        return Clients(poisson_messages, identity_lift, promise_of(config, model.num_params), np.inf)
+        return Clients(draw_poisson, poisson_messages, identity_lift, promise, np.inf)
     # The mean of clipped gradients is within the clip norm anyway; fold checks it once more.
-    return Clients(fixed_messages, identity_lift, promise_of(config, model.num_params), config.clip_norm)
+    return Clients(draw_fixed, fixed_messages, identity_lift, promise, config.clip_norm)

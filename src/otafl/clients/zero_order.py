@@ -9,7 +9,7 @@ import numpy as np
 
 from otafl import validate
 from otafl.clients.base import Clients, Data, Seed
-from otafl.clients.gradient import client_promise, draw_batch
+from otafl.clients.gradient import Batch, client_promise, draw_batch, take
 from otafl.plan import Array
 from otafl.tasks.models import Model
 
@@ -55,8 +55,11 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
         return draw_directions(key, params, config.law, config.directions)
 
-    def messages(params: Any, data: Data, seed: Seed, keys: Array, ids: Array, round_: Array) -> tuple[Any, Array]:
-        x, y, weights, flag = draw_batch(data, seed, keys, ids, config.batch, min_size)
+    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
+        return draw_batch(seed, keys, ids, config.batch, min_size)
+
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Array:
+        x, y, weights = take(data, seed, drawn, ids)
         radius = np.float32(config.radius) * (1 + round_.astype(jnp.float32)) ** np.float32(-config.radius_decay)
         flat_x, flat_y = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
 
@@ -69,13 +72,11 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
             behind = jax.tree.map(lambda p, d: p - radius * d, params, phi)
             return losses(ahead) - losses(behind)
 
-        differences = jax.lax.map(probe, directions(seed, params, round_))
-        return differences.T, flag
+        return jax.lax.map(probe, directions(seed, params, round_)).T
 
     def lift(received: Array, params: Any, seed: Seed, round_: Array) -> Any:
         phi = directions(seed, params, round_)
         return jax.tree.map(lambda d: jnp.tensordot(received, d, axes=1) / config.directions, phi)
 
-    return Clients(
-        messages, lift, client_promise(config.directions, config.clip_norm, config.adjacency), config.clip_norm
-    )
+    promise = client_promise(config.directions, config.clip_norm, config.adjacency)
+    return Clients(draw, messages, lift, promise, config.clip_norm)
