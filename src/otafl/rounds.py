@@ -194,7 +194,7 @@ def make_round(
 class Packed(NamedTuple):
     """A record in few arrays: inside the loop every array costs an accelerator one more launch per round."""
 
-    clients: Array  # (3, K) float32
+    clients: Array  # (4, K) float32
     round: Array  # (5,) float32
     plan: Plan | tuple[()]
     info: Any
@@ -202,15 +202,15 @@ class Packed(NamedTuple):
 
 def pack(record: Record) -> Packed:
     stats, one = record.stats, jnp.float32
-    clients = jnp.stack([stats.norm, stats.raw_norm, stats.sent.astype(one)])
+    clients = jnp.stack([stats.norm, stats.raw_norm, stats.sent.astype(one), stats.left_out.astype(one)])
     scalars = (record.live, record.finite, stats.overflow, record.update_norm, record.refused)
     return Packed(clients, jnp.stack([one(value) for value in scalars]), record.plan, record.info)
 
 
 def unpack(packed: Packed) -> Record:
-    norm, raw_norm, sent = (packed.clients[..., n, :] for n in range(3))
+    norm, raw_norm, sent, left_out = (packed.clients[..., n, :] for n in range(4))
     live, finite, overflow, update_norm, refused = (packed.round[..., n] for n in range(5))
-    stats = Stats(norm, raw_norm, sent > 0, overflow > 0)
+    stats = Stats(norm, raw_norm, sent > 0, left_out, overflow > 0)
     return Record(live > 0, finite > 0, stats, packed.plan, packed.info, update_norm, refused > 0)
 
 

@@ -43,7 +43,7 @@ def sender(clients, seed=None):
     @jax.jit
     def run(params, data, keys):
         drawn, overflow = clients.draw(seed, keys, IDS)
-        return clients.messages(params, data, seed, drawn, IDS, jnp.zeros((), jnp.int32)), overflow
+        return clients.messages(params, data, seed, drawn, IDS, jnp.zeros((), jnp.int32))[0], overflow
 
     def send(params, data, number):
         messages, overflow = run(params, data, client_keys(number))
@@ -127,6 +127,29 @@ def test_the_sensitivity_is_reached():
 # --- the batch --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
+@pytest.mark.parametrize("kind", ["ghost", "materialised"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sampling, kind, bad):
+    """Full batches, so that the naive sum over all other samples is known exactly."""
+    model = small.model()
+    if kind == "materialised":
+        model = from_loss(model.init, model.loss, model.logits)
+    clients, seed, data = per_sample(PerSample(CLIP, 0, sampling), model), one_seed(), small.data()
+    spoilt = int(seed.rows[2, 5])
+    data = data._replace(x=data.x.at[spoilt].set(bad))
+    params = model.init(jax.random.key(1))
+    drawn, _ = clients.draw(seed, client_keys(0), IDS)
+    messages, left_out = clients.messages(params, data, seed, drawn, IDS, jnp.int32(0))
+    np.testing.assert_array_equal(left_out, [0, 0, 1, 0])
+    own = [row for row in np.asarray(seed.rows[2, : SIZES[2]]) if row != spoilt]
+    slope = jax.vmap(jax.grad(lambda p, x, y: model.loss(p, x[None], y[None])), in_axes=(None, 0, 0))
+    found = slope(params, data.x[np.array(own)], data.y[np.array(own)])
+    rows = np.concatenate([np.asarray(leaf, float).reshape(len(own), -1) for leaf in jax.tree.leaves(found)], 1)
+    rows *= np.minimum(1, CLIP / np.linalg.norm(rows, axis=1))[:, None]
+    np.testing.assert_allclose(flat(messages)[2], rows.sum(0) / SIZES[2], atol=1e-5)
+
+
 def counting_model():
     """Every sample's gradient is the number 1, so that a message times the batch size counts its samples."""
     loss = lambda params, x, y: params["c"][0] + 0 * jnp.mean(x)  # noqa: E731
@@ -140,7 +163,7 @@ def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarra
     def one(number):
         keys = jax.vmap(lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), number), k))(IDS)
         drawn, overflow = clients.draw(seed, keys, IDS)
-        messages = clients.messages({"c": jnp.zeros(1)}, data, seed, drawn, IDS, number)
+        messages, _ = clients.messages({"c": jnp.zeros(1)}, data, seed, drawn, IDS, number)
         return messages["c"][:, 0], overflow
 
     sums, overflow = jax.jit(lambda numbers: jax.lax.map(one, numbers, batch_size=100))(jnp.arange(rounds))

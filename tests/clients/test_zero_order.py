@@ -36,7 +36,7 @@ def test_messages_and_update_equal_a_naive_loop(directions, round_):
     config = ZeroOrder(batch=8, directions=directions, radius=0.2, radius_decay=0.25, clip_norm=100.0)
     clients, (seed, params, keys) = zero_order(config, MODEL), parts()
     drawn, overflow = clients.draw(seed, keys, jnp.arange(4))
-    found = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(round_))
+    found, _ = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(round_))
     x, y, _ = (np.asarray(part) for part in take(small.data(), seed, drawn, jnp.arange(4)))
     key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
     phi = [np.asarray(leaf, float) for leaf in jax.tree.leaves(draw_directions(key, params, "rademacher", directions))]
@@ -63,7 +63,7 @@ def test_the_difference_is_twice_the_radius_times_the_slope():
     clients = zero_order(ZeroOrder(batch=0, directions=2000, radius=radius, clip_norm=1e3), MODEL)
     seed, params, keys = parts()
     drawn, _ = clients.draw(seed, keys, jnp.arange(4))
-    scalars = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))
+    scalars, _ = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))
     update = clients.lift(scalars[1], params, seed, jnp.int32(0))
     own = seed.rows[1][: seed.sizes[1]]
     slope = jax.grad(lambda p: MODEL.loss(p, small.data().x[own], small.data().y[own]))(params)

@@ -35,6 +35,7 @@ class Stats(NamedTuple):
     norm: Array  # (K,) of the message that was (or would have been) sent, after clipping
     raw_norm: Array  # (K,) before clipping
     sent: Array  # (K,) bool
+    left_out: Array  # (K,) samples that count as zero because their gradient was not finite
     overflow: Array  # () bool: a Poisson batch did not fit its fixed shape
 
 
@@ -42,15 +43,19 @@ class Clients(NamedTuple):
     """One kind of client.
 
     draw(seed, keys (n,), ids (n,)) -> (which samples they take, whether that did not fit its fixed shape).
-    messages(params, data, seed, drawn, ids (n,), round) -> pytree with leading axis n.
+    messages(params, data, seed, drawn, ids (n,), round) -> (pytree with leading axis n, samples left out (n,)).
     lift(received, params, seed, round) -> gradient, a pytree like params.
     """
 
     draw: Callable[[Seed, Array, Array], tuple[Pytree, Array]]
-    messages: Callable[..., Pytree]
+    messages: Callable[..., tuple[Pytree, Array]]
     lift: Callable[[Pytree, Pytree, Seed, Array], Pytree]
     promise: Callable[[np.ndarray], Message]  # sizes (K,) of one seed -> what its messages promise
     clip_norm: float  # bound that `fold` enforces on every message; inf where `messages` bounds its own parts
+
+
+def none_left_out(ids: Array) -> Array:
+    return jnp.zeros(ids.shape, jnp.int32)
 
 
 def identity_lift(received: Pytree, params: Pytree, seed: Seed, round_: Array) -> Pytree:
@@ -112,29 +117,29 @@ def fold(
     declared bound. Memory is that of one chunk of clients.
     """
 
-    def some(ids: Array, own: Pytree) -> tuple[Pytree, tuple[Array, Array, Array]]:
-        messages = clients.messages(params, data, seed, own, ids, round_)
+    def some(ids: Array, own: Pytree) -> tuple[Pytree, tuple[Array, ...]]:
+        messages, left_out = clients.messages(params, data, seed, own, ids, round_)
         raw = norms_of(messages)
         factor = clip_factors(raw, clients.clip_norm) if np.isfinite(clients.clip_norm) else jnp.ones_like(raw)
         norm = raw * factor
         sent = norm <= link.max_norm[ids]
         factor = jnp.where(jnp.isfinite(norm), factor, np.float32(np.nan))
-        return uplink.combine(link, ids, sent, factor, messages), (norm, raw, sent)
+        return uplink.combine(link, ids, sent, factor, messages), (norm, raw, sent, left_out)
 
     chunks, left = in_chunks(link.weight.shape[0], client_map)
     if not chunks.shape[0]:
-        total, (norm, raw_norm, sent) = some(left, drawn.rest)
-        return total, Stats(norm, raw_norm, sent, drawn.overflow)
+        total, seen = some(left, drawn.rest)
+        return total, Stats(*seen, drawn.overflow)  # type: ignore[call-arg]
     first = jax.tree.map(lambda leaf: leaf[0], (chunks, drawn.whole))
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(some, *first)[0])
 
-    def step(total: Pytree, chunk: tuple[Array, Pytree]) -> tuple[Pytree, tuple[Array, Array, Array]]:
+    def step(total: Pytree, chunk: tuple[Array, Pytree]) -> tuple[Pytree, tuple[Array, ...]]:
         part, seen = some(*chunk)
         return uplink.add(total, part), seen
 
     total, by_chunk = jax.lax.scan(step, zero, (chunks, drawn.whole))
-    seen = [leaf.reshape(-1) for leaf in by_chunk]
+    seen = tuple(leaf.reshape(-1) for leaf in by_chunk)
     if left.shape[0]:
         part, others = some(left, drawn.rest)
-        total, seen = uplink.add(total, part), [jnp.concatenate(pair) for pair in zip(seen, others)]
-    return total, Stats(seen[0], seen[1], seen[2], drawn.overflow)
+        total, seen = uplink.add(total, part), tuple(jnp.concatenate(pair) for pair in zip(seen, others))
+    return total, Stats(*seen, drawn.overflow)  # type: ignore[call-arg]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, identity_lift
+from otafl.clients.base import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.clients.sampling import without_replacement
 from otafl.plan import Array, Message
 from otafl.tasks.models import Model, client_gradients
@@ -80,8 +80,8 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, config.batch, min_size)
 
-    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Any:
-        return client_gradients(model, params, *take(data, seed, drawn, ids))
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
+        return client_gradients(model, params, *take(data, seed, drawn, ids)), none_left_out(ids)
 
     promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
     return Clients(draw, messages, identity_lift, promise, config.clip_norm)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, identity_lift
+from otafl.clients.base import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.clients.gradient import Batch, client_promise, draw_batch, take
 from otafl.plan import Array
 from otafl.tasks.models import Model, client_gradients
@@ -39,7 +39,7 @@ def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
         drawn, flags = jax.vmap(one)(keys, ids)
         return drawn, jnp.any(flags)
 
-    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Any:
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
         def one(own: Batch, client: Array) -> Any:
             def step(local: Any, batch: Batch) -> tuple[Any, None]:
                 slope = client_gradients(model, local, *take(data, seed, batch, client[None]))
@@ -48,7 +48,7 @@ def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
             end, _ = jax.lax.scan(step, params, own, length=config.steps)
             return jax.tree.map(lambda p, q: (p - q) / config.local_step_size, params, end)
 
-        return jax.vmap(one)(drawn, ids)
+        return jax.vmap(one)(drawn, ids), none_left_out(ids)
 
     promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
     return Clients(draw, messages, identity_lift, promise, config.clip_norm)

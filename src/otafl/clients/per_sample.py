@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, clip_factors, identity_lift
+from otafl.clients.base import Clients, Data, Seed, clip_factors, identity_lift, per_client
 from otafl.clients.gradient import Batch, draw_batch, take
 from otafl.clients.sampling import poisson_capacity
 from otafl.errors import InputError
 from otafl.plan import Array, Message, Unit
+from otafl.tasks.ghost import Saved
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model
 from otafl.tasks.models import per_sample as per_sample_gradients
@@ -86,6 +87,17 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         raise InputError("unit='client' needs sampling='without-replacement': a Poisson sum has no norm bound")
     ghost = per_sample_gradients(model)
 
+    def clipped(saved: Saved) -> tuple[Saved, Array, Array]:
+        """What was saved, each sample's clip factor, and whether its gradient is finite.
+
+        A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither stop a
+        run nor move a message by more than the clip norm.
+        """
+        norms = jnp.sqrt(ghost.sq_norms(saved))
+        sound = jnp.isfinite(norms)
+        kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
+        return saved._replace(kept=kept), clip_factors(jnp.where(sound, norms, 0), config.clip_norm), sound
+
     def draw_poisson(seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
         rows, sizes = seed.rows[ids], seed.sizes[ids]
         clients, width = rows.shape
@@ -106,21 +118,25 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         overflow = (jnp.sum(counts) > room) | jnp.any(counts > own)
         return Cohort(rows.reshape(-1)[flat], slots, place < counts[:, None]), overflow
 
-    def poisson_messages(params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array) -> Any:
-        saved = ghost.trace(params, data.x[drawn.rows], data.y[drawn.rows])
-        factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
+    def poisson_messages(
+        params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
+    ) -> tuple[Any, Array]:
+        saved, factor, sound = clipped(ghost.trace(params, data.x[drawn.rows], data.y[drawn.rows]))
         wanted = jnp.where(config.batch == 0, seed.sizes[ids], config.batch).astype(jnp.float32)
         weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / wanted[:, None]
-        return ghost.sums(saved, Groups(weights, drawn.slots))
+        left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
+        return ghost.sums(saved, Groups(weights, drawn.slots)), left_out
 
     def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, config.batch, min_size)
 
-    def fixed_messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Any:
+    def fixed_messages(
+        params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array
+    ) -> tuple[Any, Array]:
         x, y, weights = take(data, seed, drawn, ids)
-        saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
-        factor = clip_factors(jnp.sqrt(ghost.sq_norms(saved)), config.clip_norm)
-        return ghost.sums(saved, Groups(weights * factor.reshape(weights.shape)))
+        saved, factor, sound = clipped(ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1)))
+        left_out = jnp.sum((weights > 0) & ~sound.reshape(weights.shape), axis=1, dtype=jnp.int32)
+        return ghost.sums(saved, Groups(weights * factor.reshape(weights.shape))), left_out
 
     promise = promise_of(config, model.num_params)
     if config.sampling == "poisson":

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl import validate
-from otafl.clients.base import Clients, Data, Seed
+from otafl.clients.base import Clients, Data, Seed, none_left_out
 from otafl.clients.gradient import Batch, client_promise, draw_batch, take
 from otafl.plan import Array
 from otafl.tasks.models import Model
@@ -58,7 +58,7 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, config.batch, min_size)
 
-    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> Array:
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Array, Array]:
         x, y, weights = take(data, seed, drawn, ids)
         radius = np.float32(config.radius) * (1 + round_.astype(jnp.float32)) ** np.float32(-config.radius_decay)
         flat_x, flat_y = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
@@ -72,7 +72,7 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
             behind = jax.tree.map(lambda p, d: p - radius * d, params, phi)
             return losses(ahead) - losses(behind)
 
-        return jax.lax.map(probe, directions(seed, params, round_)).T
+        return jax.lax.map(probe, directions(seed, params, round_)).T, none_left_out(ids)
 
     def lift(received: Array, params: Any, seed: Seed, round_: Array) -> Any:
         phi = directions(seed, params, round_)

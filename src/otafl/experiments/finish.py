@@ -48,7 +48,14 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
     remarks = [*uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
-    summary |= {"stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)), "remarks": remarks}
+    left_out = int(np.sum(records["stats.left_out"]))
+    if left_out:
+        run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
+    summary |= {
+        "left_out": left_out,
+        "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
+        "remarks": remarks,
+    }
     files: dict[str, bytes | str] = {
         "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
         "card.json": card.to_json(),

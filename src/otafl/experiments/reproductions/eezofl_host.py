@@ -88,7 +88,7 @@ def _compiled(
     def talk(params: Any, round_: Any) -> Any:
         key = jax.random.split(jax.random.fold_in(seed.key, round_))[0]
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(ids)
-        messages = clients.messages(params, data, seed, clients.draw(seed, keys, ids)[0], ids, round_)
+        messages, _ = clients.messages(params, data, seed, clients.draw(seed, keys, ids)[0], ids, round_)
         return messages * clip_factors(norms_of(messages), clients.clip_norm)[:, None]
 
     def learn(params: Any, state: Any, values: Any, round_: Any) -> tuple[Any, Any]:
