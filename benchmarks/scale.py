@@ -25,8 +25,9 @@ def measure(num_clients: int, chunk: int, rounds: int) -> dict[str, float]:
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
     from otafl.clients import Gradient, gradient
     from otafl.clients.base import Data, Seed
+    from otafl.engine import make_engine
     from otafl.plan import Link
-    from otafl.rounds import Row, make_engine, make_round
+    from otafl.rounds import Row, make_round
     from otafl.tasks.models import build
 
     rng, own = np.random.default_rng(0), 100

@@ -9,8 +9,9 @@ import optax
 
 from otafl.air import lower, to_float32
 from otafl.clients.base import Data, Seed
+from otafl.engine import make_engine
 from otafl.plan import Context, Deployment, Plan, Policy, Trace
-from otafl.rounds import Carry, Row, make_engine, make_round, plan_ahead, stack
+from otafl.rounds import Carry, Row, make_round, plan_ahead, stack
 from otafl.tasks.models import Model, build
 
 CLIENTS, SAMPLES, FEATURES, CLASSES = 4, 200, 6, 3

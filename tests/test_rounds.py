@@ -12,10 +12,11 @@ from scipy import stats
 import small
 from otafl import air, policies
 from otafl.clients import Gradient, PerSample, gradient, per_sample
+from otafl.engine import make_engine
 from otafl.plan import Plan
 from otafl.policies.constant import Config as Constant
 from otafl.policies.fedavg import Config as FedAvg
-from otafl.rounds import Row, make_engine, make_round, plan_ahead
+from otafl.rounds import Row, make_round, plan_ahead
 
 
 def clipped(clip_norm: float = 1.0, batch: int = 16):
@@ -142,7 +143,7 @@ def test_rounds_drawn_ahead_have_the_same_bits(client_map, monkeypatch):
     policy, traces = constant(clients, site, rx_scale=0.3), [small.trace(5)]
     carries = []
     for most in (0, 2**20):
-        monkeypatch.setattr("otafl.rounds.most_ahead", lambda most=most: most)
+        monkeypatch.setattr("otafl.engine.most_ahead", lambda most=most: most)
         carries.append(small.train(clients, [policy], traces, site, [0], client_map=client_map)[0])
     for one, other in zip(*(jax.tree.leaves(carry) for carry in carries)):
         np.testing.assert_array_equal(one, other)

@@ -17,9 +17,10 @@ from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.ring import toy_ring
 from otafl.crypto.uplink import Job
+from otafl.engine import make_engine
 from otafl.errors import InputError
 from otafl.plan import Plan, Trace
-from otafl.rounds import Row, make_engine, make_round, stack
+from otafl.rounds import Row, make_round, stack
 
 N, P, ETA = small.CLIENTS, 2, 0.05
 FADING = budget.fading(np.ones(N), 2 * np.ones(N))

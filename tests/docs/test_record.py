@@ -27,10 +27,10 @@ def test_every_published_figure_has_a_row_and_every_row_a_preset():
     assert {row.preset for row in ROWS} | {row.judged_by for row in ROWS if row.judged_by} <= set(known)
 
 
-def test_every_verdict_on_record_belongs_to_a_preset_and_only_one_row_is_open():
+def test_every_verdict_on_record_belongs_to_a_preset_and_no_row_is_open():
     claims = record.on_record()
     assert set(claims) <= set(presets())
-    assert [row.preset for row in ROWS if not row.own(claims)] == ["adascale-fig2-accuracy"]
+    assert not [row.preset for row in ROWS if not row.own(claims)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.source)

@@ -14,6 +14,7 @@ import pytest
 
 import small
 from otafl.clients import Gradient, gradient
+from otafl.engine import make_engine
 from otafl.errors import Infeasible, InputError, Interrupted
 from otafl.experiments import build, runner
 from otafl.experiments.feedback import private_accuracy
@@ -22,7 +23,7 @@ from otafl.experiments.schema import Experiment, load
 from otafl.experiments.store import read_table
 from otafl.plan import Feedback, Obs, Plan, Policy
 from otafl.privacy import Ledger
-from otafl.rounds import Row, make_engine, make_round, stack
+from otafl.rounds import Row, make_round, stack
 
 Tiny = Callable[..., Experiment]
 NOISE = 0.5

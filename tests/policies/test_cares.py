@@ -17,6 +17,7 @@ import small
 from otafl import air, policies
 from otafl.certify import NO_CERTIFICATE, certify
 from otafl.clients import Gradient, gradient
+from otafl.engine import make_engine
 from otafl.errors import Infeasible, InputError
 from otafl.experiments.results import stop_reasons, uncertified
 from otafl.plan import Context, Trace
@@ -29,7 +30,7 @@ from otafl.policies.fedavg_dp import Config as FedAvgDP
 from otafl.policies.fedavg_dp import calibrated_std
 from otafl.privacy import Budget, Ledger, events
 from otafl.privacy.zcdp import classic_eps
-from otafl.rounds import Row, make_engine, make_round, observe, plan_ahead, stack
+from otafl.rounds import Row, make_round, observe, plan_ahead, stack
 
 
 @pytest.mark.parametrize("make", [adaptive, static_policy])

@@ -11,6 +11,7 @@ import numpy as np
 
 from otafl import air, policies
 from otafl.clients.base import ClientMap
+from otafl.engine import Engine, make_engine
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
 from otafl.experiments import build
 from otafl.experiments.earlier import eps_left, open_ledger
@@ -25,7 +26,7 @@ from otafl.experiments.store import SchemeFolder
 from otafl.plan import Plan, Trace
 from otafl.privacy import Budget, Ledger, check_realised, events
 from otafl.privacy.accountants import round_costs
-from otafl.rounds import Carry, Engine, Record, Row, make_engine, make_round, plan_ahead, stack
+from otafl.rounds import Carry, Record, Row, make_round, plan_ahead, stack
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 

@@ -3,7 +3,7 @@
 import jax
 
 from otafl.clients.base import ClientMap
-from otafl.rounds import SeedMap
+from otafl.engine import SeedMap
 from otafl.tasks.models import Model
 
 

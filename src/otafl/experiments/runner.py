@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from otafl.engine import Engine
 from otafl.errors import Interrupted, RunError
 from otafl.experiments import build, doctor, limits
 from otafl.experiments.execution import Execution
@@ -15,7 +16,6 @@ from otafl.experiments.interrupts import graceful_stop
 from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import Experiment, config_hash, load, resolved
 from otafl.experiments.store import RunFolder, storage
-from otafl.rounds import Engine
 
 
 def default_folder(name: str) -> Path:

@@ -19,10 +19,10 @@ from otafl.crypto import modes, overair, scaling, uplink, xmkckks
 from otafl.crypto.budget import decode_bits
 from otafl.crypto.randomness import Source
 from otafl.crypto.realchannel import LiteralAir
+from otafl.engine import INIT_STREAM
 from otafl.experiments import build
 from otafl.experiments.schema import Experiment, options_of
 from otafl.policies.eezofl import Config, job_of
-from otafl.rounds import INIT_STREAM
 
 
 class HostRun(NamedTuple):
