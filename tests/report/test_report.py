@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from otafl.errors import InputError
 from otafl.report import collect, write_report
 from otafl.report.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.report.page import embed, render
-from otafl.report.plots import carried, seed_statistics
+from otafl.report.plots import PLOTS, _line, carried, seed_statistics
 from otafl.report.tables import comparison, numbers, paired_difference
 
 NASTY = "</script><b>&\"'`$x_1$ {0} \u2028"
@@ -164,6 +165,17 @@ def test_a_stopped_seed_counts_with_its_last_evaluation(make_run):
     stored = table(run, "one", "evaluations").set_index(["seed", "round"]).accuracy
     mean = seed_statistics(carried(shown, "accuracy"))[0]
     assert mean[-1] == pytest.approx(np.mean([stored[0, 30], stored[1, 21], stored[2, 12]]))
+
+
+def test_no_band_leaves_the_range_of_the_seeds(make_run):
+    """Else the plot of what was spent would seem to pass a cap that no seed has passed."""
+    scheme = collect([make_run("r", {"one": {"shorter": 9}}, seeds=(0, 1))])["schemes"][0]
+    for plot in PLOTS:
+        axes = Figure().add_subplot()
+        assert _line(axes, plot, scheme)
+        heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+        seeds = np.array(carried(scheme["evaluations"], plot.column), float)
+        assert np.nanmin(seeds) <= heights.min() < heights.max() <= np.nanmax(seeds)
 
 
 def test_one_seed_and_one_evaluation(make_run):

@@ -111,12 +111,13 @@ def _lines(plot: Plot) -> Any:
 
 
 def _line(axes: Any, plot: Plot, scheme: dict[str, Any]) -> bool:
-    """Mean with a band of one standard deviation and faint seeds; False where nothing is finite."""
+    """Mean, a band of one standard deviation within the seeds' range, faint seeds; False if nothing is finite."""
     table, look = scheme["evaluations"], _look(scheme["id"])
     matrix = table["columns"][plot.column]
     lasting = carried(table, plot.column)
     mean, sd = seed_statistics(lasting)
-    mean[np.any(np.isnan([numbers(row) for row in lasting]), axis=0)] = np.nan  # evaluated in some seeds only
+    seeds = np.array([numbers(row) for row in lasting])
+    mean[np.any(np.isnan(seeds), axis=0)] = np.nan  # evaluated in some seeds only
     x = seed_statistics(carried(table, "eps"))[0] if plot.over_eps else np.asarray(table["round"], float)
     if plot.over_eps and not np.any(np.isfinite(x)):
         level = mean[np.isfinite(mean)][-1:]
@@ -126,7 +127,8 @@ def _line(axes: Any, plot: Plot, scheme: dict[str, Any]) -> bool:
     good = np.isfinite(x) & np.isfinite(mean)
     if not np.any(good):
         return False
-    axes.fill_between(x[good], (mean - sd)[good], (mean + sd)[good], color=look["color"], alpha=0.15, linewidth=0)
+    band = np.maximum(mean - sd, seeds.min(0))[good], np.minimum(mean + sd, seeds.max(0))[good]
+    axes.fill_between(x[good], *band, color=look["color"], alpha=0.15, linewidth=0)
     for s, row in enumerate(matrix if len(matrix) > 1 else ()):
         own = numbers(table["columns"]["eps"][s]) if plot.over_eps else np.asarray(table["round"], float)
         seen = np.isfinite(own) & np.isfinite(numbers(row))

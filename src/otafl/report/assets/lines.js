@@ -40,10 +40,9 @@ function swatch(id) {
   return node("svg", { width: 30, height: 14, "aria-hidden": "true" }, line, marker(shape, 15, 7, 3.4, colour));
 }
 
-/** One standard deviation about the mean, kept inside what the quantity can be: not below zero, a share not above one. */
-function band(y, chart) {
-  const bottom = y.mean - y.sd, top = y.mean + y.sd;
-  return { bottom: y.low >= 0 ? Math.max(bottom, 0) : bottom, top: chart.share ? Math.min(top, 1) : top };
+/** One standard deviation about the mean, within the range of the seeds: no band passes a cap that no seed has passed. */
+function band(y) {
+  return { bottom: Math.max(y.mean - y.sd, y.low), top: Math.min(y.mean + y.sd, y.high) };
 }
 
 /**
@@ -59,7 +58,7 @@ function series(scheme, chart, overEps) {
   const means = lasting(matrix), spent = eps && lasting(eps);
   const points = table.round.map((round, index) => {
     const y = column(means, index);
-    return { round, x: spent ? column(spent, index).mean : round, ...y, ...band(y, chart) };
+    return { round, x: spent ? column(spent, index).mean : round, ...y, ...band(y) };
   }).filter((point) => !evaluated || point.count === matrix.length);
   const seeds = matrix.map((row, s) =>
     row.map((value, index) => ({ x: eps ? number(eps[s][index]) : table.round[index], y: number(value) })));
