@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from otafl.clients.sampling import first_distinct, poisson, poisson_capacity, without_replacement
+from otafl.clients.base import Seed
+from otafl.clients.per_sample import PerSample, draw_cohort
+from otafl.clients.sampling import first_distinct, poisson_capacity, without_replacement
 
 LEVEL = 1e-6
 
@@ -105,30 +107,41 @@ def test_unequal_rates_have_a_valid_capacity():
     assert law[capacity + 1 :].sum() <= bound * (1 + 1e-9) <= 1e-6
 
 
-def test_poisson_draws_each_member_with_its_rate_and_nobody_else():
-    rate = np.array([0.0, 0.1, 0.5, 1.0, 0.7], np.float32)
-    member = np.array([True, True, True, True, False])
-    draw = jax.jit(jax.vmap(lambda key: poisson(key, jnp.asarray(member), jnp.asarray(rate), 5)))
-    positions, mask, overflow = map(np.asarray, draw(keys(20_000, 2)))
-    assert not overflow.any()
-    drawn = np.zeros((len(mask), 5), bool)
-    for row, used, hits in zip(positions, mask, drawn):
-        hits[row[used]] = True
-    assert np.all(drawn.sum(1) == mask.sum(1))  # nobody twice
-    count = drawn.sum(0)
-    assert count[0] == 0 and count[3] == len(mask) and count[4] == 0
-    for k in (1, 2):
-        assert stats.binomtest(int(count[k]), len(mask), float(rate[k])).pvalue > LEVEL
-    both = int(np.sum(drawn[:, 1] & drawn[:, 2]))
-    assert stats.binomtest(both, len(mask), 0.05).pvalue > LEVEL  # independent of each other
+OWN = [np.arange(4), np.arange(4, 14)]  # records of two clients
 
 
-def test_poisson_flags_exactly_the_draws_that_do_not_fit():
-    member, rate = jnp.ones(50, bool), jnp.full(50, 0.2, jnp.float32)
-    many = keys(400, 3)
-    _, full_mask, never = jax.jit(jax.vmap(lambda key: poisson(key, member, rate, 50)))(many)
-    _, mask, overflow = jax.jit(jax.vmap(lambda key: poisson(key, member, rate, 10)))(many)
-    assert not never.any() and 50 < int(overflow.sum()) < 350
-    counts = np.asarray(full_mask).sum(1)
-    assert np.array_equal(np.asarray(overflow), counts > 10)
-    assert np.array_equal(np.asarray(mask).sum(1), np.minimum(counts, 10))
+def cohorts(count: int, seed: int, **options):
+    """Records (count, 14) that were taken, and the flags, of many independent draws of both clients."""
+    rows = jnp.asarray([[*OWN[0], *[0] * 6], OWN[1]], jnp.int32)
+    site = Seed(jax.random.key(0), rows, jnp.array([4, 10], jnp.int32))
+    ids, config = jnp.arange(2), PerSample(batch=2, **options)
+    split = jax.vmap(lambda key: jax.random.split(key, 2))(keys(count, seed))
+    drawn, overflow = jax.jit(jax.vmap(lambda own: draw_cohort(config, site, own, ids)))(split)
+    taken = np.zeros((count, 14), int)
+    for n, k in itertools.product(range(count), range(2)):
+        found = np.asarray(drawn.rows)[n][np.asarray(drawn.slots)[n, k][np.asarray(drawn.used)[n, k]]]
+        if not overflow[n]:
+            assert set(found) <= set(OWN[k])
+            np.add.at(taken[n], found, 1)
+    return taken, np.asarray(overflow)
+
+
+def test_a_cohort_takes_each_record_with_its_clients_rate_and_nobody_elses():
+    taken, overflow = cohorts(5_000, 2)
+    assert not overflow.any() and taken.max() == 1
+    rates = np.repeat([0.5, 0.2], [4, 10])
+    for record in range(14):
+        assert stats.binomtest(int(taken[:, record].sum()), len(taken), rates[record]).pvalue > LEVEL
+    for one, other in itertools.combinations(range(14), 2):  # independent of each other
+        both = int(np.sum(taken[:, one] & taken[:, other]))
+        assert stats.binomtest(both, len(taken), rates[one] * rates[other]).pvalue > LEVEL / 91
+
+
+def test_a_cohort_flags_exactly_the_draws_that_do_not_fit():
+    taken, never = cohorts(400, 3)
+    _, overflow = cohorts(400, 3, overflow_tail=0.9)
+    room, _ = poisson_capacity(np.full(2, 0.2), np.full(2, 10), 0.45)
+    own, _ = poisson_capacity(np.array([0.2]), np.array([10]), 0.9 / 4)
+    counts = np.stack([taken[:, one].sum(1) for one in OWN], 1)
+    assert not never.any() and 0 < overflow.sum() < 400
+    np.testing.assert_array_equal(overflow, (counts.sum(1) > room) | np.any(counts > own, axis=1))

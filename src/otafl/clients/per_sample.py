@@ -1,5 +1,6 @@
 """Clients that clip every sample's gradient: the message of AdaScale (Poisson batches) and of record-level CARES."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -78,6 +79,28 @@ def promise_of(config: PerSample, dim: int) -> Any:
     return promise
 
 
+def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
+    """Poisson batches of a few clients in one fixed shape, and whether they did not fit it."""
+    rows, sizes = seed.rows[ids], seed.sizes[ids]
+    clients, width = rows.shape
+    wanted = jnp.where(config.batch == 0, sizes, config.batch).astype(jnp.float32)
+    rate = jnp.minimum(jnp.ceil(wanted / sizes / np.float32(UNIFORM_GRID)) * np.float32(UNIFORM_GRID), 1)
+    # The shapes must do for any sizes up to `width`; equal rates give the largest mean for a given batch.
+    share = min(config.batch / width, 1.0) if config.batch else 1.0
+    room, _ = poisson_capacity(np.full(clients, share), np.full(clients, width), config.overflow_tail / 2)
+    own, _ = poisson_capacity(np.array([share]), np.array([width]), config.overflow_tail / (2 * clients))
+    inside = jnp.arange(width, dtype=jnp.int32) < sizes[:, None]
+    draws = jax.vmap(lambda k: jax.random.uniform(k, (width,), jnp.float32))(keys)
+    hit = inside & (draws < rate[:, None])
+    flat = jnp.nonzero(hit.reshape(-1), size=room, fill_value=0)[0].astype(jnp.int32)
+    counts = jnp.sum(hit, axis=1, dtype=jnp.int32)
+    starts = jnp.cumsum(counts, dtype=jnp.int32) - counts
+    place = jnp.arange(own, dtype=jnp.int32)
+    slots = jnp.minimum(starts[:, None] + place, room - 1)
+    overflow = (jnp.sum(counts) > room) | jnp.any(counts > own)
+    return Cohort(rows.reshape(-1)[flat], slots, place < counts[:, None]), overflow
+
+
 def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`; norms come without forming per-sample gradients where the model can do that."""
     validate.positive("clip_norm", config.clip_norm)
@@ -97,26 +120,6 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         sound = jnp.isfinite(norms)
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
         return saved._replace(kept=kept), clip_factors(jnp.where(sound, norms, 0), config.clip_norm), sound
-
-    def draw_poisson(seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
-        rows, sizes = seed.rows[ids], seed.sizes[ids]
-        clients, width = rows.shape
-        wanted = jnp.where(config.batch == 0, sizes, config.batch).astype(jnp.float32)
-        rate = jnp.minimum(jnp.ceil(wanted / sizes / np.float32(UNIFORM_GRID)) * np.float32(UNIFORM_GRID), 1)
-        # The shapes must do for any sizes up to `width`; equal rates give the largest mean for a given batch.
-        share = min(config.batch / width, 1.0) if config.batch else 1.0
-        room, _ = poisson_capacity(np.full(clients, share), np.full(clients, width), config.overflow_tail / 2)
-        own, _ = poisson_capacity(np.array([share]), np.array([width]), config.overflow_tail / (2 * clients))
-        inside = jnp.arange(width, dtype=jnp.int32) < sizes[:, None]
-        draws = jax.vmap(lambda k: jax.random.uniform(k, (width,), jnp.float32))(keys)
-        hit = inside & (draws < rate[:, None])
-        flat = jnp.nonzero(hit.reshape(-1), size=room, fill_value=0)[0].astype(jnp.int32)
-        counts = jnp.sum(hit, axis=1, dtype=jnp.int32)
-        starts = jnp.cumsum(counts, dtype=jnp.int32) - counts
-        place = jnp.arange(own, dtype=jnp.int32)
-        slots = jnp.minimum(starts[:, None] + place, room - 1)
-        overflow = (jnp.sum(counts) > room) | jnp.any(counts > own)
-        return Cohort(rows.reshape(-1)[flat], slots, place < counts[:, None]), overflow
 
     def poisson_messages(
         params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
@@ -140,6 +143,6 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
 
     promise = promise_of(config, model.num_params)
     if config.sampling == "poisson":
-        return Clients(draw_poisson, poisson_messages, identity_lift, promise, np.inf)
+        return Clients(functools.partial(draw_cohort, config), poisson_messages, identity_lift, promise, np.inf)
     # The mean of clipped gradients is within the clip norm anyway; fold checks it once more.
     return Clients(draw_fixed, fixed_messages, identity_lift, promise, config.clip_norm)

@@ -1,7 +1,7 @@
-"""Batches of fixed shape: without replacement, Poisson, everything. JAX; host planning of shapes in SciPy-free NumPy.
+"""Batches of fixed shape: drawn without replacement, and the room that Poisson batches need. JAX; shapes in NumPy.
 
-Every sampler returns positions in the client's own list and a mask of the slots that are in use; a sampler whose
-shape may be too small says so by a flag, and the run then stops: a batch is never silently truncated.
+A sampler returns positions in the client's own list and a mask of the slots that are in use; one whose shape may be too
+small says so by a flag, and the run then stops: a batch is never silently truncated.
 """
 
 import math
@@ -73,11 +73,3 @@ def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) 
         low, high = (low, middle) if log_tail(middle) <= math.log(tail) else (middle + 1, high)
     capacity = min(low - 1, most)
     return capacity, 0.0 if capacity == most else math.exp(log_tail(capacity + 1))
-
-
-def poisson(key: Array, member: Array, rate: Array, capacity: int) -> tuple[Array, Array, Array]:
-    """Each member independently with its rate. `member` (M,) bool, `rate` (M,) -> (positions, mask, overflow flag)."""
-    hit = member & (jax.random.uniform(key, member.shape, jnp.float32) < rate)
-    count = jnp.sum(hit)
-    positions = jnp.nonzero(hit, size=capacity, fill_value=0)[0].astype(jnp.int32)
-    return positions, jnp.arange(capacity, dtype=jnp.int32) < count, count > capacity

@@ -48,7 +48,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
     remarks = [*uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
-    left_out = int(np.sum(records["stats.left_out"]))
+    left_out = int(np.sum(records["stats.left_out"][records["live"]]))
     if left_out:
         run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
     summary |= {
