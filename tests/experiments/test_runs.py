@@ -1,6 +1,8 @@
 """Runs as a whole: the same bytes from the same config, budgets kept, refusals before anything is written."""
 
+import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,13 @@ import pytest
 
 from otafl.errors import BudgetExceeded, Infeasible, InputError
 from otafl.experiments import runner
+from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import Experiment
 from otafl.experiments.store import read_table
 from otafl.privacy import Ledger
+from otafl.tasks.ghost import Ghost
+from otafl.tasks.models import Model
+from otafl.tasks.models import per_sample as per_sample_gradients
 
 Tiny = Callable[..., Experiment]
 SCHEMES = ("constant", "cares-adaptive")
@@ -63,6 +69,26 @@ def test_no_run_passes_its_budget(tiny: Tiny, tmp_path: Path) -> None:
             assert 0 < float(ledger.spent().worst) <= 60
             assert ledger.rounds() <= 5
     assert len(read_table(folder / "schemes/constant/rounds.parquet")["round"]) < 2 * 5  # the cap was felt
+
+
+def test_samples_that_count_as_zero_are_reported_for_the_rounds_that_were_run(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoilt(model: Model) -> Ghost:
+        ghost = per_sample_gradients(model)
+        return ghost._replace(sq_norms=lambda saved: ghost.sq_norms(saved).at[0].set(np.inf))
+
+    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "per_sample_gradients", spoilt)
+    notes: list[str] = []
+    listener = Reporter()
+    monkeypatch.setattr(listener, "note", notes.append)
+    clients = "clients={kind='per-sample', sampling='without-replacement', batch=8, unit='client'}"
+    config = tiny(clients, "privacy.eps=36", "scheme=[{name='constant'}]")
+    folder = runner.start(config, tmp_path / "run", listener) / "schemes/constant"
+    rounds = len(read_table(folder / "rounds.parquet")["round"])  # of both seeds, cut by the budget
+    assert 0 < rounds < 2 * config.rounds
+    assert json.loads((folder / "summary.json").read_text())["left_out"] == rounds  # one sample in each
+    assert f"constant: {rounds} sample gradients were not finite and counted as zero" in notes
 
 
 def test_a_budget_too_small_for_one_round_is_refused_before_anything_is_written(tiny: Tiny, tmp_path: Path) -> None:
