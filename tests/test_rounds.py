@@ -234,18 +234,35 @@ def test_training_stays_float32_and_planning_float64():
     assert plans[0].rx_scale.dtype == np.float64 and plans[0].tx.dtype == np.complex128
 
 
-def test_a_non_finite_message_stops_before_it_reaches_the_model():
-    clients, site = clipped(batch=0), small.deployment()
-    bad = small.data()
-    bad = bad._replace(x=bad.x.at[30, 0].set(np.nan))
-    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
-    traces = [small.trace(3)]
-    plan = plan_ahead(constant(clients, site), (), traces[0])[1]
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
-    carry, records, _ = engine.chunk(
-        bad, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), small.rows_of([plan], traces, site)
+@pytest.mark.parametrize("client_map", ["vmap", 3])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_a_non_finite_message_counts_as_zero_and_is_recorded(bad, client_map):
+    """Client 3 alone holds sample 150. The model is what it is with that client's weight at zero; nothing stops."""
+    clients, site, net = clipped(batch=0), small.deployment(), small.model()
+    whole = small.data()
+    spoilt = whole._replace(x=whole.x.at[150].set(bad))
+    holder = 3
+    batch, traces, optimizer = small.seeds([0]), [small.trace(3)], optax.sgd(0.5)
+    rows = small.rows_of([plan_ahead(constant(clients, site), (), traces[0])[1]], traces, site)
+    mute = rows._replace(link=rows.link._replace(weight=rows.link.weight * (np.arange(4) != holder)))
+    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, client_map), optimizer)
+    run = lambda data, given: engine.chunk(  # noqa: E731
+        data, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), given
     )
-    assert not bool(records.finite[0, 0]) and not bool(carry.live[0])
+    carry, records, _ = run(spoilt, rows)
+    expected, _, _ = run(whole, mute)
+    assert bool(carry.live[0]) and np.all(records.live) and np.all(records.finite)
+    np.testing.assert_array_equal(records.stats.zeroed, np.broadcast_to(np.arange(4) == holder, (1, 3, 4)))
+    assert np.all(records.stats.sent[0, :, holder]) and np.all(records.stats.norm[0, :, holder] == 0)
+    for got, wanted in zip(jax.tree.leaves(carry.params), jax.tree.leaves(expected.params)):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_a_model_that_is_not_finite_stands_still():
+    """A function of what was received alone, so that stopping for it tells nothing more."""
+    clients, site = clipped(), small.deployment()
+    carry, records, _ = small.train(clients, [constant(clients, site)], [small.trace(3)], site, [0], step_size=1e38)
+    assert not records.finite[0, 0] and not bool(carry.live[0]) and np.sum(records.live) == 1
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(carry.params))
 
 

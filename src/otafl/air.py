@@ -58,12 +58,8 @@ def weighted_sum(weights: Array, messages: Pytree) -> Pytree:
 
 
 def superpose(link: Link, ids: Array, sent: Array, factor: Array, messages: Pytree) -> Pytree:
-    """What some clients contribute: silent ones nothing, the others their message times clip factor and weight.
-
-    A silent client's message may be anything finite; a non-finite one (factor NaN) must surface even so.
-    """
-    weight = jnp.where(sent, link.weight[ids] * factor, np.float32(0))
-    return weighted_sum(jnp.where(jnp.isfinite(factor), weight, np.float32(np.nan)), messages)
+    """What some clients contribute: silent ones nothing, the others their message times clip factor and weight."""
+    return weighted_sum(jnp.where(sent, link.weight[ids] * factor, np.float32(0)), messages)
 
 
 def add_noise(key: Array, total: Pytree, std: Array) -> Pytree:

@@ -46,4 +46,4 @@ class Interrupted(OtaflError):
 
 
 class RunError(OtaflError):
-    """A run stopped itself: a message was not finite, a batch did not fit, an energy limit would have been broken."""
+    """A run stopped itself: the model was not finite, a batch did not fit, an energy limit would have been broken."""

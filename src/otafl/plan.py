@@ -94,6 +94,7 @@ class Message(NamedTuple):
     rate: Array  # (K,) Poisson sampling rate of that unit; 1 where every round sees it
     unit: Unit
     adjacency: Adjacency
+    published: tuple[str, ...] = ()  # what the adjacency takes as known to everyone, in words for the privacy card
 
 
 class Events(NamedTuple):
@@ -119,7 +120,7 @@ class Context(NamedTuple):
     step_size: float = 0.1
     classes: int = 2
     seed: int = 0
-    sizes: Array = None  # (K,) records of each client, public
+    sizes: Array = None  # (K,) records of each client; None where the adjacency keeps them secret
     trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing
 
 

@@ -61,7 +61,7 @@ class Record(NamedTuple):
     """What one round leaves behind."""
 
     live: Array  # () bool: this round was run
-    finite: Array  # () bool: every message was finite
+    finite: Array  # () bool: the new model is finite, a function of what was received alone
     stats: Stats
     plan: Plan | tuple[()]  # realised plan of a policy inside the loop
     info: Any
@@ -166,7 +166,7 @@ def make_round(
         gradient = clients.lift(received, carry.params, seed, carry.round)
         change, opt = optimizer.update(gradient, carry.opt, carry.params)
         params = optax.apply_updates(carry.params, change)
-        finite = jnp.all(jnp.isfinite(stats.raw_norm))
+        finite = jnp.isfinite(optax.global_norm(params))
         live = carry.live & link.live & row.in_horizon & finite & ~stats.overflow
         new = Carry(params, opt, state, live, carry.round)
         # Stopped seeds stand still: select, never branch (a branch under vmap runs both sides).
@@ -183,7 +183,7 @@ def make_round(
 class Packed(NamedTuple):
     """A record in few arrays: inside the loop every array costs an accelerator one more launch per round."""
 
-    clients: Array  # (4, K) float32
+    clients: Array  # (5, K) float32
     round: Array  # (5,) float32
     plan: Plan | tuple[()]
     info: Any
@@ -191,13 +191,14 @@ class Packed(NamedTuple):
 
 def pack(record: Record) -> Packed:
     stats, one = record.stats, jnp.float32
-    clients = jnp.stack([stats.norm, stats.raw_norm, stats.sent.astype(one), stats.left_out.astype(one)])
+    counts = (stats.sent, stats.left_out, stats.zeroed)
+    clients = jnp.stack([stats.norm, stats.raw_norm, *(count.astype(one) for count in counts)])
     scalars = (record.live, record.finite, stats.overflow, record.update_norm, record.refused)
     return Packed(clients, jnp.stack([one(value) for value in scalars]), record.plan, record.info)
 
 
 def unpack(packed: Packed) -> Record:
-    norm, raw_norm, sent, left_out = (packed.clients[..., n, :] for n in range(4))
+    norm, raw_norm, sent, left_out, zeroed = (packed.clients[..., n, :] for n in range(5))
     live, finite, overflow, update_norm, refused = (packed.round[..., n] for n in range(5))
-    stats = Stats(norm, raw_norm, sent > 0, left_out, overflow > 0)
+    stats = Stats(norm, raw_norm, sent > 0, left_out, zeroed > 0, overflow > 0)
     return Record(live > 0, finite > 0, stats, packed.plan, packed.info, update_norm, refused > 0)

@@ -1,5 +1,7 @@
 """Clients that clip every sample: sensitivity, batch law, overflow, energy, noise. Level of chi-square tests: 1e-6."""
 
+from importlib import import_module
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,8 @@ from scipy import stats
 import small
 from otafl import air, policies
 from otafl.clients.base import Data, Seed
-from otafl.clients.per_sample import PerSample, per_sample, poisson_rate
+from otafl.clients.per_sample import PerSample, per_sample
+from otafl.clients.per_sample_promise import poisson_rate
 from otafl.errors import InputError
 from otafl.plan import Context
 from otafl.policies import adascale
@@ -93,8 +96,8 @@ PARAMS = SWITCHED.init(jax.random.key(0))
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(1e-3, 1e4), st.integers(0, 199), st.integers(0, 2**31 - 1))
-def test_removing_one_record_moves_the_aggregate_by_at_most_its_sensitivity(scale, sample, number):
-    """Unit: one record of one client, add/remove; the server's sum weighs every client by 1/M."""
+def test_emptying_one_record_moves_the_aggregate_by_at_most_its_sensitivity(scale, sample, number):
+    """Unit: one record of one client, zero-out; the server's sum weighs every client by 1/M."""
     send = SENDERS["poisson"]
     with_it, _ = send(PARAMS, switched_data(scale), number)
     without, _ = send(PARAMS, switched_data(scale, sample), number)
@@ -207,7 +210,7 @@ def test_overflow_is_flagged_and_never_truncated_silently():
     assert np.any(~complete)  # so that the line above could have failed
 
 
-def test_a_run_stops_where_a_batch_does_not_fit(tmp_path):
+def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
     from otafl.errors import PrivacyViolation
     from otafl.experiments import runner
     from otafl.experiments.schema import Experiment
@@ -216,10 +219,11 @@ def test_a_run_stops_where_a_batch_does_not_fit(tmp_path):
         "rounds": 20, "seeds": 1, "evaluate_every": 20, "channel": "adascale",
         "task": {"clients": 4, "partition": {"kind": "iid"}, "model": {"name": "logistic"}},
         "radio": {"power_dbm": 23.0, "noise_dbm": -90.0},
-        "clients": {"kind": "per-sample", "batch": 10, "overflow_tail": 0.99},
+        "clients": {"kind": "per-sample", "batch": 10},
         "privacy": {"accountant": "rdp"},
         "scheme": [{"name": "adascale-equal", "nu": 0.1}],
     })  # fmt: skip
+    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: (38, 12))
     with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
         runner.start(experiment, tmp_path / "run")
 

@@ -4,7 +4,9 @@ import json
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from otafl.experiments.schema import Experiment
 from otafl.experiments.store import read_table
 from otafl.privacy import Ledger
 from otafl.tasks.ghost import Ghost
-from otafl.tasks.models import Model
+from otafl.tasks.models import Model, client_gradients
 from otafl.tasks.models import per_sample as per_sample_gradients
 
 Tiny = Callable[..., Experiment]
@@ -89,6 +91,28 @@ def test_samples_that_count_as_zero_are_reported_for_the_rounds_that_were_run(
     assert 0 < rounds < 2 * config.rounds
     assert json.loads((folder / "summary.json").read_text())["left_out"] == rounds  # one sample in each
     assert f"constant: {rounds} sample gradients were not finite and counted as zero" in notes
+
+
+def test_messages_that_count_as_zero_are_charged_and_reported(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ever has a finite message: the run goes on, and its ledger is that of a sound run."""
+    honest = client_gradients
+
+    def spoilt(*args: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf * np.float32(np.nan), honest(*args))
+
+    notes: list[str] = []
+    listener = Reporter()
+    monkeypatch.setattr(listener, "note", notes.append)
+    config = tiny("scheme=[{name='constant'}]")
+    sound = runner.start(config, tmp_path / "sound") / "schemes/constant"
+    monkeypatch.setattr(import_module("otafl.clients.gradient"), "client_gradients", spoilt)
+    folder = runner.start(config, tmp_path / "run", listener) / "schemes/constant"
+    rounds = len(read_table(folder / "rounds.parquet")["round"])  # of both seeds
+    assert json.loads((folder / "summary.json").read_text())["zeroed"] == 4 * rounds > 0
+    assert f"constant: {4 * rounds} messages were not finite and counted as zero" in notes
+    assert (folder / "ledger-0.bin").read_bytes() == (sound / "ledger-0.bin").read_bytes()
 
 
 def test_a_budget_too_small_for_one_round_is_refused_before_anything_is_written(tiny: Tiny, tmp_path: Path) -> None:

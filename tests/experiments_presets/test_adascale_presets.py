@@ -174,7 +174,7 @@ def test_card_has_both_accountants_and_says_whose_noise(trained):
     card = RunFolder.open(trained).scheme("AdaScale, nu 0.04").json("card")
     spent = {entry["accountant"]: entry["eps_worst"] for entry in card["spent"]}
     assert 0 < spent["pld"] < spent["rdp"] < spent["zcdp"]
-    assert card["unit"] == "record" and card["adjacency"] == "add-remove"
+    assert card["unit"] == "record" and card["adjacency"] == "zero-out"
     assert "receiver" in card["trusted_noise"] and "Poisson" in card["sampling"]
 
 

@@ -36,6 +36,7 @@ class Stats(NamedTuple):
     raw_norm: Array  # (K,) before clipping
     sent: Array  # (K,) bool
     left_out: Array  # (K,) samples that count as zero because their gradient was not finite
+    zeroed: Array  # (K,) bool: the whole message was not finite and counts as zero
     overflow: Array  # () bool: a Poisson batch did not fit its fixed shape
 
 
@@ -74,9 +75,21 @@ def norms_of(messages: Pytree) -> Array:
 
 
 def clip_factors(norms: Array, bound: float) -> Array:
-    """Factor per message that makes its norm at most `bound`; a non-finite norm stays non-finite and stops the run."""
+    """Factor per message that makes its finite norm at most `bound`."""
     limit = np.float32(bound * (1 - FLOAT32_SLACK))
-    return jnp.where(norms > limit, limit / norms, jnp.where(jnp.isfinite(norms), np.float32(1), np.float32(np.nan)))
+    return jnp.where(norms > limit, limit / norms, np.float32(1))
+
+
+def zero_unless_finite(messages: Pytree) -> tuple[Pytree, Array, Array]:
+    """Messages with the non-finite ones set to zero, their norms (n,), and which were set to zero (n,).
+
+    A message without a finite float32 norm counts as non-finite. Stopping the run for it would publish what one
+    client's data did, outside every epsilon; zero is within every norm bound and charged like any other message.
+    """
+    norms = norms_of(messages)
+    sound = jnp.isfinite(norms)
+    kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), messages)
+    return kept, jnp.where(sound, norms, 0), ~sound
 
 
 class Drawn(NamedTuple):
@@ -114,17 +127,16 @@ def fold(
     """All clients' part of one round: the superposed messages and the records.
 
     A client sends iff the norm of its clipped message is at most `link.max_norm`; what it sends has norm at most the
-    declared bound. Memory is that of one chunk of clients.
+    declared bound, and is zero where its message was not finite. Memory is that of one chunk of clients.
     """
 
     def some(ids: Array, own: Pytree) -> tuple[Pytree, tuple[Array, ...]]:
         messages, left_out = clients.messages(params, data, seed, own, ids, round_)
-        raw = norms_of(messages)
+        messages, raw, zeroed = zero_unless_finite(messages)
         factor = clip_factors(raw, clients.clip_norm) if np.isfinite(clients.clip_norm) else jnp.ones_like(raw)
         norm = raw * factor
         sent = norm <= link.max_norm[ids]
-        factor = jnp.where(jnp.isfinite(norm), factor, np.float32(np.nan))
-        return uplink.combine(link, ids, sent, factor, messages), (norm, raw, sent, left_out)
+        return uplink.combine(link, ids, sent, factor, messages), (norm, raw, sent, left_out, zeroed)
 
     chunks, left = in_chunks(link.weight.shape[0], client_map)
     if not chunks.shape[0]:

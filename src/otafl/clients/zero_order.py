@@ -9,8 +9,8 @@ import numpy as np
 
 from otafl import validate
 from otafl.clients.base import Clients, Data, Seed, none_left_out
-from otafl.clients.gradient import Batch, client_promise, draw_batch, take
-from otafl.plan import Array
+from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
+from otafl.plan import Adjacency, Array, Unit
 from otafl.tasks.models import Model
 
 DIRECTION_STREAM = 2**31 - 2  # keeps the directions' key apart from clients' and the air's
@@ -26,7 +26,8 @@ class ZeroOrder:
     law: Literal["rademacher", "gaussian", "sphere"] = "rademacher"
     radius: float = 0.05  # gamma_0
     radius_decay: float = 0.25  # gamma_k = gamma_0 (1 + k)^-decay
-    adjacency: Literal["replace", "zero-out"] = "replace"
+    adjacency: Adjacency = "replace"
+    unit: Unit = "client"
 
 
 def draw_directions(key: Array, params: Any, law: str, count: int) -> Any:
@@ -78,5 +79,5 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         phi = directions(seed, params, round_)
         return jax.tree.map(lambda d: jnp.tensordot(received, d, axes=1) / config.directions, phi)
 
-    promise = client_promise(config.directions, config.clip_norm, config.adjacency)
+    promise = clipped_promise(config.directions, config.clip_norm, config.adjacency, config.unit)
     return Clients(draw, messages, lift, promise, config.clip_norm)

@@ -146,6 +146,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
     options, factory = client_kinds.KINDS[choice.kind]
     clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
     rounds = experiment.horizon(scheme)
+    _check_stops(choice, rounds, experiment.privacy.delta)
     sites = []
     for seed, part in zip(experiment.seed_list, task.partitions):
         if np.any(part.sizes < 1):
@@ -157,15 +158,26 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
         trace = Trace(*(leaf[:rounds] for leaf in whole))
-        context = context_of(experiment, scheme, task.classes, seed, trace, np.asarray(part.sizes))
+        known = None if message.adjacency == "add-remove" else np.asarray(part.sizes)
+        context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+
+
+def _check_stops(choice: Any, rounds: int, delta: float) -> None:
+    """The stop of a Poisson batch that does not fit is public and adds to delta; it must not be felt there."""
+    tail = choice.overflow_tail if choice.kind == "per-sample" and choice.sampling == "poisson" else 0.0
+    if rounds * tail > delta / 1000:
+        raise InputError(
+            f"clients.overflow_tail={tail:g} over {rounds} rounds must add at most a thousandth to "
+            f"privacy.delta={delta:g}; lower it"
+        )
 
 
 def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tuple[Channel, Deployment]:
     """Channel description and limits in the units of the round."""
     channel, radio, count = experiment.channel, experiment.radio, experiment.task.clients
-    weights = sizes / sizes.sum()
+    weights = weights_of(experiment.task.weights, message, sizes)
     if experiment.devices is None:
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
@@ -177,6 +189,18 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, to_deployment(site, message.dim, channel.gain_error)._replace(weights=weights)
 
 
+def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
+    """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
+    if declared != "sizes":
+        return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
+    if message.adjacency == "add-remove":
+        raise InputError(
+            "adjacency='add-remove' with task.weights='sizes' is false: every weight moves when a record comes or "
+            "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
+        )
+    return np.asarray(sizes / sizes.sum())
+
+
 def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
     config = options_of(scheme, policies.scheme(scheme.name).config)
     policy = policies.make(scheme.name, config, deployment, message, context)
@@ -185,7 +209,7 @@ def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, m
 
 
 def context_of(
-    experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, sizes: np.ndarray
+    experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, sizes: np.ndarray | None
 ) -> Context:
     """What a policy is told besides its site."""
     return Context(

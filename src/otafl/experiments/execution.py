@@ -15,6 +15,7 @@ from otafl.engine import Engine, make_engine
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
 from otafl.experiments import build
 from otafl.experiments.earlier import eps_left, open_ledger
+from otafl.experiments.energy import check_energy
 from otafl.experiments.feedback import check_public, measure_of, releases_of
 from otafl.experiments.finish import finish, scalars
 from otafl.experiments.interrupts import StopFlag
@@ -97,9 +98,11 @@ class Execution:
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""
-        for site, state, ledger in zip(self.setup.sites, self.states, self.ledgers):
+        seeds = self.experiment.seed_list
+        for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
             plan = self._charge(plan, site, site.trace, ledger)
+            check_energy(plan, plan.live, site.deployment, site.message, f"{self.label}: seed {seed}")
             if self.capped and not np.any(plan.live):
                 raise BudgetExceeded(
                     f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, "
@@ -227,6 +230,10 @@ class Execution:
         """A chunk's records as arrays, checked against what was promised."""
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
+        if self.loop == "round":
+            for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
+                own = Plan(*(leaf[s] for leaf in kept.plan))
+                check_energy(own, kept.live[s], site.deployment, site.message, f"{self.label}: seed {seed}", first)
         plan = kept.plan if self.loop == "round" else stack(plans)
         out = {f"plan.{name}": value for name, value in plan._asdict().items()}
         out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
@@ -237,25 +244,21 @@ class Execution:
     def _check(self, record: Record, first: int) -> None:
         """Promises that are broken stop the run with the round and the client."""
         bound = self.setup.sites[0].message.bound
-        problems = (
-            (~np.isfinite(record.stats.raw_norm) & record.live[..., None], "message is not finite", RunError),
-            (
-                record.stats.norm > bound * (1 + NORM_TOLERANCE),
-                f"message is above its declared norm bound {bound:g}",
-                PrivacyViolation,
-            ),
-        )
-        for bad, text, kind in problems:
-            if np.any(bad):
-                seed, round_, client = (int(i) for i in np.argwhere(bad)[0])
-                where = f"round {first + round_}, seed {self.experiment.seed_list[seed]}"
-                raise kind(f"{self.label}: {where}: client {client}'s {text}")
+        where = lambda seed, round_: f"round {first + round_}, seed {self.experiment.seed_list[seed]}"  # noqa: E731
+        if np.any(over := record.stats.norm > bound * (1 + NORM_TOLERANCE)):
+            seed, round_, client = (int(i) for i in np.argwhere(over)[0])
+            raise PrivacyViolation(
+                f"{self.label}: {where(seed, round_)}: client {client}'s message is above its declared norm bound "
+                f"{bound:g}"
+            )
+        if np.any(lost := ~record.finite & record.live):
+            seed, round_ = (int(i) for i in np.argwhere(lost)[0])
+            raise RunError(f"{self.label}: {where(seed, round_)}: the model is not finite; lower server.step_size")
         if np.any(record.stats.overflow):
             seed, round_ = (int(i) for i in np.argwhere(record.stats.overflow)[0])
-            where = f"round {first + round_}, seed {self.experiment.seed_list[seed]}"
             raise PrivacyViolation(
-                f"{self.label}: {where}: a Poisson batch did not fit its fixed shape; nothing was truncated, the run "
-                "stopped (lower clients.overflow_tail)"
+                f"{self.label}: {where(seed, round_)}: a Poisson batch did not fit its fixed shape; nothing was "
+                "truncated, the run stopped (lower clients.overflow_tail)"
             )
 
     # --- checkpoints -----------------------------------------------------------------------------------------------

@@ -51,8 +51,12 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     left_out = int(np.sum(records["stats.left_out"][records["live"]]))
     if left_out:
         run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
+    zeroed = int(np.sum(records["stats.zeroed"][records["live"]]))
+    if zeroed:
+        run.reporter.note(f"{run.label}: {zeroed} messages were not finite and counted as zero")
     summary |= {
         "left_out": left_out,
+        "zeroed": zeroed,
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
     }
@@ -91,7 +95,8 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
 
 
 def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Any:
-    outside = ["sizes", "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
+    known = [] if run.setup.sites[worst].message.adjacency == "add-remove" else ["sizes"]
+    outside = [*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
     alarms = [run.uplink.alarm] if run.uplink.alarm else []
     site = run.setup.sites[worst]
     reward = in_words(site, run.releases[worst], rounds)
@@ -124,7 +129,8 @@ def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
 
 
 def _check_energy(run: "Execution", devices: dict[str, np.ndarray]) -> None:
-    """A bounded message never breaks its limit; a Poisson sum may in a round, its limit is one on the mean."""
+    """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
+    on the mean, which `energy.check_energy` holds its plans to."""
     over = devices["energy"] > devices["energy_limit"] * (1 + 1e-9)
     if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
         row = int(np.argmax(over))

@@ -15,7 +15,7 @@ import tomli_w
 from pydantic import Field, create_model, field_validator, model_validator
 
 from otafl import clients as client_kinds
-from otafl import policies
+from otafl import policies, validate
 from otafl.channels import CHANNELS, PUBLISHED, Channel
 from otafl.errors import InputError
 from otafl.experiments.store import slug
@@ -73,6 +73,9 @@ class Task(FileModel):
     clients: Count = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
+    weights: Literal["sizes", "equal"] | list[Positive] = Field(
+        "sizes", description="of the clients in the sum: their shares of the records, or declared, whatever the sizes"
+    )
     report_on: Literal["report", "validation", "train"] = Field(
         "report", description="which part results are computed on"
     )
@@ -85,6 +88,13 @@ class Task(FileModel):
         if not isinstance(name, str) or name not in DATASETS:
             raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}")
         return value
+
+    @model_validator(mode="after")
+    def _weights_of_all(self) -> "Task":
+        if isinstance(self.weights, list):
+            validate.shape("weights", self.weights, (self.clients,))
+            validate.sums_to_one("weights", self.weights, 1e-9)
+        return self
 
     @model_validator(mode="after")
     def _something_held_out(self) -> "Task":

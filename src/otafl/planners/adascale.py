@@ -191,7 +191,7 @@ def _compared(excess: dict[str, np.ndarray], scene: Scene, delta: float) -> list
 def _guarantee(setting: Setting) -> dict[str, str]:
     return {
         "unit": "one record of one device; the system's guarantee is that of the worst device",
-        "adjacency": "add or remove, with B and q = B / n published constants",
+        "adjacency": "zero-out: a record becomes an empty one that keeps its place; B, n and q = B / n are published",
         "accountant": "sum of sampled-Gaussian RDP, converted at the best order; PLD with sigma rounded down",
         "noise": f"receiver noise, {setting.trusted_noise:.4g} W of it trusted; no artificial noise",
         "sampling": "a fresh Poisson batch per round and device, hidden from the server together with its size",

@@ -99,7 +99,8 @@ class Setting:
             sensitivity=sensitivity,
             rate=self.q,
             unit="record",
-            adjacency="add-remove",
+            adjacency="zero-out",
+            published=("zero-out: a record becomes an empty one that keeps its place; n and q = B / n are published",),
         )
 
     def cautions(self) -> list[str]:

@@ -64,7 +64,7 @@ def receive_scaling(noise: Any, deployment: Deployment) -> Array:
 def unit_noise(deployment: Deployment, message: Message) -> Array:
     """c_m = 2 d w_m^2 sensitivity_m^2, and more where only a part of the noise is trusted: (K,).  # AdaScale (15)
 
-    Sensitivity: one record added or removed at one device (the message's own adjacency). Whose noise: the receiver's,
+    Sensitivity: one record of one device, under the message's own adjacency. Whose noise: the receiver's,
     as far as `trusted_noise_var` goes.
     """
     validate.positive("trusted_noise_var", deployment.trusted_noise_var)

@@ -34,7 +34,7 @@ METHODS = {
     "adascale-equal": "EqualAlloc",
 }
 OURS, BEST = "AdaScale", "Optimal"
-UNITS = "leakage is that of one record of one device (add/remove), {which}; delta = {delta:g}"
+UNITS = "leakage is that of one record of one device (zero-out), {which}; delta = {delta:g}"
 RECONSTRUCTED = (
     "liu-simeone ([20]) and lyapunov ([23]) are reconstructions from what the paper says of them: indicative"
 )

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from otafl.channels import draw
-from otafl.clients.base import Clients, Data, Seed, clip_factors, norms_of
+from otafl.clients.base import Clients, Data, Seed, clip_factors, zero_unless_finite
 from otafl.crypto import modes, overair, scaling, uplink, xmkckks
 from otafl.crypto.budget import decode_bits
 from otafl.crypto.randomness import Source
@@ -89,7 +89,8 @@ def _compiled(
         key = jax.random.split(jax.random.fold_in(seed.key, round_))[0]
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(ids)
         messages, _ = clients.messages(params, data, seed, clients.draw(seed, keys, ids)[0], ids, round_)
-        return messages * clip_factors(norms_of(messages), clients.clip_norm)[:, None]
+        messages, norms, _ = zero_unless_finite(messages)
+        return messages * clip_factors(norms, clients.clip_norm)[:, None]
 
     def learn(params: Any, state: Any, values: Any, round_: Any) -> tuple[Any, Any]:
         change, state = optimizer.update(clients.lift(values, params, seed, round_), state, params)
