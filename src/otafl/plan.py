@@ -37,6 +37,7 @@ class Deployment(NamedTuple):
     weights: Array  # (K,) aggregation weights, public, sum to 1
     dim: int  # D
     gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
+    phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
 
 
 class Trace(NamedTuple):
@@ -107,6 +108,7 @@ class Events(NamedTuple):
     live: Array  # (T,) bool
     rate: Array  # (K,)
     sensitivity: Array  # (K,)
+    leak_angle: Array = 0.0  # (T,) rad: artificial noise arrives within this of every message's phase
 
 
 class Context(NamedTuple):

@@ -106,6 +106,11 @@ class Channel:
         """Declared bound on |gain / estimate| - 1, for `plan.Deployment`."""
         return 0.0 if self.csi is None else self.csi.gain_error
 
+    @property
+    def phase_error(self) -> float:
+        """Declared bound on the angle between gain and estimate, rad, for `plan.Deployment`."""
+        return 0.0 if self.csi is None else self.csi.phase_error
+
 
 class Placement(NamedTuple):
     """Where the devices are and how well they are heard on average."""

@@ -142,8 +142,8 @@ def _site(job: Job) -> Any:
             raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
         gain = effective_gains(job, np.real(trace.gain)) + 0j
         unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
-        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0, gain_error=0.0)
-        return trace._replace(gain=gain, estimate=gain), quiet
+        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)
+        return trace._replace(gain=gain, estimate=gain), quiet._replace(gain_error=0.0, phase_error=0.0)
 
     return site
 

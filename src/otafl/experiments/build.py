@@ -169,12 +169,14 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     if experiment.devices is None:
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, channel.gain_error)
+        errors = (channel.gain_error, channel.phase_error)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
     site = load_site(experiment.devices)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
-    return channel, to_deployment(site, message.dim, channel.gain_error)._replace(weights=weights)
+    made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
+    return channel, made._replace(weights=weights)
 
 
 def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
