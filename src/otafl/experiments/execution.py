@@ -23,7 +23,7 @@ from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import CONVERSIONS
 from otafl.experiments.schema import Experiment
 from otafl.experiments.store import SchemeFolder
-from otafl.plan import Plan, Trace
+from otafl.plan import Plan, Trace, check_silence
 from otafl.privacy import Budget, Ledger, check_realised, events
 from otafl.privacy.accountants import round_costs
 from otafl.rounds import Carry, Record, Row, make_round, plan_ahead, stack
@@ -38,6 +38,7 @@ class Execution:
         self.experiment, self.scheme, self.task, self.folder, self.reporter = experiment, scheme, task, folder, reporter
         self.label = scheme.label or scheme.name
         private = policies.SCHEMES[scheme.name].private
+        self.hindsight = policies.in_hindsight(scheme.name, scheme)
         self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
         with self._planning():
             self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
@@ -92,6 +93,8 @@ class Execution:
             ) from None
         except InputError as refusal:
             raise InputError(f"{self.label}: {refusal}") from None
+        except PrivacyViolation as refusal:
+            raise PrivacyViolation(f"{self.label}: {refusal}") from None
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
             raise RunError(f"{self.label}: planning failed numerically ({problem}); look for extreme numbers") from None
 
@@ -99,6 +102,7 @@ class Execution:
         """An open loop is planned, charged and cut before a single gradient is computed."""
         for site, state, ledger in zip(self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
+            check_silence(site.policy, site.message, plan)
             plan = self._charge(plan, site, site.trace, ledger)
             if self.capped and not np.any(plan.live):
                 raise BudgetExceeded(
@@ -228,6 +232,9 @@ class Execution:
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
         plan = kept.plan if self.loop == "round" else stack(plans)
+        if self.loop == "round":
+            policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
+            check_silence(policy, message, plan._replace(live=kept.live), first)
         out = {f"plan.{name}": value for name, value in plan._asdict().items()}
         out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
         out |= {"live": kept.live, "update_norm": kept.update_norm, "refused": kept.refused}
