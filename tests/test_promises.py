@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import small
-from otafl import policies
+from otafl import air, policies
 from otafl.errors import InputError, OtaflError, PrivacyViolation
 from otafl.experiments.runner import start
 from otafl.experiments.schema import Experiment
@@ -216,3 +217,75 @@ def test_a_wrong_plan_inside_the_loop_is_refused(tmp_path):
 
     with pytest.raises(OtaflError, match=r"mine: plan.tx has shape \(7,\)"):
         run(tmp_path, made)
+
+
+# --- uplinks from outside ------------------------------------------------------------------------------------------
+
+
+def trusting(trace, deployment):
+    return trace, deployment._replace(trusted_noise_var=1e9, noise_var=1e9)
+
+
+def noiseless(plan, gain, deployment):
+    link = air.lower(plan, gain, deployment)
+    return link._replace(noise_std=0 * link.noise_std)
+
+
+def louder(plan, gain, deployment):
+    link = air.lower(plan, gain, deployment)
+    return link._replace(weight=2 * link.weight)
+
+
+def opening(plan, gain, deployment):
+    link = air.lower(plan, gain, deployment)
+    return link._replace(max_norm=namespace(gain).full(gain.shape, np.inf))
+
+
+def without_noise(total, link, key):
+    return total, jnp.zeros((), bool)
+
+
+def with_a_constant(total, link, key):
+    return jax.tree.map(lambda leaf: leaf + 1e3, total), jnp.zeros((), bool)
+
+
+def amplified(link, ids, sent, factor, messages):
+    return jax.tree.map(lambda leaf: 3 * leaf, air.superpose(link, ids, sent, factor, messages))
+
+
+def never_silent(link, ids, sent, factor, messages):
+    return air.superpose(link, ids, jnp.ones_like(sent), factor, messages)
+
+
+LIES = [
+    ({"site": trusting}, "changed the site's trusted_noise_var"),
+    ({"lower": noiseless}, "has a noise variance of 0 in round 0: less than was charged"),
+    ({"lower": louder}, "hears an amplitude of"),
+    ({"lower": opening}, "sends up to norm inf in round"),
+    ({"decode": without_noise}, "adds noise of std 0, less than"),
+    ({"decode": with_a_constant}, "adds noise of std 0, less than"),
+    ({"combine": amplified}, r"moves by .* for client \d, more than"),
+    ({"combine": never_silent}, r"moves by .* for client \d, more than the 0 charged"),
+]
+
+
+@pytest.mark.parametrize("loop", ["open", "round"])
+@pytest.mark.parametrize(("changed", "text"), LIES)
+def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, loop):
+    silent = "lower" in changed and changed["lower"] is opening
+
+    def made(config, deployment, message, context):
+        norm = lambda obs: (-1.0 if silent else np.inf) + 0 * obs.coin  # noqa: E731
+        step = lambda state, obs: (state, plan_of(obs, max_norm=norm(obs)), ())  # noqa: E731
+        built = policy(step, loop=loop, uplink=air.ANALOG._replace(name="liar", **changed))
+        return built._replace(init=lambda key: () if loop == "open" else np.zeros(1))
+
+    with pytest.raises(PrivacyViolation, match=f"mine: uplink 'liar' {text}" if loop == "open" else text):
+        run(tmp_path, made)
+
+
+def test_an_honest_uplink_from_outside_is_let_through(tmp_path):
+    def hear(total, link, key):
+        return air.hear(total, link, key)
+
+    run(tmp_path, lambda *told: policy(uplink=air.ANALOG._replace(name="honest", decode=hear)))

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from otafl import streams
 from otafl.air import ANALOG, Uplink, to_float32
 from otafl.clients.base import ClientMap, Clients, Data, Drawn, Pytree, Seed, Stats, draw, fold
 from otafl.errors import InputError
 from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace, frozen
 
-FEEDBACK_STREAM = 2**31 - 2  # keeps the noise on what a policy is told apart from every round's
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
 Measure = Callable[[Pytree, Data, Any, Seed, Array], Array]
 
@@ -171,7 +171,7 @@ def make_round(
             assert isinstance(row.link, Link)
             return carry.policy, (), row.link, ()
         assert isinstance(row.trace, Trace)
-        key = jax.random.fold_in(jax.random.fold_in(seed.key, FEEDBACK_STREAM), carry.round)
+        key = jax.random.fold_in(jax.random.fold_in(seed.key, streams.Seed.FEEDBACK), carry.round)
         metric = np.nan if measure is None else measure(carry.params, data, public, seed, key)
         obs = observe(policy, row.trace, carry.round, metric)
         state, plan, info = ask(policy, carry.policy, obs, row.trace.gain.shape)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl import air, policies
+from otafl import air, policies, streams, uplinks
 from otafl import clients as client_kinds
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
 from otafl.clients.base import Clients, Data, Seed
@@ -18,8 +18,6 @@ from otafl.plan import Context, Deployment, Message, Policy, Trace
 from otafl.tasks import features, partitions
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import MODELS, Model, penalty
-
-PARTITION_STREAM = 1  # second word of the host generator that deals out the data
 
 
 class Task(NamedTuple):
@@ -90,7 +88,7 @@ def build_task(experiment: Experiment) -> Task:
     kind = partitions.PARTITIONS[wanted.partition.kind]
     options = options_of(wanted.partition, kind.options)
     dealt = [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, PARTITION_STREAM]))
+        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
         for seed in experiment.seed_list
     ]
     choice = MODELS[wanted.model.name]
@@ -182,7 +180,7 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
 def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
     config = options_of(scheme, policies.scheme(scheme.name).config)
     policy = policies.make(scheme.name, config, deployment, message, context)
-    trace, deployment = air.uplink_of(policy).site(trace, deployment)
+    trace, deployment = uplinks.meet(air.uplink_of(policy), trace, deployment)
     return Site(trace, deployment, message, policy)
 
 
