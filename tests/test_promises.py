@@ -262,8 +262,8 @@ LIES = [
     ({"lower": noiseless}, "has a noise variance of 0 in round 0: less than was charged"),
     ({"lower": louder}, "hears an amplitude of"),
     ({"lower": opening}, "sends up to norm inf in round"),
-    ({"decode": without_noise}, "adds noise of std 0, less than"),
-    ({"decode": with_a_constant}, "adds noise of std 0, less than"),
+    ({"decode": without_noise}, "adds noise of std 0, not"),
+    ({"decode": with_a_constant}, "adds noise of std 0, not"),
     ({"combine": amplified}, r"moves by .* for client \d, more than"),
     ({"combine": never_silent}, r"moves by .* for client \d, more than the 0 charged"),
 ]

@@ -1,8 +1,8 @@
 """Every random stream of a run, in one place, so that no two ever share numbers.
 
-Host generators are `numpy.random.default_rng([seed, stream])` with a stream of `Host`. Inside the compiled loop the seed's
-key is folded with the number of a round or with one of `Seed`; a round's key is folded with one of `Round`, where
-`jax.random.split` has taken 0 (clients) and 1 (the air).
+Host generators are `numpy.random.default_rng([seed, stream])` with a stream of `Host`. Inside the compiled loop the
+seed's key is folded with the number of a round or with one of `Seed`; a round's key is folded with one of `Round`,
+where `jax.random.split` has taken 0 (clients) and 1 (the air).
 """
 
 from enum import IntEnum, unique

@@ -113,7 +113,7 @@ def _probe_noise(uplink: Uplink, link: Link, dim: int, std: float) -> None:
     least = std**2 * stats.chi2.ppf(CONFIDENCE, apart.size)
     if not np.sum(apart**2) >= least * (1 - TOLERANCE):
         raise PrivacyViolation(
-            f"uplink {uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, less than {std:.6g}, the charged"
+            f"uplink {uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
         )
 
 

@@ -180,10 +180,8 @@ def _lower_ring(job: Job) -> Any:
 
 def setup_gains(job: Job) -> np.ndarray:
     """The channel through which `naive-reuse` once aggregated its key."""
-    rng, spread = (
-        np.random.default_rng([job.seed, streams.Host.RING_SETUP]),
-        np.sqrt(job.fading.Omega - job.fading.mu**2),
-    )
+    rng = np.random.default_rng([job.seed, streams.Host.RING_SETUP])
+    spread = np.sqrt(job.fading.Omega - job.fading.mu**2)
     return scaling.quantise_channel(rng.normal(job.fading.mu, spread), job.parameters.f).h
 
 
