@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from otafl import streams
 from otafl.clients.base import Data, Pytree, Seed
 from otafl.plan import Array
 from otafl.rounds import Carry, Packed, Record, Round, Row, unpack
 
 SeedMap = Literal["threads", "map", "vmap"]  # a core for each seed, one seed after the other, all in one program
-INIT_STREAM = 2**31 - 1  # keeps the initial model's key apart from every round's
 
 
 class Engine(NamedTuple):
@@ -46,7 +46,7 @@ def make_engine(
 
     def start(keys: Array, policy_states: Pytree) -> Carry:
         def one(key: Array, state: Pytree) -> Carry:
-            params = init_params(jax.random.fold_in(key, INIT_STREAM))
+            params = init_params(jax.random.fold_in(key, streams.Seed.INIT))
             return Carry(params, optimizer.init(params), state, jnp.asarray(True), jnp.asarray(0, jnp.int32))
 
         return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))

@@ -1,4 +1,4 @@
-"""The data that the parts of a round hand to each other. No logic but the three silence rules.
+"""The data that the parts of a round hand to each other. No logic but the silence rules and what a policy may see.
 
 Physics is kept in SI units, complex and float64; learning in float32 near 1. `Link` is all that crosses.
 Axes: S seeds, T rounds, K clients, D real channel uses per round. A policy sees and returns arrays that end in K;
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
+from otafl.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 
@@ -37,6 +37,7 @@ class Deployment(NamedTuple):
     weights: Array  # (K,) aggregation weights, public, sum to 1
     dim: int  # D
     gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
+    phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
 
 
 class Trace(NamedTuple):
@@ -108,10 +109,15 @@ class Events(NamedTuple):
     live: Array  # (T,) bool
     rate: Array  # (K,)
     sensitivity: Array  # (K,)
+    leak_angle: Array = 0.0  # (T,) rad: artificial noise arrives within this of every message's phase
 
 
 class Context(NamedTuple):
-    """What an experiment tells a policy besides the site: its horizon, its privacy target, its task and its seed."""
+    """What an experiment tells a policy besides the site: its horizon, its privacy target, its task and its seed.
+
+    An experiment hands over the trace; `policies.make` passes it on to schemes that are labelled hindsight and leaves
+    the others `first`: channel statistics before round 0, and not even these where csi="none".
+    """
 
     rounds: int = 1
     eps: float = float("inf")
@@ -121,6 +127,7 @@ class Context(NamedTuple):
     classes: int = 2
     seed: int = 0
     sizes: Array = None  # (K,) records of each client; None where the adjacency keeps them secret
+    first: Obs | None = None  # statistics before the first round; estimate and coin are NaN
     trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing
 
 
@@ -178,6 +185,27 @@ def silent_by_message(tx: Array, energy: Array) -> Array:
         return xp.sqrt(energy) / xp.abs(tx)
 
 
+def first_look(trace: Trace) -> Obs:
+    """What is known of the channel before round 0 of a trace (T, K): its statistics, no gain and no coin."""
+    nan = np.full(trace.rms_estimate.shape[-1:], np.nan)
+    return Obs(0, nan + 0j, trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], nan, np.nan)
+
+
+def frozen(values: Any) -> Any:
+    """The same tuple with read-only copies of its arrays: a policy that gets it can alter nothing that is charged."""
+    return type(values)(*(_frozen(value) for value in values))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return frozen(value)
+    if not isinstance(value, np.ndarray):
+        return value
+    copy = value.copy()  # a view would lead back to the original by its `base`
+    copy.flags.writeable = False
+    return copy
+
+
 def check_gate(gate: Gate, message: Message) -> None:
     """Refuse what voids a guarantee or a limit, before anything runs."""
     if gate == "message" and message.unit == "record":
@@ -189,4 +217,23 @@ def check_gate(gate: Gate, message: Message) -> None:
         raise InputError(
             f"gate={gate!r} needs a finite norm bound, but these messages have none (Poisson batches); "
             "use a policy with gate='open' or another sampling"
+        )
+
+
+def check_silence(policy: Policy, message: Message, plan: Plan, first_round: int = 0) -> None:
+    """Hold planned or realised silence (..., T, K) against the declared gate; PrivacyViolation names round and client.
+
+    Where the gate is not "message", silence must not look at the message: a client sends always (inf) or never (< 0).
+    """
+    check_gate(policy.gate, message)
+    norm, live = np.asarray(plan.max_norm), np.asarray(plan.live, bool)[..., None]
+    may_look = policy.gate == "message"
+    allowed = ~np.isnan(norm) if may_look else (norm < 0) | (norm == np.inf)
+    bad = np.broadcast_to(live, norm.shape) & ~allowed
+    if np.any(bad):
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        rule = "a number" if may_look else "inf or negative: silence that looks at the message has to be declared"
+        raise PrivacyViolation(
+            f"{policy.name}: max_norm={norm[index]:g} of client {index[-1]} in round {first_round + index[-2]} breaks "
+            f"gate={policy.gate!r}; it must be {rule}"
         )

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from otafl import streams
 from otafl.air import ANALOG, Uplink, to_float32
 from otafl.clients.base import ClientMap, Clients, Data, Drawn, Pytree, Seed, Stats, draw, fold
-from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace
+from otafl.errors import InputError
+from otafl.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace, frozen
 
-FEEDBACK_STREAM = 2**31 - 2  # keeps the noise on what a policy is told apart from every round's
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
 Measure = Callable[[Pytree, Data, Any, Seed, Array], Array]
 
@@ -82,47 +83,68 @@ def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> 
     return Obs(round_, estimate, *rms, trace.coin, metric)
 
 
-def plan_ahead(
-    policy: Policy, state: Any, trace: Trace, first: int = 0, metric: float = np.nan
-) -> tuple[Any, Plan, Any]:
+def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any]:
     """Plans for the rounds of `trace` (T, K) of one seed, by a policy that does not run inside the loop.
 
-    A stateless policy is one broadcast call; a state is carried from round to round.
+    A stateless policy is one broadcast call; a state is carried from round to round. The policy gets read-only copies,
+    and what it returns is copied: neither the trace nor a plan can change behind the ledger's back.
     """
     rounds = trace.gain.shape[0]
-    if state == ():
-        state, plan, info = policy.step(state, observe(policy, trace, first + np.arange(rounds), metric))
-        return state, _full_shape(plan, trace), info
+    if isinstance(state, tuple) and not state:
+        state, plan, info = ask(policy, state, frozen(observe(policy, trace, np.arange(rounds))), trace.gain.shape)
+        return state, _numbers(policy, plan), info
     plans, infos = [], []
     for t in range(rounds):
         row = Trace(*(leaf[t] for leaf in trace))
-        state, plan, info = policy.step(state, observe(policy, row, first + t, metric))
-        plans.append(_full_shape(plan, row))
+        state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
+        plans.append(_numbers(policy, plan, t))
         infos.append(info)
     return state, stack(plans), stack(infos)
 
 
-def _full_shape(plan: Plan, trace: Trace) -> Plan:
-    """Broadcast what a policy wrote short (a scalar send_prob, say) to full shape, and check its finiteness."""
-    per_client = trace.gain.shape
-    full = Plan(
-        tx=np.broadcast_to(np.asarray(plan.tx, complex), per_client),
-        noise=np.broadcast_to(np.asarray(plan.noise, complex), per_client),
-        max_norm=np.broadcast_to(np.asarray(plan.max_norm, float), per_client),
-        rx_scale=np.broadcast_to(np.asarray(plan.rx_scale, float), per_client[:-1]),
-        send_prob=np.broadcast_to(np.asarray(plan.send_prob, float), per_client),
-        live=np.broadcast_to(np.asarray(plan.live, bool), per_client[:-1]),
-    )
-    used = full.live[..., None] & (full.max_norm >= 0)
-    if not (
-        np.all(np.isfinite(np.where(used, full.tx, 0)))
-        and np.all(np.isfinite(full.noise))
-        and np.all(full.rx_scale > 0)
-    ):
-        raise FloatingPointError(
-            "a policy planned a non-finite transmit scale or noise, or a receive scale that is not > 0"
-        )
-    return full
+KINDS = {"tx": "biufc", "noise": "biufc", "max_norm": "biuf", "rx_scale": "biuf", "send_prob": "biuf", "live": "b"}
+
+
+def ask(policy: Policy, state: Any, obs: Obs, per_client: tuple[int, ...]) -> tuple[Any, Plan, Any]:
+    """One step of a policy, its plan in full shape: a scalar send_prob, say, is written out. NumPy or traced JAX."""
+    answer = policy.step(state, obs)
+    if not (isinstance(answer, tuple) and len(answer) == 3 and isinstance(answer[1], Plan)):
+        raise InputError(f"{policy.name}: step must return (state, Plan, info), not {type(answer).__name__}")
+    state, plan, info = answer
+    xp: Any = jnp if isinstance(obs.coin, jax.Array) else np
+    full = {}
+    for name, value in plan._asdict().items():
+        found = value if isinstance(value, jax.Array) else np.array(value)
+        wanted = per_client[:-1] if name in ("rx_scale", "live") else per_client
+        if found.dtype.kind not in KINDS[name]:
+            what = {"b": "bool", "biuf": "real"}.get(KINDS[name], "numeric")
+            raise InputError(f"{policy.name}: plan.{name} has dtype {found.dtype} but must be {what}")
+        if found.ndim > len(wanted) or any(a not in (1, b) for a, b in zip(found.shape[::-1], wanted[::-1])):
+            raise InputError(f"{policy.name}: plan.{name} has shape {found.shape} but must broadcast to {wanted}")
+        full[name] = xp.broadcast_to(found, wanted)
+    return state, Plan(**full), info
+
+
+def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
+    """A plan of the host in double precision, its numbers checked."""
+    precise = {"tx": complex, "noise": complex, "live": bool}
+    plan = Plan(**{name: np.asarray(value, precise.get(name, float)) for name, value in plan._asdict().items()})
+    sends = plan.live[..., None] & (plan.max_norm >= 0)
+    problems = {
+        "tx": ~np.isfinite(np.where(sends, plan.tx, 0)),
+        "noise": ~np.isfinite(plan.noise),
+        "rx_scale": ~(plan.rx_scale > 0),
+    }
+    for name, bad in problems.items():
+        if np.any(bad):
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            place = index if plan.live.ndim else (round_, *index)
+            whose = f" for client {place[1]}" if name != "rx_scale" else ""
+            rule = "must be > 0" if name == "rx_scale" else "must be finite"
+            raise FloatingPointError(
+                f"{policy.name} planned {name}={getattr(plan, name)[index]}{whose} in round {place[0]}, which {rule}"
+            )
+    return plan
 
 
 def stack(items: list[Any]) -> Any:
@@ -149,9 +171,10 @@ def make_round(
             assert isinstance(row.link, Link)
             return carry.policy, (), row.link, ()
         assert isinstance(row.trace, Trace)
-        key = jax.random.fold_in(jax.random.fold_in(seed.key, FEEDBACK_STREAM), carry.round)
+        key = jax.random.fold_in(jax.random.fold_in(seed.key, streams.Seed.FEEDBACK), carry.round)
         metric = np.nan if measure is None else measure(carry.params, data, public, seed, key)
-        state, plan, info = policy.step(carry.policy, observe(policy, row.trace, carry.round, metric))
+        obs = observe(policy, row.trace, carry.round, metric)
+        state, plan, info = ask(policy, carry.policy, obs, row.trace.gain.shape)
         return state, plan, to_float32(uplink.lower(plan, row.trace.gain, deployment)), info
 
     def roll(seed: Seed, number: Array) -> Dice:

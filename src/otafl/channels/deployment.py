@@ -72,7 +72,7 @@ def save_devices(path: str | Path, devices: Devices) -> None:
     write_atomic(Path(path), buffer.getvalue())
 
 
-def to_deployment(site: Site, dim: int, gain_error: float = 0.0) -> Deployment:
+def to_deployment(site: Site, dim: int, gain_error: float = 0.0, phase_error: float | None = None) -> Deployment:
     """What the radios may do in one round of `dim` real numbers, one per complex sample; weights by data size."""
     symbol_time_s = site.radio.symbol_time_s
     return Deployment(
@@ -82,6 +82,7 @@ def to_deployment(site: Site, dim: int, gain_error: float = 0.0) -> Deployment:
         weights=site.devices.samples / site.devices.samples.sum(),
         dim=dim,
         gain_error=gain_error,
+        phase_error=phase_error,
     )
 
 

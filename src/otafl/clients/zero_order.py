@@ -7,13 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
+from otafl import streams, validate
 from otafl.clients.base import Clients, Data, Seed, none_left_out
 from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
 from otafl.plan import Adjacency, Array, Unit
 from otafl.tasks.models import Model
-
-DIRECTION_STREAM = 2**31 - 2  # keeps the directions' key apart from clients' and the air's
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     validate.whole("batch", config.batch, 0)
 
     def directions(seed: Seed, params: Any, round_: Array) -> Any:
-        key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
+        key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), streams.Round.DIRECTION)
         return draw_directions(key, params, config.law, config.directions)
 
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:

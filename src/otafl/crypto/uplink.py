@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import air
+from otafl import air, streams
 from otafl.air import ANALOG, Uplink
 from otafl.crypto import fused, modes, scaling, simulation, unreduced
 from otafl.crypto import ring as rings
@@ -52,7 +52,6 @@ NOISY = {  # phases that meet receiver noise, where not all do
     "digital": (), "hybrid": ("c0", "c1"), "single-key": ("c0", "c1"), "zf": modes.PHASES[1:], "mmse": modes.PHASES[1:],
 }  # fmt: skip
 CONTROLS = ("naive-reuse", "zf", "mmse")
-PILOT_STREAM, SETUP_STREAM = 108, 109  # second words of the host generators of pilots and of the setup's channel
 
 
 class RingLink(NamedTuple):
@@ -129,7 +128,7 @@ def effective_gains(job: Job, h: np.ndarray) -> np.ndarray:
     if job.mode == "digital":
         return np.broadcast_to(job.fading.mu, h.shape).copy()  # divided by mu again at encode: weights 1
     if job.mode in ("zf", "mmse"):
-        h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, PILOT_STREAM]), job.pilot_error)
+        h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, streams.Host.RING_PILOTS]), job.pilot_error)
     return scaling.quantise_channel(h, job.computed.f).h
 
 
@@ -142,8 +141,8 @@ def _site(job: Job) -> Any:
             raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
         gain = effective_gains(job, np.real(trace.gain)) + 0j
         unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
-        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0, gain_error=0.0)
-        return trace._replace(gain=gain, estimate=gain), quiet
+        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)
+        return trace._replace(gain=gain, estimate=gain), quiet._replace(gain_error=0.0, phase_error=0.0)
 
     return site
 
@@ -181,7 +180,8 @@ def _lower_ring(job: Job) -> Any:
 
 def setup_gains(job: Job) -> np.ndarray:
     """The channel through which `naive-reuse` once aggregated its key."""
-    rng, spread = np.random.default_rng([job.seed, SETUP_STREAM]), np.sqrt(job.fading.Omega - job.fading.mu**2)
+    rng = np.random.default_rng([job.seed, streams.Host.RING_SETUP])
+    spread = np.sqrt(job.fading.Omega - job.fading.mu**2)
     return scaling.quantise_channel(rng.normal(job.fading.mu, spread), job.parameters.f).h
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl import air, policies
+from otafl import air, policies, streams, uplinks
 from otafl import clients as client_kinds
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
 from otafl.clients.base import Clients, Data, Seed
@@ -18,8 +18,6 @@ from otafl.plan import Context, Deployment, Message, Policy, Trace
 from otafl.tasks import features, partitions
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import MODELS, Model, penalty
-
-PARTITION_STREAM = 1  # second word of the host generator that deals out the data
 
 
 class Task(NamedTuple):
@@ -90,7 +88,7 @@ def build_task(experiment: Experiment) -> Task:
     kind = partitions.PARTITIONS[wanted.partition.kind]
     options = options_of(wanted.partition, kind.options)
     dealt = [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, PARTITION_STREAM]))
+        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
         for seed in experiment.seed_list
     ]
     choice = MODELS[wanted.model.name]
@@ -181,12 +179,14 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     if experiment.devices is None:
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, channel.gain_error)
+        errors = (channel.gain_error, channel.phase_error)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
     site = load_site(experiment.devices)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
-    return channel, to_deployment(site, message.dim, channel.gain_error)._replace(weights=weights)
+    made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
+    return channel, made._replace(weights=weights)
 
 
 def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
@@ -204,7 +204,7 @@ def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray)
 def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
     config = options_of(scheme, policies.scheme(scheme.name).config)
     policy = policies.make(scheme.name, config, deployment, message, context)
-    trace, deployment = air.uplink_of(policy).site(trace, deployment)
+    trace, deployment = uplinks.meet(air.uplink_of(policy), trace, deployment)
     return Site(trace, deployment, message, policy)
 
 

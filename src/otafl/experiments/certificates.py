@@ -14,7 +14,7 @@ from otafl.experiments.build import SchemeSetup, Site, Task
 from otafl.experiments.results import Outcome
 from otafl.experiments.schema import Server
 from otafl.plan import Plan
-from otafl.privacy.events import total_noise_var
+from otafl.privacy.events import effective_noise_var
 
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 
@@ -51,7 +51,7 @@ def _of_seed(
     plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
     used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     noise = air.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
-    trusted = np.minimum(np.sqrt(total_noise_var(events)), noise)
+    trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)
     return certify_sequence(
         plan.rx_scale[used],
         weights=site.deployment.weights,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import air, policies
+from otafl import air, policies, uplinks
 from otafl.clients.base import ClientMap
 from otafl.engine import Engine, make_engine
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
@@ -24,7 +24,7 @@ from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import CONVERSIONS
 from otafl.experiments.schema import Experiment
 from otafl.experiments.store import SchemeFolder
-from otafl.plan import Plan, Trace
+from otafl.plan import Link, Plan, Trace, check_silence
 from otafl.privacy import Budget, Ledger, check_realised, events
 from otafl.privacy.accountants import round_costs
 from otafl.rounds import Carry, Record, Row, make_round, plan_ahead, stack
@@ -39,6 +39,7 @@ class Execution:
         self.experiment, self.scheme, self.task, self.folder, self.reporter = experiment, scheme, task, folder, reporter
         self.label = scheme.label or scheme.name
         private = policies.SCHEMES[scheme.name].private
+        self.hindsight = policies.in_hindsight(scheme.name, scheme)
         self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
         with self._planning():
             self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
@@ -93,6 +94,8 @@ class Execution:
             ) from None
         except InputError as refusal:
             raise InputError(f"{self.label}: {refusal}") from None
+        except PrivacyViolation as refusal:
+            raise PrivacyViolation(f"{self.label}: {refusal}") from None
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
             raise RunError(f"{self.label}: planning failed numerically ({problem}); look for extreme numbers") from None
 
@@ -101,8 +104,10 @@ class Execution:
         seeds = self.experiment.seed_list
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
+            check_silence(site.policy, site.message, plan)
             plan = self._charge(plan, site, site.trace, ledger)
             check_energy(plan, plan.live, site.deployment, site.message, f"{self.label}: seed {seed}")
+            self._try_uplink(plan, site.trace, site)
             if self.capped and not np.any(plan.live):
                 raise BudgetExceeded(
                     f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, "
@@ -117,6 +122,21 @@ class Execution:
         released = events(plan, trace, site.deployment, site.message)
         check_realised(released, plan, trace)
         return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
+
+    def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
+        """An uplink from outside is tried out on plans that it is to carry, or has carried."""
+        if uplinks.is_own(self.uplink):
+            return
+        self._link(plan, trace, site, 0)
+        released = events(plan, trace, site.deployment, site.message)
+        uplinks.probe(self.uplink, plan, trace, site.deployment, site.message, released)
+
+    def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int) -> Link:
+        """The rounds as learning sees them, never louder or less noisy than they are charged."""
+        link = air.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
+        released = events(plan, trace, site.deployment, site.message)
+        uplinks.check_links(self.uplink, link, plan, released, first)
+        return link
 
     def _horizon(self) -> int:
         if self.loop != "open":
@@ -221,7 +241,7 @@ class Execution:
             return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
         plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans]
         links = [
-            air.to_float32(air.uplink_of(site.policy).lower(plan, trace.gain, site.deployment))
+            air.to_float32(self._link(plan, trace, site, first))
             for plan, trace, site in zip(plans, traces, self.setup.sites)
         ]
         return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
@@ -235,11 +255,24 @@ class Execution:
                 own = Plan(*(leaf[s] for leaf in kept.plan))
                 check_energy(own, kept.live[s], site.deployment, site.message, f"{self.label}: seed {seed}", first)
         plan = kept.plan if self.loop == "round" else stack(plans)
+        if self.loop == "round":
+            policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
+            check_silence(policy, message, plan._replace(live=kept.live), first)
+            self._check_played(plan._replace(live=kept.live), first)
         out = {f"plan.{name}": value for name, value in plan._asdict().items()}
         out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
         out |= {"live": kept.live, "update_norm": kept.update_norm, "refused": kept.refused}
         out |= {f"info.{name}": value for name, value in scalars(kept.info, axes=2).items()}
         return out | {f"eval.{name}": np.asarray(value)[:, : -(-used // self.every)] for name, value in seen.items()}
+
+    def _check_played(self, plans: Plan, first: int) -> None:
+        """What a closed loop played (S, T, K), through the uplink once more on the host."""
+        for s, site in enumerate(self.setup.sites):
+            plan = Plan(*(leaf[s] for leaf in plans))
+            trace = Trace(*(leaf[first : first + len(plan.live)] for leaf in site.trace))
+            self._link(plan, trace, site, first)
+            if first == 0:
+                self._try_uplink(plan, trace, site)
 
     def _check(self, record: Record, first: int) -> None:
         """Promises that are broken stop the run with the round and the client."""

@@ -22,11 +22,18 @@ from otafl.experiments.results import (
 from otafl.experiments.store import npz, storage
 from otafl.files import to_json, write_atomic
 from otafl.plan import Plan, Trace
-from otafl.privacy import events, make_card
+from otafl.privacy import check_realised, events, make_card
 from otafl.rounds import Carry
 
 if TYPE_CHECKING:
     from otafl.experiments.execution import Execution
+
+
+HINDSIGHT = "hindsight: this scheme was told the whole channel before the first round, which no server is"
+SILENCE = (
+    "silence is visible (energy detection) and depends on the norm of the client's message here: what it tells about "
+    "that norm is not covered by eps"
+)
 
 
 def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
@@ -46,7 +53,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         run.folder.table("devices", devices)
     run.folder.table("evaluations", evaluations)
     worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
-    remarks = [*uncertified(outcome), *run.uplink.remarks]
+    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
     left_out = int(np.sum(records["stats.left_out"][records["live"]]))
     if left_out:
@@ -78,7 +85,8 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
 
 def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
-    return {"csi": first.policy.csi, "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
+    return {"csi": "hindsight" if run.hindsight else first.policy.csi, "hindsight": run.hindsight,
+            "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
             "channel_uses": first.message.dim, "private": policies.SCHEMES[run.scheme.name].private,
@@ -97,8 +105,8 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
 def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Any:
     known = [] if run.setup.sites[worst].message.adjacency == "add-remove" else ["sizes"]
     outside = [*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
-    alarms = [run.uplink.alarm] if run.uplink.alarm else []
     site = run.setup.sites[worst]
+    alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *([SILENCE] if site.policy.gate == "message" else [])]
     reward = in_words(site, run.releases[worst], rounds)
     return make_card(run.ledgers[worst], site.message, outside=outside, alarms=alarms, reward=reward)
 
@@ -111,6 +119,7 @@ def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
         plan = Plan(*(leaf[s] for leaf in plans))._replace(live=live[s])
         trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
         released.append(events(plan, trace, site.deployment, site.message))
+        check_realised(released[-1], plan, trace)
     ran = np.cumsum(live, axis=1)
     ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
     info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}

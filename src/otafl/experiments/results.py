@@ -12,6 +12,7 @@ from otafl.experiments.build import SchemeSetup, Task
 from otafl.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, Release, noise_multiplier, rdp_to_eps, run_rdp
 from otafl.privacy.accountants import round_costs
+from otafl.privacy.events import pick
 from otafl.privacy.gaussian import eps_from_rho
 from otafl.privacy.zcdp import classic_eps, optimal_eps
 
@@ -44,7 +45,7 @@ def eps_curve(events: Events, rounds: np.ndarray, budget: Budget, each_round: Se
     `pld` has no cheap running value: its curve is Renyi's, an upper bound of it.
     """
     cuts = [0, *[int(r) for r in rounds]]
-    parts = [_between(events, a, b) for a, b in pairwise(cuts)]
+    parts = [pick(events, slice(a, b)) for a, b in pairwise(cuts)]
     clients = events.amp.shape[-1]
     colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
     beside = [sum((r.square(clients) for r in each_round), np.zeros(clients)) * np.sum(part.live) for part in parts]
@@ -58,11 +59,6 @@ def eps_curve(events: Events, rounds: np.ndarray, budget: Budget, each_round: Se
         total = total + extra[:, None] * budget.orders / 2
         curve.append(float(np.max(rdp_to_eps(total, budget.delta, budget.orders, warn=False).eps)))
     return np.array(curve)
-
-
-def _between(events: Events, start: int, stop: int) -> Events:
-    inner = {name: getattr(events, name)[start:stop] for name in Events._fields if name not in ("rate", "sensitivity")}
-    return events._replace(**inner)
 
 
 def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:

@@ -13,11 +13,11 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from otafl import validate
 from otafl.errors import InputError
-from otafl.plan import Context, Deployment, Message, Policy, check_gate
+from otafl.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
 
 
 class Entry(NamedTuple):
@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     factory: str
     config: str = "Config"
     private: bool = True  # False: a reference without privacy, which no budget stops
+    hindsight: bool = False  # True: it is told the whole channel before the first round, which no server is
 
 
 class Scheme(NamedTuple):
@@ -52,7 +53,11 @@ SCHEMES: dict[str, Entry] = {
         "AdaScale: least Renyi leakage under a cap on excess noise, online, by a virtual queue", "adascale", "adascale"
     ),
     "adascale-optimal": Entry(
-        "AdaScale's offline optimum by water-filling (hindsight)", "adascale_baselines", "optimal", "OptimalConfig"
+        "AdaScale's offline optimum by water-filling (hindsight)",
+        "adascale_baselines",
+        "optimal",
+        "OptimalConfig",
+        hindsight=True,
     ),
     "adascale-equal": Entry(
         "EqualAlloc: the same excess noise in every round", "adascale_baselines", "equal", "EqualConfig"
@@ -108,19 +113,29 @@ REGISTERED: dict[str, Scheme] = {}  # those that joined by `register`
 WATCHERS: list[Callable[[], None]] = []  # called after each of them: the schema of experiment files follows
 
 
-def register(name: str, factory: Callable[..., Policy], config: type, summary: str = "", private: bool = True) -> None:
+def register(
+    name: str,
+    factory: Callable[..., Policy],
+    config: type,
+    summary: str = "",
+    private: bool = True,
+    hindsight: bool = False,
+) -> None:
     """Make a scheme of your own known by name, in this process; experiment files then treat it like any other.
 
     factory(config, deployment, message, context) -> Policy. config: a frozen dataclass whose fields become the keys of
     the scheme in an experiment file. Registering a name again replaces the earlier scheme, as a notebook needs it;
-    built-in names are refused. private=False marks a reference without privacy, which no budget stops.
+    built-in names are refused. private=False marks a reference without privacy, which no budget stops; hindsight=True
+    one that is told the whole channel in advance, and is labelled so.
     """
+    if hindsight and "hindsight" not in summary:
+        summary = f"{summary} (hindsight)".strip()
     if name in SCHEMES and name not in REGISTERED:
         raise InputError(f"scheme name {name!r} is taken by otafl; choose another")
     if not dataclasses.is_dataclass(config) or not isinstance(config, type):
         raise InputError(f"config={config!r} must be a dataclass")
     REGISTERED[name] = Scheme(name, summary, config, factory)
-    SCHEMES[name] = Entry(summary, factory.__module__, factory.__qualname__, config.__qualname__, private)
+    SCHEMES[name] = Entry(summary, factory.__module__, factory.__qualname__, config.__qualname__, private, hindsight)
     for follow in WATCHERS:
         follow()
 
@@ -135,10 +150,30 @@ def scheme(name: str) -> Scheme:
     return Scheme(name, entry.summary, getattr(module, entry.config), getattr(module, entry.factory))
 
 
+def in_hindsight(name: str, config: Any) -> bool:
+    """Whether a scheme is told the whole channel: it is registered so, or its parameters are tuned so."""
+    return SCHEMES[name].hindsight or getattr(config, "tuning", None) == "hindsight"
+
+
 def make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
-    """Build a policy and refuse combinations that would void a guarantee."""
-    policy = scheme(name).factory(config, deployment, message, context)
+    """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee."""
+    first = context.first if context.trace is None else first_look(context.trace)
+    known = context if in_hindsight(name, config) else context._replace(trace=None)
+    policy = _ask(name, config, deployment, message, known._replace(first=first))
+    if policy.csi == "none" and known.trace is None and first is not None:
+        policy = _ask(name, config, deployment, message, known._replace(first=None))
+        if policy.csi != "none":
+            raise InputError(f"{name}: csi={policy.csi!r} must not depend on what the policy is told")
     check_gate(policy.gate, message)
+    return policy
+
+
+def _ask(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
+    policy = scheme(name).factory(config, frozen(deployment), frozen(message), frozen(context))
+    if not isinstance(policy, Policy):
+        raise InputError(f"{name}: its factory must return a Policy, not {type(policy).__name__}")
+    for field, allowed in (("loop", Loop), ("csi", CSI), ("gate", Gate)):
+        validate.one_of(f"{name}: {field}", getattr(policy, field), get_args(allowed))
     return policy
 
 

@@ -16,7 +16,7 @@ from otafl.certify import conv_budget
 from otafl.certify.checks import check_reward
 from otafl.certify.problem import RewardData
 from otafl.errors import Infeasible, InputError
-from otafl.plan import Array, Context, Deployment, Feedback, Message, Obs, Plan, Policy, Trace
+from otafl.plan import Array, Context, Deployment, Feedback, Message, Obs, Plan, Policy
 from otafl.policies.cares import Config as StaticConfig
 from otafl.policies.cares import certified_arms, problem_of
 from otafl.policies.constant import truncated_inversion
@@ -237,11 +237,9 @@ def cares_adaptive(config: Config, deployment: Deployment, message: Message, con
         validate.not_negative(name, getattr(config, name))
     for name in ("acc_ema", "reward_ema"):
         validate.in_left_open(name, getattr(config, name), 0, 1)
-    if context.trace is None:
-        raise InputError("cares-adaptive needs the statistics of the first round")
-    row = Trace(*(leaf[0] for leaf in context.trace))
-    known = Obs(0, row.estimate, row.rms_estimate, row.rms_low, row.rms_high, row.coin, np.nan)
-    controller = Controller(config, deployment, message, context, known)
+    if context.first is None:
+        raise InputError("cares-adaptive needs the statistics before the first round")
+    controller = Controller(config, deployment, message, context, context.first)
     gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"
     feedback = Feedback() if config.reward_noise is None else Feedback("private", config.reward_noise)
     return Policy(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl import validate
+from otafl import streams, validate
 from otafl.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.policies.biasvar import once_per_row
 
@@ -65,7 +65,7 @@ def opc(config: Config, deployment: Deployment, message: Message, context: Conte
 
     def mean_total(rms: Array) -> tuple[Array]:
         """E sum c_m over Rayleigh fading, for rows (R, K)."""
-        rng = np.random.default_rng([context.seed, 0x09C])
+        rng = np.random.default_rng([context.seed, streams.Host.OPC])
         fading = np.sqrt(rng.exponential(size=(config.draws, weights.size)))
         return (np.array([_total(fading * row * amplitude) for row in rms]),)
 

@@ -10,6 +10,7 @@ import numpy as np
 from otafl.errors import InputError
 from otafl.plan import Message
 from otafl.privacy.accountants import ACCOUNTANTS, Spend
+from otafl.privacy.events import leak_of
 from otafl.privacy.ledger import Ledger
 
 OUTSIDE = {
@@ -177,16 +178,25 @@ def _assumed(ledger: Ledger) -> list[str]:
         "clients enforce the declared sensitivity",
     ]
     if any(np.any(part.artificial_var > 0) for part in ledger.parts):
-        out.append(
-            "phases are aligned: artificial noise covers the real part only, so the imaginary part must carry no "
-            "data or stay away from the adversary"
-        )
+        out.append(_phases(ledger))
     if ledger.budget.adaptive:
         out.append("the cap is enforced by a privacy filter; the realised sum is no guarantee (CARES E20)")
     if ledger.releases:
         names = sorted({release.name for release in ledger.releases})
         out.append(f"extra releases charged: {', '.join(names)}")
     return out
+
+
+def _phases(ledger: Ledger) -> str:
+    """What artificial noise is worth against a server that keeps the imaginary part."""
+    angle = max(float(np.max(leak_of(part), initial=0.0, where=part.live)) for part in ledger.parts)
+    if angle == 0:
+        return "devices know their phases exactly (no phase error is declared), so the imaginary part carries no data"
+    said = (
+        f"artificial noise arrives within {angle:.4g} rad of every message's phase; the server keeps the imaginary part"
+    )
+    quiet = any(np.any(part.live & (leak_of(part) > 0) & (part.receiver_var == 0)) for part in ledger.parts)
+    return f"{said}, " + ("where no trusted noise covers it: eps is infinite" if quiet else "and eps counts that")
 
 
 def round_up(eps: Any, infinite: str = "inf") -> str:

@@ -16,7 +16,8 @@ from otafl.privacy.accountants import Release
 if TYPE_CHECKING:
     from otafl.privacy.ledger import Ledger
 
-FORMAT = "otafl-ledger-1"
+FORMAT = "otafl-ledger-2"
+READABLE = ("otafl-ledger-1", FORMAT)  # the first knew no leak_angle: its phases were taken as exact
 
 
 def pack(ledger: "Ledger") -> bytes:
@@ -49,12 +50,12 @@ def unpack(content: bytes) -> "Ledger":
         stated = head.pop("sha256")
     except (ValueError, KeyError, AttributeError):
         raise InputError("not a ledger: no readable header") from None
-    if head.get("format") != FORMAT:
-        raise InputError(f"ledger format {head.get('format')!r} is not {FORMAT!r}")
+    if head.get("format") not in READABLE:
+        raise InputError(f"ledger format {head.get('format')!r} must be one of {', '.join(READABLE)}")
     if stated != _checksum(head, payload):
         raise InputError("ledger is damaged: its checksum does not match")
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        parts = [Events(**{name: arrays[f"{n}_{name}"] for name in Events._fields}) for n in range(head["parts"])]
+        parts = [_part(arrays, n) for n in range(head["parts"])]
     budget = Budget(**{**head["budget"], "colluders": tuple(head["budget"]["colluders"])})
     ledger = Ledger(budget, head["clients"])
     ledger.releases.extend(Release(**release) for release in head["releases"])
@@ -63,6 +64,11 @@ def unpack(content: bytes) -> "Ledger":
             ledger._rdp = ledger._rdp_total(part, ())
         ledger.parts.append(part)
     return ledger
+
+
+def _part(arrays: Any, n: int) -> Events:
+    found = {name: arrays[f"{n}_{name}"] for name in Events._fields if f"{n}_{name}" in arrays}
+    return Events(**found)
 
 
 def _checksum(head: dict[str, Any], payload: bytes) -> str:

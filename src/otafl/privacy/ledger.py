@@ -30,7 +30,7 @@ from otafl.privacy.accountants import (
     release_rdp,
     round_costs,
 )
-from otafl.privacy.events import join
+from otafl.privacy.events import join, pick
 
 CAPS = {"zcdp": zcdp.classic_budget, "zcdp-optimal": zcdp.optimal_budget, "gaussian": gaussian.budget_rho}
 # rdp and pld add floats in an order that depends on the chunks: plans stay this much (relative) below the cap.
@@ -132,7 +132,7 @@ class Ledger:
         self._check(events)
         live = np.array(events.live, bool)
         for index in np.ndindex(live.shape[:-1]):
-            run = _pick(events, index)
+            run = pick(events, index)
             rounds = self._fitting(run, each_round)
             live[(*index, slice(rounds, None))] = False
         return live
@@ -232,7 +232,7 @@ class Ledger:
         low, high = 0, int(np.size(run.live))
         while low < high:
             middle = (low + high + 1) // 2
-            part = _first(run, middle)
+            part = pick(run, slice(middle))
             if self._fits(part, _per_round(each_round, part), margin):
                 low = middle
             else:
@@ -273,17 +273,6 @@ class Ledger:
     def _check(self, events: Events) -> None:
         if np.ndim(events.amp) < 2 or np.shape(events.amp)[-1] != self.clients:
             raise InputError(f"events have shape {np.shape(events.amp)} but this ledger has {self.clients} clients")
-
-
-def _pick(events: Events, index: tuple[int, ...]) -> Events:
-    """One run out of a batch."""
-    inner = {n: getattr(events, n)[index] for n in Events._fields if n not in ("rate", "sensitivity")}
-    return events._replace(**inner)
-
-
-def _first(run: Events, rounds: int) -> Events:
-    inner = {n: getattr(run, n)[:rounds] for n in Events._fields if n not in ("rate", "sensitivity")}
-    return run._replace(**inner)
 
 
 def _per_round(each_round: Sequence[Release], events: Events) -> list[Release]:

@@ -98,4 +98,5 @@ def footer(found: list[dict[str, Any]]) -> str:
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
+    alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
     return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"

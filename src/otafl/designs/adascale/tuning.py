@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl import validate
+from otafl import streams, validate
 from otafl.designs.adascale.baselines import liu_simeone_rule, lyapunov_rule
 from otafl.designs.adascale.leakage import Leakage
 from otafl.designs.adascale.offline import fill, water_level
@@ -24,7 +24,6 @@ from otafl.plan import Deployment, Message
 
 Array = np.ndarray
 CALIBRATION_TRACES = 3
-CALIBRATION_STREAM = 0xADA  # of default_rng([seed, stream])
 WARM_FACTOR = 10.0  # V of a warm start relative to the tuned one
 TOLERANCE = 1e-6  # on mean(y) / nu
 SELECTION_TOLERANCE = 1e-4  # the same, where runs are only ranked
@@ -40,7 +39,7 @@ def simulated_floors(
     """
     validate.whole("calibration_traces", traces)
     rms = np.asarray(rms, float)
-    rng = np.random.default_rng([seed, CALIBRATION_STREAM])
+    rng = np.random.default_rng([seed, streams.Host.CALIBRATION])
     unit = rayleigh(rng, np.ones((traces, rms.shape[-1])), rounds)
     return noise_floor(unit * rms[..., None, None, :], deployment, message)
 

@@ -29,8 +29,8 @@ from otafl.experiments.store import RunFolder
 from otafl.experiments.tune import run_in, settings_of, tuned, with_step_sizes
 from otafl.plan import Events
 from otafl.privacy import Ledger, run_rdp
+from otafl.privacy.events import pick
 
-PER_ROUND = tuple(name for name in Events._fields if name not in ("rate", "sensitivity"))
 SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
 
@@ -100,7 +100,7 @@ def rdp_curve(
         return [float(spent[min(stop, len(loss))]) for stop in rounds]
     curve, so_far = [], np.zeros(1)
     for start, stop in zip([0, *rounds], rounds):
-        part = events._replace(**{name: getattr(events, name)[start:stop] for name in PER_ROUND})
+        part = pick(events, slice(start, stop))
         if np.any(part.live):
             so_far = so_far + run_rdp(part, accounting, np.array([alpha]), adjacency="zero-out")
         curve.append(float(np.max(so_far)))

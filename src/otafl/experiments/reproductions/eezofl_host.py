@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from otafl import streams
 from otafl.channels import draw
 from otafl.clients.base import Clients, Data, Seed, clip_factors, zero_unless_finite
 from otafl.crypto import modes, overair, scaling, uplink, xmkckks
 from otafl.crypto.budget import decode_bits
 from otafl.crypto.randomness import Source
 from otafl.crypto.realchannel import LiteralAir
-from otafl.engine import INIT_STREAM
 from otafl.experiments import build
 from otafl.experiments.schema import Experiment, options_of
 from otafl.policies.eezofl import Config, job_of
@@ -51,7 +51,7 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
     evaluate, rng = jax.jit(build.evaluator(task.model, task.classes)), np.random.default_rng(seed)
     losses, refused = [], []
     with jax.enable_x64(True):
-        params = task.model.init(jax.random.fold_in(seeds.key[0], INIT_STREAM))
+        params = task.model.init(jax.random.fold_in(seeds.key[0], streams.Seed.INIT))
         state = setup.optimizer.init(params)
         for t in range(rounds):
             scalars = np.asarray(talk(params, jnp.int32(t)), np.float64) / job.fading.mu[:, None]
