@@ -178,3 +178,21 @@ def test_hidden_accounting_carries_its_warning():
     assert any("E3" in line for line in planned(accounting="hidden")["warnings"])
     assert not planned(accounting="hidden", assume_hidden=True)["warnings"]
     assert any("E16" in line for line in planned(a=2.0)["warnings"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sigma2": 1e6, "gbar": float("inf")},
+        {"sigma2": 1e6, "gbar": float("inf"), "tau": 50},
+        {"sigma2": 1e6, "gbar": float("inf"), "strategy": "noisy", "accounting": "paper"},
+        {"K": 3, "P": [1e-8, 1.0, 1.0], "gbar": float("inf")},
+    ],
+)
+def test_rho_stays_below_its_cap_however_small_the_load_of_the_cap(changes):
+    report = planned(**changes)
+    assert report["u_max"] <= 1e-6 and report["u"] <= report["u_max"]
+    cap = min(changes.get("P", [1.0]))
+    assert report["rho"] <= cap * (1 + 1e-12)
+    grid = [planned(**changes, rho=share * cap) for share in (1.0, 0.5, 0.1)] if "tau" in changes else []
+    assert all(report["G"] <= other["G"] * (1 + 1e-9) for other in grid)
