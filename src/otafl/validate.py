@@ -13,6 +13,31 @@ import numpy as np
 
 from otafl.errors import InputError
 
+MAX_DB = 400.0  # beyond any radio, and safe to convert
+LARGEST = 1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
+SMALLEST = 1e-40  # of any that is not 0
+MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
+DECIBELS = ("_db", "_dbm", "_dbm_per_hz")  # how keys in dB end
+
+
+def in_range(name: str, value: float) -> None:
+    """The range of a number in a file, by the unit that its name ends in; inf and NaN are the schema's matter.
+
+    >>> in_range("radio.noise_dbm", 1e12)
+    Traceback (most recent call last):
+    otafl.errors.InputError: radio.noise_dbm=1000000000000.0 must lie in [-400, 400] dB
+    """
+    size, key = abs(value), name.rstrip("0123456789.")  # a.b_m.3 is an entry of b_m
+    if not np.isfinite(size):
+        return
+    if key.endswith(DECIBELS):
+        if size > MAX_DB:
+            raise InputError(f"{name}={value!r} must lie in [-{MAX_DB:.0f}, {MAX_DB:.0f}] dB")
+    elif key.endswith("_m") and size > MAX_DISTANCE_M:
+        raise InputError(f"{name}={value!r} must be at most {MAX_DISTANCE_M:.0e} m")
+    elif size > LARGEST or 0 < size < SMALLEST:
+        raise InputError(f"{name}={value!r} must be 0 or of a size within [{SMALLEST:.0e}, {LARGEST:.0e}]")
+
 
 def _first(value: Any, bad: Any) -> str:
     """Name the first offending entry, so that a message about 10,000 devices stays one line."""
