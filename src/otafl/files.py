@@ -210,7 +210,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        ready = value.dtype.kind in "iub" or (value.dtype.kind == "f" and bool(np.isfinite(value).all()))
+        return value.tolist() if ready else plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, np.generic):

@@ -14,7 +14,9 @@ import numpy as np
 from otafl.errors import InputError
 
 MAX_DB = 400.0  # beyond any radio, and safe to convert
-LARGEST = 1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
+LARGEST = (
+    1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
+)
 SMALLEST = 1e-40  # of any that is not 0
 MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
 DECIBELS = ("_db", "_dbm", "_dbm_per_hz")  # how keys in dB end
@@ -83,9 +85,11 @@ def in_left_open(name: str, value: Any, low: float, high: float) -> None:
     _require(name, value, (array > low) & (array <= high), f"lie in ({low}, {high}]")
 
 
-def whole(name: str, value: Any, low: int = 1) -> None:
+def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
     array = np.asarray(value)
     good = np.isfinite(array) & (array == np.round(np.real(array))) & (array >= low)
+    if high is not None:
+        _require(name, value, good & (array <= high), f"be a whole number from {low} to {high}")
     _require(name, value, good, f"be a whole number >= {low}")
 
 
@@ -112,6 +116,12 @@ def ascending(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a non-empty list")
     if np.any(np.diff(array) <= 0):
         raise InputError(f"{name}={array.tolist()} must be strictly ascending")
+
+
+def at_most(what: str, count: int, limit: float, advice: str) -> None:
+    """A size beyond which work or memory would not end; `what` spells the numbers that make it up."""
+    if count > limit:
+        raise InputError(f"{what} = {count} is more than {limit:g}, the most that is planned; {advice}")
 
 
 def sums_to_one(name: str, value: Any, tolerance: float) -> None:

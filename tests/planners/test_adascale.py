@@ -332,3 +332,18 @@ def test_a_missed_gamma_is_said():
     held = planned(**theorem, V=100.0, hard_budget=True)
     assert held["convergence"]["conv_bound"] <= 1.02 * (1 + 1e-12)
     assert not any("gamma" in text for text in held["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"M": 10**6}, "M x T = 1000000 x 40 = 40000000 is more than 5e+06, the most that is planned; lower M or T"),
+        ({"T": 10**5}, "T=100000 must be a whole number from 1 to 10000"),
+        ({"alpha": 10**9}, "alpha=1000000000 must be a whole number >= 2 and <= 1000"),
+        ({"device_rdp": 1.0, "device_order": 10**9}, "device_order=1000000000 must be a whole number from 2 to 1000"),
+    ],
+)
+def test_what_would_not_end_is_refused(changes, said):
+    with pytest.raises(InputError) as refusal:
+        planned(**changes)
+    assert str(refusal.value).startswith(said)

@@ -385,3 +385,16 @@ def test_one_client_beyond_reach_is_named_on_an_automatic_grid():
     scale[1] = 1e-12
     with pytest.raises(InputError, match=r"channel_scale\[1\]=1e-12 is so weak .* leave client 1 out"):
         run(channel_scale=scale, arms="auto")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"arms": "auto", "num_arms": 10**7}, "arms x clients = 10000000 x 3 = 30000000 is more than 3e+06"),
+        ({"rx_scale": 0.1, "rounds": 10**12}, "rounds=1000000000000 must be a whole number from 1 to 1000000"),
+    ],
+)
+def test_what_would_not_end_is_refused(changes, said):
+    with pytest.raises(InputError) as refusal:
+        run(**changes)
+    assert str(refusal.value).startswith(said)

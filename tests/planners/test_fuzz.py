@@ -1,7 +1,4 @@
-"""Planning files with one mistake each: planned or refused in one line, soon, never a traceback.
-
-A result that says null where the sound file has a number would be a silent failure too, so these are counted.
-"""
+"""Planning files with one mistake each: planned or refused in one line, soon, never a traceback."""
 
 import random
 import signal
@@ -29,7 +26,13 @@ NUMBERS: tuple[Any, ...] = (
 OTHER: tuple[Any, ...] = ("x", "", "auto", True, False, [], [1.0], [0.0, 1.0], [[1.0]], {}, {"a": 1})
 SMALL: dict[str, dict[str, Any]] = {"adascale": {"T": 20, "pld": False, "compare": ["optimal"]}}
 EXTRA: dict[str, dict[str, Any]] = {  # keys that the example leaves out
-    "adascale.toml": {"max_floor": 2.0, "device_rdp": 0.15, "hard_budget": True, "device_order": 3, "bandwidth_hz": 1e5},
+    "adascale.toml": {
+        "max_floor": 2.0,
+        "device_rdp": 0.15,
+        "hard_budget": True,
+        "device_order": 3,
+        "bandwidth_hz": 1e5,
+    },
     "cares.toml": {"rounds": 50, "rx_scale": 0.3, "smoothness": 0.5, "grad_var": 1.0, "num_arms": 25, "num_pilots": 9},
     "cdpb.toml": {"a": 8.0, "M": 1.0, "L": 1, "D0": 1.0, "u": 0.5, "tau": 50, "seed": 1, "portion": 0.5},
     "biasvar.toml": {"sigma2": 0.1, "noise_factor": 0.5, "trusted_noise": 0.5, "frontier_points": 9, "rho": 0.3},
@@ -82,7 +85,7 @@ def mutations(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def outcome(scheme: str, data: dict[str, Any], folder: Path, as_json: bool) -> str:
-    """"" where all is well, else what went wrong."""
+    """What went wrong, or nothing."""
     file = folder / "mutated.toml"
     file.write_text(tomli_w.dumps(data))
     signal.signal(signal.SIGALRM, _stop)
@@ -110,6 +113,9 @@ def outcome(scheme: str, data: dict[str, Any], folder: Path, as_json: bool) -> s
 
 
 def prepared(folder: Path) -> Path:
+    """The files that examples name; all planners imported, which takes seconds and is no hang."""
+    for scheme in planners.available():
+        planners.load(scheme)
     for beside in EXAMPLES.glob("*.csv"):
         (folder / beside.name).write_text(beside.read_text())
     return folder

@@ -50,7 +50,9 @@ def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:
             return load(scheme).plan(inputs, file.parent)
     except InputError as error:
         text = str(error)
-        raise (error if text.startswith((str(file), str(file.parent / ""))) else InputError(f"{file}: {text}")) from None
+        raise (
+            error if text.startswith((str(file), str(file.parent / ""))) else InputError(f"{file}: {text}")
+        ) from None
     except OtaflError:
         raise
     except NUMERICAL as error:

@@ -227,8 +227,8 @@ def _missed(gamma: float | None, conv_bound: float, excess: np.ndarray, nu: floa
     if gamma is None or conv_bound <= gamma * (1 + 1e-12):
         return []
     return [
-        f"gamma={gamma:g} IS NOT MET: conv_bound={conv_bound:.6g}, because the mean excess {excess.mean():.6g} is above "
-        f"nu={nu:.6g}; hard_budget = true or method = 'stat-water' keeps it"
+        f"gamma={gamma:g} IS NOT MET: conv_bound={conv_bound:.6g}, because the mean excess {excess.mean():.6g} is "
+        f"above nu={nu:.6g}; hard_budget = true or method = 'stat-water' keeps it"
     ]
 
 

@@ -19,6 +19,8 @@ from otafl.errors import InputError
 Array = Any
 PAPER = Charge("paper")
 
+MAX_MEMBERS = 20_000  # of the paper's T: each is solved on its own
+
 
 def lemma1_typeset(params: Params, way: Scheme) -> float:
     """Load of (28) or (29) as typeset; NaN where (28) has no real root."""
@@ -51,7 +53,9 @@ def lemma2(params: Params, way: Scheme = IDLE) -> float:
     top = top_load(params)
     if way == IDLE and np.ndim(params.P) == np.ndim(params.sigma2) == 0 and params.sz2 == 0:
         return float(np.clip(np.log(params.c / ((params.alpha - 1) * params.W**2)), 0, top))
-    return zoom(lambda u: eps_round(params, stats(params, u, way), PAPER), np.linspace(1e-9 * min(1.0, top), top, GRID))[0]
+    return zoom(
+        lambda u: eps_round(params, stats(params, u, way), PAPER), np.linspace(1e-9 * min(1.0, top), top, GRID)
+    )[0]
 
 
 def theorem3(params: Params, tau: int) -> float:
@@ -157,6 +161,7 @@ def solve_paper(params: Params, strategy: str = "idle", numeric: bool = False) -
         raise InputError("solve_paper needs equal clients (numbers for P and sigma2) and sz2=0, as the paper assumes")
     way, plain = scheme(strategy), params.but(mu=1.0)  # the paper drops mu from 6 B / tau
     first, last = stage1(params, way)
+    validate.at_most("members of T", last - first + 1, MAX_MEMBERS, "lower ebar, or use solve")
     tried = []
     for tau in range(first, last + 1):
         if strategy == "noisy":
