@@ -172,7 +172,8 @@ def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
     try:
         loss = float(loss_db(path_loss, distance))
     except InputError as error:
-        raise record.mistake("distance_m", str(error).removeprefix(f"distance_m={distance!r} ")) from None
+        said = str(error).replace(f"distance_m={distance!r} gives", "gives")
+        raise record.mistake("distance_m", said) from None
     return distance, float(from_db(-loss))
 
 
