@@ -209,3 +209,30 @@ def test_sweeping_takes_only_what_killed_writers_left(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     sweep(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == [".hidden", "x", "y.part"]
+
+
+class Numbers(FileModel):
+    noise_dbm: float = 0.0
+    distances_m: list[float] = []  # noqa: RUF012
+    clip_norm: float | None = Field(1.0, allow_inf_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"noise_dbm": 401}, "f: noise_dbm=401 must lie in [-400, 400] dB"),
+        ({"noise_dbm": -1e308}, "f: noise_dbm=-1e+308 must lie in [-400, 400] dB"),
+        ({"distances_m": [1.0, 2e9]}, "f: distances_m.1=2000000000.0 must be at most 1e+09 m"),
+        ({"distances_m": [1e-50]}, "f: distances_m.0=1e-50 must be 0 or of a size within [1e-40, 1e+40]"),
+        ({"clip_norm": 1e300}, "f: clip_norm=1e+300 must be 0 or of a size within [1e-40, 1e+40]"),
+        ({"clip_norm": -1e-160}, "f: clip_norm=-1e-160 must be 0 or of a size within [1e-40, 1e+40]"),
+    ],
+)
+def test_numbers_beyond_physics_are_refused_before_they_overflow(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse(Numbers, data, "f")
+    assert str(refusal.value) == said
+
+
+def test_no_limit_is_a_number_too() -> None:
+    assert parse(Numbers, {"clip_norm": math.inf, "noise_dbm": -400, "distances_m": [0.0]}, "f").clip_norm == math.inf

@@ -182,7 +182,7 @@ def plan(
         assign(data, override)
     inputs = files.parse(planner.inputs, data, file)
     try:
-        design = planner.plan(inputs, file.parent)
+        design = planners.design(scheme, inputs, file)
     except Infeasible as refusal:
         if as_json:
             print(files.to_json({"feasible": False, "reason": str(refusal), "report": refusal.report}))

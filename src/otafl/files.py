@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from otafl import validate
 from otafl.errors import InputError, OtaflError
 
 
@@ -74,13 +75,15 @@ def _refuse_guess(key: str, given: Any, read: Any) -> None:
         raise InputError(f"{key} must be {kind}, not {json.dumps(given)}")
 
 
-def _refuse_giants(value: Any, key: str = "") -> None:
-    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do."""
+def _refuse_extremes(value: Any, key: str = "") -> None:
+    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do. Others have the ranges of `validate`."""
     if isinstance(value, dict | list):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_giants(item, f"{key}.{name}" if key else str(name))
+            _refuse_extremes(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InputError(f"{_quoted(key)}={_shown(value)} must fit into 64 bits")
+    elif isinstance(value, int | float):
+        validate.in_range(_quoted(key), value)
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -105,7 +108,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
     """Validate `data` against `model`; the first mistake becomes a one-line InputError."""
     try:
-        _refuse_giants(data)
+        _refuse_extremes(data)
         return model.model_validate(data)
     except ValidationError as error:
         written = {key: symbol for symbol, key in getattr(model, "SYMBOLS", {}).items() if symbol in data}
@@ -207,7 +210,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        ready = value.dtype.kind in "iub" or (value.dtype.kind == "f" and bool(np.isfinite(value).all()))
+        return value.tolist() if ready else plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, np.generic):

@@ -13,6 +13,33 @@ import numpy as np
 
 from otafl.errors import InputError
 
+MAX_DB = 400.0  # beyond any radio, and safe to convert
+LARGEST = (
+    1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
+)
+SMALLEST = 1e-40  # of any that is not 0
+MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
+DECIBELS = ("_db", "_dbm", "_dbm_per_hz")  # how keys in dB end
+
+
+def in_range(name: str, value: float) -> None:
+    """The range of a number in a file, by the unit that its name ends in; inf and NaN are the schema's matter.
+
+    >>> in_range("radio.noise_dbm", 1e12)
+    Traceback (most recent call last):
+    otafl.errors.InputError: radio.noise_dbm=1000000000000.0 must lie in [-400, 400] dB
+    """
+    size, key = abs(value), name.rstrip("0123456789.")  # a.b_m.3 is an entry of b_m
+    if not np.isfinite(size):
+        return
+    if key.endswith(DECIBELS):
+        if size > MAX_DB:
+            raise InputError(f"{name}={value!r} must lie in [-{MAX_DB:.0f}, {MAX_DB:.0f}] dB")
+    elif key.endswith("_m") and size > MAX_DISTANCE_M:
+        raise InputError(f"{name}={value!r} must be at most {MAX_DISTANCE_M:.0e} m")
+    elif size > LARGEST or 0 < size < SMALLEST:
+        raise InputError(f"{name}={value!r} must be 0 or of a size within [{SMALLEST:.0e}, {LARGEST:.0e}]")
+
 
 def _first(value: Any, bad: Any) -> str:
     """Name the first offending entry, so that a message about 10,000 devices stays one line."""
@@ -58,9 +85,11 @@ def in_left_open(name: str, value: Any, low: float, high: float) -> None:
     _require(name, value, (array > low) & (array <= high), f"lie in ({low}, {high}]")
 
 
-def whole(name: str, value: Any, low: int = 1) -> None:
+def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
     array = np.asarray(value)
     good = np.isfinite(array) & (array == np.round(np.real(array))) & (array >= low)
+    if high is not None:
+        _require(name, value, good & (array <= high), f"be a whole number from {low} to {high}")
     _require(name, value, good, f"be a whole number >= {low}")
 
 
@@ -87,6 +116,12 @@ def ascending(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a non-empty list")
     if np.any(np.diff(array) <= 0):
         raise InputError(f"{name}={array.tolist()} must be strictly ascending")
+
+
+def at_most(what: str, count: int, limit: float, advice: str) -> None:
+    """A size beyond which work or memory would not end; `what` spells the numbers that make it up."""
+    if count > limit:
+        raise InputError(f"{what} = {count} is more than {limit:g}, the most that is planned; {advice}")
 
 
 def sums_to_one(name: str, value: Any, tolerance: float) -> None:

@@ -313,3 +313,37 @@ def test_certificates_are_left_out_where_the_schedule_is_not_algorithm_one():
     cut = planned(hard_budget=True, V=100.0)
     assert "certificate" not in cut and any("hard_budget" in text for text in cut["warnings"])
     assert cut["totals"]["mean_y"] == pytest.approx(0.05, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["adascale", "adascale-warm"])
+def test_the_printed_queue_is_that_of_the_printed_schedule(method):
+    """(29), also where a hard budget cut the schedule."""
+    rounds = planned(hard_budget=True, V=100.0, method=method)["rounds"]
+    queue, excess = np.array(rounds["Q"]), np.array(rounds["y"])
+    assert excess[-1] == 0 and queue.max() > 0
+    np.testing.assert_allclose(queue[1:], np.maximum(queue[:-1] + excess[:-1] - 0.05, 0), atol=1e-12)
+
+
+def test_a_missed_gamma_is_said():
+    theorem = {"loss_gap": 2.0, "L": 1.0, "learning_rate": 0.1, "nu": None, "gamma": 1.02}
+    over = planned(**theorem, V=100.0)
+    assert over["convergence"]["conv_bound"] > 1.02
+    assert any("gamma=1.02 IS NOT MET" in text for text in over["warnings"])
+    held = planned(**theorem, V=100.0, hard_budget=True)
+    assert held["convergence"]["conv_bound"] <= 1.02 * (1 + 1e-12)
+    assert not any("gamma" in text for text in held["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"M": 10**6}, "M x T = 1000000 x 40 = 40000000 is more than 5e+06, the most that is planned; lower M or T"),
+        ({"T": 10**5}, "T=100000 must be a whole number from 1 to 10000"),
+        ({"alpha": 10**9}, "alpha=1000000000 must be a whole number >= 2 and <= 1000"),
+        ({"device_rdp": 1.0, "device_order": 10**9}, "device_order=1000000000 must be a whole number from 2 to 1000"),
+    ],
+)
+def test_what_would_not_end_is_refused(changes, said):
+    with pytest.raises(InputError) as refusal:
+        planned(**changes)
+    assert str(refusal.value).startswith(said)

@@ -369,3 +369,32 @@ def test_warnings_about_delta_and_loss_gap():
     assert any("assumed" in line for line in report["warnings"])
     quiet = run(loss_gap=None, num_classes=10, zero_output_init=True)
     assert not any("assumed" in line for line in quiet["warnings"])
+
+
+def test_weights_that_sum_to_a_little_more_than_one_may_all_be_dropped():
+    weights = [0.5 + 5e-7, 0.5]
+    clients = {"sizes": None, "weights": weights, "channel_scale": [1e-3, 1e-3], "max_power": 1e-6}
+    report = run(**clients, max_dropped=1.0, max_asymmetry=1.0, arms=[0.25, 0.3], conv_target=1e30)
+    assert report["passes"]["max_dropped"] == [True, True]
+    assert report["dropped_weight"] == [1.0, 1.0]
+
+
+def test_one_client_beyond_reach_is_named_on_an_automatic_grid():
+    """Its drop rate alone moves the grid to where rounds cost next to nothing; the units are right."""
+    scale = [1.0] * len(BASE["channel_scale"])
+    scale[1] = 1e-12
+    with pytest.raises(InputError, match=r"channel_scale\[1\]=1e-12 is so weak .* leave client 1 out"):
+        run(channel_scale=scale, arms="auto")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"arms": "auto", "num_arms": 10**7}, "arms x clients = 10000000 x 3 = 30000000 is more than 3e+06"),
+        ({"rx_scale": 0.1, "rounds": 10**12}, "rounds=1000000000000 must be a whole number from 1 to 1000000"),
+    ],
+)
+def test_what_would_not_end_is_refused(changes, said):
+    with pytest.raises(InputError) as refusal:
+        run(**changes)
+    assert str(refusal.value).startswith(said)

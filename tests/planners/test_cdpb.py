@@ -178,3 +178,44 @@ def test_hidden_accounting_carries_its_warning():
     assert any("E3" in line for line in planned(accounting="hidden")["warnings"])
     assert not planned(accounting="hidden", assume_hidden=True)["warnings"]
     assert any("E16" in line for line in planned(a=2.0)["warnings"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sigma2": 1e6, "gbar": float("inf")},
+        {"sigma2": 1e6, "gbar": float("inf"), "tau": 50},
+        {"sigma2": 1e6, "gbar": float("inf"), "strategy": "noisy", "accounting": "paper"},
+        {"K": 3, "P": [1e-8, 1.0, 1.0], "gbar": float("inf")},
+    ],
+)
+def test_rho_stays_below_its_cap_however_small_the_load_of_the_cap(changes):
+    report = planned(**changes)
+    assert report["u_max"] <= 1e-6 and report["u"] <= report["u_max"]
+    cap = min(changes.get("P", [1.0]))
+    assert report["rho"] <= cap * (1 + 1e-12)
+    grid = [planned(**changes, rho=share * cap) for share in (1.0, 0.5, 0.1)] if "tau" in changes else []
+    assert all(report["G"] <= other["G"] * (1 + 1e-9) for other in grid)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"K": 10**6}, "clients K = 1000000 is more than 30000"),
+        ({"d": 1, "tau_cap": 10**9, "ebar": float("inf"), "gbar": 1e-6}, "K x tau = 100 x 1000000000 = "),
+        (
+            {"K": 3000, "sigma2": [0.5 + k / 1e4 for k in range(3000)]},
+            "kinds of client (P, sigma2) = 3000 is more than",
+        ),
+        ({"alpha": 1e9}, "test: alpha=1000000000.0 must lie in (1, 10000]"),
+    ],
+)
+def test_what_would_not_end_is_refused(changes, said):
+    with pytest.raises(InputError) as refusal:
+        planned(**changes)
+    assert str(refusal.value).startswith(said)
+
+
+def test_a_published_route_with_too_many_members_is_not_walked():
+    paper = planned(d=1, ebar=1e6, gbar=0.5)["paper"]
+    assert not paper["applies"] and "members of T" in paper["reason"]

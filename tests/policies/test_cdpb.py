@@ -356,3 +356,12 @@ def test_obs_is_all_a_step_needs():
     assert plan.tx.shape == (K,)
     assert np.shape(plan.rx_scale) == ()
     assert info.good.dtype == bool
+
+
+@pytest.mark.parametrize("name", ["cdpb", "cdpb-is", "cdpb-noise-free"])
+def test_a_load_below_zero_is_refused_by_every_scheme_that_takes_one(name):
+    from otafl.policies import scheme
+
+    entry = scheme(name)
+    with pytest.raises(InputError, match=r"^load=-1.0 must be finite and > 0"):
+        planned(entry.config(load=-1.0), entry.factory)

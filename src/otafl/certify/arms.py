@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from otafl import validate
-from otafl.certify.budget import horizons
+from otafl.certify.budget import countable, horizons
 from otafl.certify.closed_form import eta_budget
 from otafl.certify.convergence import ConvBound
 from otafl.certify.ends import upper_end
 from otafl.certify.envelopes import Floats
 from otafl.certify.problem import Problem
+from otafl.errors import InputError
 
 Constraint = Literal["conv_target", "eps_target", "max_asymmetry", "max_dropped"]
 CONSTRAINTS: tuple[Constraint, ...] = ("conv_target", "eps_target", "max_asymmetry", "max_dropped")
 NO_CERTIFICATE = "no joint certificate"
+LOST = 1e4  # drop rate of one client over the median from which it, not the units, explains a grid too far down
 
 
 class Arms(NamedTuple):
@@ -162,10 +164,27 @@ def auto_grid(problem: Problem, num_arms: int = 25, eta_min: float | None = None
     eta_min defaults to a tenth of the smaller of that end and `eta_budget`, so that the optimum lies well inside.
     """
     validate.whole("num_arms", num_arms, 2)
-    end = upper_end(problem)[0] * (1 - 1e-12)  # inside the set also when arrays round differently from scalars
+    end, reason = upper_end(problem)
+    end *= 1 - 1e-12  # inside the set also when arrays round differently from scalars
     start = min(end, eta_budget(problem)) / 10 if eta_min is None else eta_min
     validate.positive("eta_min", start)
     validate.in_open("eta_min", start, 0, end)
+    if eta_min is None:
+        _refuse_lost_client(problem, start, reason)
     grid = np.geomspace(start, end, num_arms)
     grid[0], grid[-1] = start, end
     return grid
+
+
+def _refuse_lost_client(problem: Problem, start: float, reason: str) -> None:
+    """One client beyond reach pushes the whole grid to where rounds cost next to nothing: say which one."""
+    if countable(problem.zcdp_budget, problem.zcdp_cost(start)):
+        return
+    rate = problem.drop_rate
+    worst, usual = int(np.argmax(rate)), float(np.median(rate))
+    if rate[worst] > LOST * usual:
+        raise InputError(
+            f"channel_scale[{worst}]={float(problem.channel_scale[worst])!r} is so weak for its weight and power that "
+            f"arms='auto' would start at rx_scale={start:.3g} (end of {reason}), where rounds cost too little to be "
+            f"counted; leave client {worst} out, raise its power, or give arms"
+        )

@@ -33,11 +33,16 @@ def eps_of(accounting: Accounting, rho: ArrayLike, delta: float) -> np.ndarray:
     return np.asarray(convert(rho, delta))
 
 
+def countable(budget: float, cost: ArrayLike) -> bool:
+    """Whether float64 can tell how many rounds of the least of the costs fit."""
+    return bool(np.min(cost) > 0 and budget / np.min(cost) <= _COUNTABLE)
+
+
 def horizons(budget: float, costs: ArrayLike) -> np.ndarray:
     """How many rounds of each cost fit the budget, exactly, (M,) int."""
     costs = np.atleast_1d(np.asarray(costs, float))
     validate.positive("zcdp_cost", costs)
-    if budget / costs.min() > _COUNTABLE:
+    if not countable(budget, costs):
         raise InputError(
             f"zcdp_cost={costs.min():.3g} must be at least zcdp_budget/2^52={budget / _COUNTABLE:.3g}: "
             "more rounds than can be counted; check the units of noise_std and arms"

@@ -144,7 +144,8 @@ class Problem:
         return drop_prob(rx_scale, self.drop_rate)
 
     def dropped_weight(self, rx_scale: ArrayLike) -> Floats:
-        return dropped_weight(rx_scale, self.weights, self.drop_rate)
+        """Bound on the expected dropped weight, (...); at most 1 also where the weights sum to a little more."""
+        return np.minimum(dropped_weight(rx_scale, self.weights, self.drop_rate), 1.0)
 
     def dropped_weight_slope(self, rx_scale: ArrayLike) -> Floats:
         return dropped_weight_slope(rx_scale, self.weights, self.drop_rate)

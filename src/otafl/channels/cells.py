@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from otafl.errors import InputError
+from otafl.validate import MAX_DB
 
-MAX_DB = 400.0  # beyond any radio, and safe to convert
 MAX_COUNT = 10**15
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.channels.cells import MAX_DB, Record, UnitWarning, unknown
+from otafl.channels.cells import Record, UnitWarning, unknown
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
@@ -173,9 +173,8 @@ def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
     try:
         loss = float(loss_db(path_loss, distance))
     except InputError as error:
-        raise record.mistake("distance_m", str(error)) from None
-    if not abs(loss) <= MAX_DB:
-        raise record.mistake("distance_m", f"gives a path loss of {loss:.3g} dB, outside [-{MAX_DB:.0f}, {MAX_DB:.0f}]")
+        said = str(error).replace(f"distance_m={distance!r} gives", "gives")
+        raise record.mistake("distance_m", said) from None
     return distance, float(from_db(-loss))
 
 

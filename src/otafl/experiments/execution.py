@@ -85,7 +85,8 @@ class Execution:
         """Whatever goes wrong while planning is said with the scheme's label."""
         privacy = self.experiment.privacy
         try:
-            yield
+            with np.errstate(all="ignore"):  # what an overflow leads to is refused in one line, not remarked on before
+                yield
         except Infeasible as refusal:
             if self.eps_left == privacy.eps:
                 raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
@@ -97,7 +98,9 @@ class Execution:
         except PrivacyViolation as refusal:
             raise PrivacyViolation(f"{self.label}: {refusal}") from None
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
-            raise RunError(f"{self.label}: planning failed numerically ({problem}); look for extreme numbers") from None
+            raise InputError(
+                f"{self.label}: planning failed numerically ({problem}); look for extreme numbers"
+            ) from None
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from otafl.designs.adascale import certify, system
 from otafl.designs.adascale.comparison import METHODS, RECONSTRUCTIONS, Scene, device_epsilon, run_epsilon
-from otafl.designs.adascale.online import cut_to_budget
+from otafl.designs.adascale.online import cut_to_budget, queue_of
 from otafl.designs.adascale.setting import Setting
 from otafl.designs.adascale.tuning import simulated_floors
 from otafl.files import plain
@@ -77,10 +77,11 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
             "phi_prime": theorem.bound(floors),
             "conv_bound": theorem.bound(noise),
         }
+        report["warnings"] += _missed(inputs.gamma, report["convergence"]["conv_bound"], excess[inputs.method], nu)
     if inputs.method in ("adascale", "adascale-warm") and nu > 0:
         run, V = scene.run(warm=inputs.method == "adascale-warm")
         report["V"] = float(V[0, 0])
-        report["rounds"]["Q"] = run.queue[0, 0, :-1]
+        report["rounds"]["Q"] = queue_of(excess[inputs.method], nu, run.queue[0, 0, 0])[:-1]
         if _is_algorithm1(excess[inputs.method], V, inputs.method, scene):
             report["certificate"] = {
                 name: value[0, 0] for name, value in certify(run, V, scene.nu, scene.leakage)._asdict().items()
@@ -219,6 +220,16 @@ def _remarks(inputs: Inputs, scene: Scene) -> list[str]:
             "nu says little about accuracy"
         )
     return found
+
+
+def _missed(gamma: float | None, conv_bound: float, excess: np.ndarray, nu: float) -> list[str]:
+    """A method that spends more than its cap misses the target that the cap was made for."""
+    if gamma is None or conv_bound <= gamma * (1 + 1e-12):
+        return []
+    return [
+        f"gamma={gamma:g} IS NOT MET: conv_bound={conv_bound:.6g}, because the mean excess {excess.mean():.6g} is "
+        f"above nu={nu:.6g}; hard_budget = true or method = 'stat-water' keeps it"
+    ]
 
 
 def show(report: dict[str, Any], console: Console) -> None:

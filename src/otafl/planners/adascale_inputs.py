@@ -114,6 +114,9 @@ class Inputs(FileModel):
             raise InputError(f"device_order={self.device_order} needs device_rdp, the budget it belongs to")
 
 
+MAX_ROUNDS = 10_000
+MAX_CELLS = 5e6  # gains, M T
+MAX_KINDS = 1e6  # epsilons, T for every kind of device
 SOURCES = ("distances_m", "path_loss_db", "PL", "h", "devices", "gains")
 
 
@@ -194,7 +197,18 @@ def _setting(inputs: Inputs, M: int, T: Any, n: Any, power: Any, noise: Any, tru
     for key, value in (("P_max_w (or P_max_dbm)", power), ("noise_power_w (or noise_power_dbm)", noise)):
         if value is None:
             raise InputError(f"{key}: missing, this key is required")
+    _check_sizes(M, T, n, B)
     return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz)
+
+
+def _check_sizes(M: Any, T: Any, n: Any, B: Any) -> None:
+    """What would not end within a minute, or not fit, is refused before anything is drawn."""
+    validate.whole("M", M)
+    validate.whole("T", T, 1, MAX_ROUNDS)
+    validate.at_most(f"M x T = {M} x {T}", M * T, MAX_CELLS, "lower M or T")
+    pairs = np.stack(np.broadcast_arrays(np.asarray(n, float), np.asarray(B, float)), -1).reshape(-1, 2)
+    kinds = len(np.unique(pairs, axis=0))
+    validate.at_most(f"kinds of device (n, B) x T = {kinds} x {T}", kinds * T, MAX_KINDS, "round n and B, or lower T")
 
 
 def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: Any) -> Site:

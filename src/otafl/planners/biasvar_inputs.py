@@ -13,6 +13,10 @@ from otafl.designs.biasvar import BoundParams, Radio, params_from_rho
 from otafl.errors import InputError
 from otafl.files import FileModel
 
+MAX_DEVICES = 5000
+MAX_DEVICES_SCA = 300  # its dense systems cost the cube
+MAX_POINTS = 10_000
+MAX_CELLS = 1e6  # of the frontier, points times devices
 _PLACES = ("devices", "gains", "distances_m", "snr_db")
 
 
@@ -75,7 +79,7 @@ class Inputs(FileModel):
             validate.not_negative("gap0", self.gap0)
         if self.delta is not None:
             validate.in_open("delta", self.delta, 0, 1)
-        validate.whole("frontier_points", self.frontier_points, 2)
+        validate.whole("frontier_points", self.frontier_points, 2, MAX_POINTS)
         validate.positive("frontier_rho", self.frontier_rho)
         validate.ascending("frontier_rho", self.frontier_rho)
         validate.in_closed("trusted_noise", self.trusted_noise, 0, 1)
@@ -109,6 +113,7 @@ def site(inputs: Inputs, folder: Path) -> Site:
         names = [f"device-{k}" for k in range(1, gains.size + 1)]
     if inputs.N is not None and len(names) != inputs.N:
         raise InputError(f"N={inputs.N} but {len(names)} devices are listed")
+    _check_sizes(inputs, len(names))
     radio = Radio(gains, energy, noise, inputs.d)
     sigma2 = np.asarray(inputs.sigma2, float)
     validate.positive("eta", inputs.eta)
@@ -119,6 +124,14 @@ def site(inputs: Inputs, folder: Path) -> Site:
     smoothness = 1 / inputs.eta if inputs.L is None else inputs.L
     assert inputs.rho is not None
     return Site(names, radio, params_from_rho(inputs.rho, inputs.G, inputs.eta, smoothness, **rest))
+
+
+def _check_sizes(inputs: Inputs, devices: int) -> None:
+    validate.at_most("devices", devices, MAX_DEVICES, "group those that are alike")
+    if inputs.solver != "exact":
+        validate.at_most(f"devices with solver={inputs.solver!r}", devices, MAX_DEVICES_SCA, "use solver = 'exact'")
+    sizes = f"frontier_points x devices = {inputs.frontier_points} x {devices}"
+    validate.at_most(sizes, inputs.frontier_points * devices, MAX_CELLS, "lower frontier_points")
 
 
 def _gains(inputs: Inputs, energy: np.ndarray, noise: float) -> np.ndarray:

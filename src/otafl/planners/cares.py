@@ -18,13 +18,19 @@ from otafl.files import plain
 from otafl.planners import Planner
 from otafl.planners.cares_inputs import Inputs, problem_of
 
+MAX_CLIENTS = 100_000
+MAX_CELLS = 3e6  # drop probabilities, arms times clients
+MAX_ROUNDS = 1_000_000  # of a sequence
+MAX_SEQUENCE = 2e7  # its rounds times clients
+
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Certify the arms; raises Infeasible with the whole report unless diagnostic = true."""
     problem, warned = problem_of(inputs, folder)
-    arms = auto_grid(problem, inputs.num_arms, inputs.eta_min) if inputs.arms == "auto" else inputs.arms
     if inputs.rounds is not None:
         validate.whole("rounds", inputs.rounds)
+    _check_sizes(inputs, problem.weights.size)
+    arms = auto_grid(problem, inputs.num_arms, inputs.eta_min) if inputs.arms == "auto" else inputs.arms
     if inputs.num_clients not in (None, problem.weights.size):
         raise InputError(f"num_clients={inputs.num_clients} but {problem.weights.size} clients are given")
     certificate = certify(problem, arms, inputs.conv_target, inputs.diagnostic)
@@ -36,6 +42,18 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     if not certificate.feasible and not inputs.diagnostic:
         raise Infeasible(reward_alone(problem) or _explain(report, certificate), report)
     return report
+
+
+def _check_sizes(inputs: Inputs, clients: int) -> None:
+    """What would not end within a minute is refused before it is tried."""
+    validate.at_most("clients", clients, MAX_CLIENTS, "group those that are alike")
+    arms = inputs.num_arms if inputs.arms == "auto" else len(inputs.arms)
+    validate.at_most(f"arms x clients = {arms} x {clients}", arms * clients, MAX_CELLS, "give fewer arms")
+    if inputs.rx_scale is not None:
+        rounds = len(inputs.rx_scale) if isinstance(inputs.rx_scale, list) else inputs.rounds or 1
+        validate.whole("rounds", rounds, 1, MAX_ROUNDS)
+        sizes = f"rounds of rx_scale x clients = {rounds} x {clients}"
+        validate.at_most(sizes, rounds * clients, MAX_SEQUENCE, "plan fewer rounds")
 
 
 def _explain(report: dict[str, Any], certificate: Certificate) -> str:

@@ -8,13 +8,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from otafl import validate
 from otafl.designs import cdpb
 from otafl.designs.cdpb import Charge, Params, Scheme, Solution
 from otafl.designs.cdpb.figures import fig2, plot_fig2
 from otafl.errors import Infeasible, InputError
 from otafl.files import plain
 from otafl.planners import Planner
-from otafl.planners.cdpb_inputs import Inputs, params_of
+from otafl.planners.cdpb_inputs import MAX_DRAWS, Inputs, params_of
 from otafl.privacy.gaussian import eps as gaussian_eps
 
 
@@ -53,6 +54,7 @@ def _best_portion(params: Params, charge: Charge, inputs: Inputs, u: float) -> c
 
 def _report(params: Params, way: Scheme, charge: Charge, found: Solution, inputs: Inputs) -> dict[str, Any]:
     best = found.design
+    validate.at_most(f"K x tau = {params.K} x {best.tau}", params.K * best.tau, MAX_DRAWS, "lower K or tau_cap")
     at = cdpb.stats(params, best.u, way)
     exact = cdpb.inverse_moments(params, best.u, way)
     every = cdpb.losses(params, best.u, best.tau, inputs.delta, way, charge)

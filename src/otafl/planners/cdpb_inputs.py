@@ -13,6 +13,11 @@ from otafl.designs.cdpb import Params
 from otafl.errors import InputError
 from otafl.files import FileModel
 
+MAX_CLIENTS = 30_000  # the exact law of who takes part costs K^2
+MAX_KINDS = 2000  # unlike clients
+MAX_ALPHA = 10_000  # Renyi order
+MAX_DRAWS = 5e7  # channels drawn for the realised loss, K tau
+
 
 class Inputs(FileModel):
     """Schema of FILE; the names are those of `otafl.designs.cdpb.Params` and `solve`."""
@@ -73,6 +78,7 @@ class Inputs(FileModel):
         if self.rho is not None and self.u is not None:
             raise InputError("rho and u: give one, rho = 2 P sigma2 u / W^2")
         validate.in_open("delta", self.delta, 0, 1)
+        validate.in_left_open("alpha", self.alpha, 1, MAX_ALPHA)
         return self
 
 
@@ -113,4 +119,7 @@ def params_of(inputs: Inputs, folder: Path) -> Params:
         limit = getattr(inputs, name)
         given[name] = None if limit == math.inf else limit
     shared = {f.name: getattr(inputs, f.name) for f in fields(Params) if f.name not in given}
-    return Params(**shared, **given)
+    params = Params(**shared, **given)
+    validate.at_most("clients K", params.K, MAX_CLIENTS, "group them: the design depends on their kinds")
+    validate.at_most("kinds of client (P, sigma2)", len(params.groups[0]), MAX_KINDS, "round their gains and powers")
+    return params

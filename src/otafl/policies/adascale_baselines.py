@@ -19,17 +19,6 @@ from otafl.errors import InputError
 from otafl.plan import Array, Context, Deployment, Message, Obs, Policy
 from otafl.policies.adascale import Tuning, check_tuning, floors_of, rule_policy
 
-SUMMARIES = {
-    "adascale-optimal": "hindsight: the least leakage any schedule reaches on this trace, by water-filling",
-    "adascale-equal": "the same excess noise in every round",
-    "adascale-estim": "re-solves for the rounds left as if every future channel were its estimate",
-    "adascale-constant": "one receive scaling for all rounds, capped by the power limit",
-    "adascale-stat-level": "the constant scaling that channel statistics call for; no tuning",
-    "adascale-stat-water": "re-solves for the budget left from channel statistics; spends it exactly",
-    "adascale-liu-simeone": "RECONSTRUCTION of adaptive power control under a total DP budget",
-    "adascale-lyapunov": "RECONSTRUCTION of standard Lyapunov control under a DP budget",
-}
-
 
 @dataclass(frozen=True)
 class OptimalConfig:

@@ -135,6 +135,8 @@ def load_solver(
 
 def rho_rule(config: Any, deployment: Deployment, message: Message, tau: int, scheme: Any) -> Callable[[Array], Array]:
     """rho (...) from mean power gains (..., K): a fixed load, or the best one for each law."""
+    if config.load is not None:
+        validate.positive("load", config.load)
     energy = np.asarray(deployment.energy, float)
     solver = None if config.load is not None else load_solver(config, deployment, message, tau, scheme)
 
@@ -150,8 +152,6 @@ def rho_rule(config: Any, deployment: Deployment, message: Message, tau: int, sc
 
 
 def _checked(config: Config, deployment: Deployment, message: Message) -> None:
-    if config.load is not None:
-        validate.positive("load", config.load)
     validate.one_of("mixed_mode", config.mixed_mode, ("scale", "coin"))
     validate.one_of("normaliser", config.normaliser, ("expected", "genie", "pilot"))
     validate.not_negative("pilot_var", config.pilot_var)

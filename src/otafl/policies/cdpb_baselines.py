@@ -14,13 +14,6 @@ from otafl import validate
 from otafl.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.policies.cdpb import Info, balance, receive_scale, rho_rule, send_probability
 
-SUMMARIES = {
-    "cdpb-gbar": "CDPB with rho and tau for the convergence target alone, whatever the privacy loss",
-    "cdpb-hmin": "everybody takes part, the weakest channel of the round sets rho, left-over energy becomes noise",
-    "cdpb-is": "CDPB-i thinned by an independent coin per client",
-    "cdpb-noise-free": "CDPB-i without artificial noise: only the receiver's noise protects",
-}
-
 
 def init(key: Any) -> tuple[()]:
     """Every baseline is stateless: one call plans all rounds."""

@@ -110,22 +110,6 @@ def liu_simeone_rule(budget: Any, rounds: int, decay: float = 1.0, estimate: Est
     return Rule(f"[20] reconstructed ({label})", lambda: first, step)
 
 
-def discounted_optimum(floors: Any, nu: float, decay: float) -> Array:
-    """The reconstruction of [20] with all channels known: y_t = (L omega_t^(-1/2) - f_t)^+ with mean(y) = nu: (..., T).
-
-    Water-filling with unequal widths, exact by sorting; decay = 1 is the offline optimum.
-    """
-    floors = np.asarray(floors, float)
-    horizon = floors.shape[-1]
-    width = decay ** (-np.arange(horizon - 1, -1, -1) / 2)
-    order = np.argsort(floors / width, axis=-1)
-    ranked, wide = np.take_along_axis(floors, order, -1), width[order]
-    level = (horizon * nu + np.cumsum(ranked, -1)) / np.cumsum(wide, -1)
-    following = np.concatenate([(ranked / wide)[..., 1:], np.full((*ranked.shape[:-1], 1), np.inf)], axis=-1)
-    first = np.argmax(level <= following, axis=-1)[..., None]
-    return np.maximum(np.take_along_axis(level, first, -1) * width - floors, 0.0)
-
-
 def discounted_level(floor: Any, left: int, budget: Any, later: Any, decay: float, near: Any = np.inf) -> Array:
     """N_t = max(f_t, L decay^(-n/2)) with 1/N_t + sum_{e<n} 1/max(later, L decay^(-e/2)) = b, or f_t if that is cheap
     enough for b. `near` guesses L.

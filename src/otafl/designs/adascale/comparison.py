@@ -7,7 +7,6 @@ losses do), so a mean over three of them is ruled by one: look at the ratios to 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -225,17 +224,6 @@ def half_width_95(values: Any) -> float:
     if values.size < 2:
         return float("nan")
     return float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / np.sqrt(values.size))
-
-
-def plot_leakage(records: list[dict[str, Any]], path: Path, title: str = "") -> Path:
-    """The two panels of `paint_leakage` as one picture."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    paint_leakage(records, list(figure.subplots(1, 2)))
-    figure.suptitle(title or f"free parameters tuned: {records[0]['mode']}", fontsize=10)
-    figure.savefig(path)
-    return path
 
 
 def paint_leakage(records: list[dict[str, Any]], panels: list[Any]) -> None:

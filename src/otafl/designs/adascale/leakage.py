@@ -21,6 +21,7 @@ from otafl.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
 
 Array = np.ndarray
+MAX_ALPHA = 1000  # a round costs time in proportion
 
 
 class _Kernel(NamedTuple):
@@ -67,8 +68,10 @@ class Leakage:
 
     def __post_init__(self) -> None:
         alpha = self.alpha
-        if isinstance(alpha, bool) or not np.isfinite(alpha) or int(alpha) != alpha or alpha < 2:
-            raise InputError(f"alpha={alpha!r} must be a whole number >= 2 (the optimiser needs an integer order)")
+        if isinstance(alpha, bool) or not np.isfinite(alpha) or int(alpha) != alpha or not 2 <= alpha <= MAX_ALPHA:
+            raise InputError(
+                f"alpha={alpha!r} must be a whole number >= 2 and <= {MAX_ALPHA} (the optimiser needs an integer order)"
+            )
         validate.double("unit_noise", self.unit_noise)
         validate.double("q", self.rate)
         noise, rate = np.broadcast_arrays(np.asarray(self.unit_noise, float), np.asarray(self.rate, float))

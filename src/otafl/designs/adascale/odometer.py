@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl import validate
+from otafl.designs.adascale.leakage import MAX_ALPHA
 from otafl.plan import Deployment, Message
 from otafl.privacy.moments import sampled_gaussian_log_moment
 
@@ -31,7 +32,7 @@ class Odometer(NamedTuple):
     @classmethod
     def checked(cls, budget: Any, order: Any) -> "Odometer":
         validate.positive("device_rdp", budget)
-        validate.whole("device_order", order, 2)
+        validate.whole("device_order", order, 2, MAX_ALPHA)
         return cls(np.asarray(budget, float), int(order))
 
 

@@ -97,6 +97,18 @@ def next_queue(queue: Any, excess: Any, nu: Any) -> Array:
     return np.maximum(queue + excess - nu, 0.0)
 
 
+def queue_of(excess: Any, nu: float, first_queue: float = 0.0) -> Array:
+    """Q_0 .. Q_T (T + 1,) of a schedule (T,), whoever chose it.
+
+    >>> queue_of([3.0, 0.0, 0.0], nu=1.0).tolist()
+    [0.0, 2.0, 1.0, 0.0]
+    """
+    queue = [float(first_queue)]
+    for spent in np.asarray(excess, float):
+        queue.append(float(next_queue(queue[-1], spent, nu)))
+    return np.array(queue)
+
+
 def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
     """A rough N for (f, Q), from a table. N solves N + V R'(N) = f - Q, whose left side rises with N and is the same in
     every round: tabulated once per V, it is inverted by a straight line between its points."""

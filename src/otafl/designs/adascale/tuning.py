@@ -24,6 +24,8 @@ from otafl.plan import Deployment, Message
 
 Array = np.ndarray
 CALIBRATION_TRACES = 3
+MAX_TRACES = 1000
+MAX_DRAWS = 5e7  # simulated gains: 0.8 GB
 WARM_FACTOR = 10.0  # V of a warm start relative to the tuned one
 TOLERANCE = 1e-6  # on mean(y) / nu
 SELECTION_TOLERANCE = 1e-4  # the same, where runs are only ranked
@@ -37,8 +39,11 @@ def simulated_floors(
 
     All leading axes share one set of standard draws, so the result for one seed does not depend on its neighbours.
     """
-    validate.whole("calibration_traces", traces)
+    validate.whole("calibration_traces", traces, 1, MAX_TRACES)
     rms = np.asarray(rms, float)
+    drawn = traces * rounds * rms.shape[-1]
+    sizes = f"calibration_traces x rounds x devices = {traces} x {rounds} x {rms.shape[-1]}"
+    validate.at_most(sizes, drawn, MAX_DRAWS, "lower one of them, or give V")
     rng = np.random.default_rng([seed, streams.Host.CALIBRATION])
     unit = rayleigh(rng, np.ones((traces, rms.shape[-1])), rounds)
     return noise_floor(unit * rms[..., None, None, :], deployment, message)

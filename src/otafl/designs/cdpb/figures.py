@@ -30,7 +30,7 @@ from otafl.designs.cdpb import (
     theorem1,
 )
 from otafl.designs.cdpb.portion import free_utility, portion_fixed
-from otafl.designs.cdpb.solver import FREE_LOAD, GRID, Problem, zoom
+from otafl.designs.cdpb.solver import GRID, LEAST_LOAD, Problem, top_load, zoom
 
 Array = Any
 Record = dict[str, Any]
@@ -74,7 +74,7 @@ def _best(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array])
         at = stats(params, u, way)
         return params.lam1 * gamma_of(params, error_energy(params, at), tau) + params.lam2 * tau * loss(at)
 
-    return zoom(utility, np.geomspace(1e-6, min(params.u_max, FREE_LOAD), GRID))[1]
+    return zoom(utility, np.geomspace(LEAST_LOAD * min(1.0, top_load(params)), top_load(params), GRID))[1]
 
 
 def fig3(

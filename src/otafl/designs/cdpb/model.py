@@ -138,7 +138,7 @@ class Params:
         """2 K P sigma2: received artificial noise if everybody sent noise only."""
         return self.K * self.mean_power
 
-    @property
+    @cached_property
     def u_max(self) -> float:
         """The load at rho = P / W^2, or inf without the cap."""
         return float(np.min(self.P)) / self.mean_power if self.capped else np.inf

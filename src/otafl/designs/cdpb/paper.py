@@ -13,11 +13,13 @@ from scipy.optimize import brentq
 from otafl import validate
 from otafl.designs.cdpb.accounting import Charge, eps_round
 from otafl.designs.cdpb.model import IDLE, NOISY, Params, Scheme, error_energy, scheme, stats
-from otafl.designs.cdpb.solver import FREE_LOAD, GRID, zoom
+from otafl.designs.cdpb.solver import GRID, top_load, zoom
 from otafl.errors import InputError
 
 Array = Any
 PAPER = Charge("paper")
+
+MAX_MEMBERS = 20_000  # of the paper's T: each is solved on its own
 
 
 def lemma1_typeset(params: Params, way: Scheme) -> float:
@@ -37,21 +39,23 @@ def lemma1(params: Params, way: Scheme = IDLE) -> float:
     >>> round(lemma1(Params(A=10, W=1.5), IDLE), 6), round(lemma1(Params(A=10, W=1.5), NOISY), 6)
     (0.375, 0.350782)
     """
-    r, top = params.A / params.W**2, min(params.u_max, FREE_LOAD)
+    r, top = params.A / params.W**2, top_load(params)
     plain = np.ndim(params.P) == np.ndim(params.sigma2) == 0 and params.sz2 == 0
     if plain and way == IDLE:
         return min(lemma1_typeset(params, IDLE), top)  # CDPB (29)
     if plain and way == NOISY:  # stationarity of e^u (r - 1) + e^(2u) / u
         return min(float(brentq(lambda u: (r - 1) * u**2 + np.exp(u) * (2 * u - 1), 1e-12, 1.0, xtol=1e-14)), top)
-    return zoom(lambda u: error_energy(params, stats(params, u, way)), np.geomspace(1e-9, top, GRID))[0]
+    return zoom(lambda u: error_energy(params, stats(params, u, way)), np.geomspace(1e-9 * min(1.0, top), top, GRID))[0]
 
 
 def lemma2(params: Params, way: Scheme = IDLE) -> float:
     """Load that minimises Theorem 1's eps; the paper says always the cap, which is not so (CDPB E7)."""
-    top = min(params.u_max, FREE_LOAD)
+    top = top_load(params)
     if way == IDLE and np.ndim(params.P) == np.ndim(params.sigma2) == 0 and params.sz2 == 0:
         return float(np.clip(np.log(params.c / ((params.alpha - 1) * params.W**2)), 0, top))
-    return zoom(lambda u: eps_round(params, stats(params, u, way), PAPER), np.linspace(1e-9, top, GRID))[0]
+    return zoom(
+        lambda u: eps_round(params, stats(params, u, way), PAPER), np.linspace(1e-9 * min(1.0, top), top, GRID)
+    )[0]
 
 
 def theorem3(params: Params, tau: int) -> float:
@@ -90,7 +94,8 @@ def algorithm2(params: Params, tau: int, tolerance: float = 1e-13) -> float:
     >>> round(algorithm2(Params(alpha=5), 150), 6)
     0.404649
     """
-    f, low, high = slope_noisy(params, tau), 1e-9, min(params.u_max, FREE_LOAD)
+    f, high = slope_noisy(params, tau), top_load(params)
+    low = 1e-9 * min(1.0, high)
     if f(high) <= 0:
         return high
     while high - low > tolerance:
@@ -107,7 +112,8 @@ def best_load(params: Params, tau: int, way: Scheme = IDLE, charge: Charge = PAP
         gamma = 6 * error_energy(params, at) / (params.mu * tau)
         return params.lam1 * gamma + params.lam2 * tau * eps_round(params, at, charge)
 
-    return zoom(utility, np.geomspace(1e-7, min(params.u_max, FREE_LOAD), GRID))[0]
+    top = top_load(params)
+    return zoom(utility, np.geomspace(1e-7 * min(1.0, top), top, GRID))[0]
 
 
 class Attempt(NamedTuple):
@@ -136,7 +142,7 @@ def stage1(params: Params, way: Scheme, repaired: bool = False) -> tuple[int, in
     if params.gbar is None or params.ebar is None:
         raise InputError("gbar and ebar: the paper's two stages need both limits")
     u_gamma = lemma1(params, way) if repaired else min(lemma1_typeset(params, way), params.u_max)
-    u_eps = lemma2(params, way) if repaired else min(params.u_max, FREE_LOAD)
+    u_eps = lemma2(params, way) if repaired else top_load(params)
     scale = params.mu if repaired else 1.0
     if np.isnan(u_gamma):
         raise InputError(f"A={params.A!r}, W={params.W!r}: (28) as typeset has no real root (CDPB E5); use solve")
@@ -155,6 +161,7 @@ def solve_paper(params: Params, strategy: str = "idle", numeric: bool = False) -
         raise InputError("solve_paper needs equal clients (numbers for P and sigma2) and sz2=0, as the paper assumes")
     way, plain = scheme(strategy), params.but(mu=1.0)  # the paper drops mu from 6 B / tau
     first, last = stage1(params, way)
+    validate.at_most("members of T", last - first + 1, MAX_MEMBERS, "lower ebar, or use solve")
     tried = []
     for tau in range(first, last + 1):
         if strategy == "noisy":

@@ -16,7 +16,13 @@ from otafl.errors import InputError
 
 Array = Any
 GRID = 400
+LEAST_LOAD = 1e-6  # smallest load searched, as a share of the largest where that is below 1
 FREE_LOAD = 10.0  # largest load searched without the cap: one client in 22,000 takes part
+
+
+def top_load(params: Params) -> float:
+    """Largest load that is searched."""
+    return min(params.u_max, FREE_LOAD)
 
 
 class Design(NamedTuple):
@@ -65,10 +71,10 @@ class Problem(NamedTuple):
     def loads(self) -> Array:
         """Log grid of u. Below its left end gamma <= gbar needs more than tau_cap rounds, as B >= W^2 / (K u)."""
         p = self.params
-        left = 1e-6
+        left = LEAST_LOAD * min(1.0, top_load(p))
         if p.gbar is not None and np.isfinite(self.tau_cap):
             left = min(left, 3 * p.W**2 / (p.K * p.mu * p.gbar * self.tau_cap))
-        return np.geomspace(left, min(p.u_max, FREE_LOAD), GRID)
+        return np.geomspace(left, top_load(p), GRID)
 
 
 def least_tau(problem: Problem, error: Array) -> Array:
