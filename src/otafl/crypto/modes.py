@@ -34,6 +34,14 @@ SHARED_KEY = (
 )
 
 
+def secrecy(name: str, p: Parameters) -> str:
+    """Against whom this mode hides scalars with these parameters; none outside the security table."""
+    stated = MODES[name].secrecy
+    if stated.startswith(RLWE) and p.security_bits == 0:
+        return "none: n, q and the widths of the noise are outside the security table"
+    return stated
+
+
 class InsecureModeWarning(UserWarning):
     """The mode that was asked for hides nothing."""
 
