@@ -131,7 +131,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
             return _plan(inputs)
     except OtaflError:
         raise
-    except (ArithmeticError, ValueError) as error:  # of float64: what is left of any finite inputs of sane size
+    except (ArithmeticError, ValueError) as error:  # overflow, or the logarithm of an underflow
         name, value = extreme(inputs)
         said = f"{name}={value!r} is out of range: the plan leaves double precision; check its unit"
         raise InputError(said) from error
