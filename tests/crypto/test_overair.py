@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from otafl.crypto import budget, fused, modes, overair, randomness, realchannel, scaling, singlekey, xmkckks
+from otafl.crypto import budget, fused, modes, overair, randomness, realchannel, scaling, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.errors import InputError
@@ -94,18 +94,6 @@ def test_sound_modes_recover_the_sum_within_the_predicted_error(params, channel,
         std = float(np.sqrt(budget.variance_given(p, (h**2).sum(), 4, mode)))
         assert abs(result.values[0] - gains @ x[:, 0]) < 6 * std
         assert result.insecure_test_rng
-
-
-def test_single_key_recovers_the_sum_and_every_client_opens_every_ciphertext(params, rng):
-    with pytest.warns(modes.InsecureModeWarning, match="single-key"):
-        shared = singlekey.SharedKey(
-            xmkckks.setup(params, randomness.insecure_test_rng(1)), randomness.insecure_test_rng(2)
-        )
-    h, x = draw_channel(rng), rng.normal(size=(4, 1))
-    std = float(np.sqrt(budget.variance_given(params, (h**2).sum(), 4, "single-key")))
-    assert abs(shared.run(x, h, rng)[0] - h @ x[:, 0]) < 6 * std
-    c0, c1 = shared.encrypt(x)
-    assert shared.open(c0[2], c1[2])[0] == pytest.approx(x[2, 0], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from otafl.crypto import clients, fused, modes, randomness, simulation, singlekey, uplink, xmkckks
+from otafl.crypto import clients, fused, randomness, simulation, uplink, xmkckks
 from otafl.errors import InputError
 from otafl.experiments import runner
 from otafl.experiments.schema import Experiment
@@ -98,11 +98,9 @@ def test_a_refused_round_is_discarded_and_charged_like_any_other(run):
 
 
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_encryption_randomness_and_shared_keys_cannot_be_pickled_or_copied(params, how):
+def test_encryption_randomness_cannot_be_pickled_or_copied(params, how):
     source = randomness.insecure_test_rng(1)
-    with pytest.warns(modes.InsecureModeWarning):
-        shared = singlekey.SharedKey(xmkckks.setup(params, source), source)
-    for holder in (xmkckks.ephemeral(params, source, 2), shared, source):
+    for holder in (xmkckks.ephemeral(params, source, 2), source):
         with pytest.raises(TypeError, match="never pickled"):
             how(holder)
 

@@ -35,7 +35,7 @@ def test_noise_budget_of_the_published_setting(ring, sigma, squared, std):
 
 def test_a_file_in_the_papers_symbols_and_the_closed_forms():
     """EEZOFL 3.7, 3.8 and 8 written out for unlike devices."""
-    n, f, Lambda, e, w, phi = 8192, 10, 2.0**44, 2.9, 0.7, 5.0
+    n, f, Lambda, e, w, phi = 8192, 10, 2.0**44, 4.9, 0.7, 5.0
     mu, Omega = [1.0, 0.5, -2.0], [2.0, 0.3, 4.5]
     task = {"d": 50, "eta0": 0.1, "gamma0": 0.2, "L_f": 3.0, "L_g": 7.0, "b": 2.0, "gap": 1.5}
     file = {"N": 3, "K": 250, "n": n, "mu": mu, "Omega": Omega, "Lambda": Lambda, "f": f, "sigma_e": e, "sigma_w": w,
@@ -203,3 +203,36 @@ def test_parameter_sets_outside_the_table_need_permission():
 def test_mistakes_are_one_line(changes, words):
     with pytest.raises(InputError, match=words):
         plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sigma_w": 1e308}, "sigma_w"),
+        ({"convergence": {"L_f": 1e300}}, r"convergence\.L_f=1e\+300 is out of range"),
+        ({"devices": {"mu": 1e200}}, r"devices\.mu=1e\+200 is out of range"),
+        ({"tau": 1e-320}, "tau=1e-320 is out of range"),
+        ({"Lambda_log2": 600}, "Lambda_log2"),
+        ({"smudging_bits": 1e5}, "smudging_bits"),
+    ],
+)
+def test_numbers_beyond_double_precision_are_named_in_one_line(changes, words):
+    data = tomllib.loads(PLANNER.example)
+    for key, value in changes.items():
+        data[key] = data[key] | value if isinstance(value, dict) else value
+    with pytest.raises(InputError, match=words) as caught:
+        PLANNER.plan(files.parse(PLANNER.inputs, data, "test.toml"), Path())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0.1, 3.1])
+@pytest.mark.parametrize("name", ["sigma_e", "sigma_phi"])
+def test_too_little_noise_is_refused_or_called_insecure(name, value):
+    with pytest.raises(InputError, match=f"{name}={value:g} must be >= 3.19"):
+        plan(**{name: value})
+    allowed = plan(**{name: value}, allow_insecure=True)
+    assert allowed["security"]["level_bits"] == 0 and allowed["security"]["insecure"]
+    assert allowed["security"]["statement"] == "none" and allowed["secrecy"].startswith("none")
+    screen = io.StringIO()
+    PLANNER.show(allowed, Console(file=screen, width=160))
+    assert "nothing here is secret" in screen.getvalue() and "128 bits" not in screen.getvalue()

@@ -41,7 +41,7 @@ from otafl.crypto.budget import (
     message_bits,
 )
 from otafl.crypto.fused import Keys
-from otafl.crypto.parameters import GUARD_BITS, Parameters, security_level
+from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.planning import flooded
 from otafl.errors import InputError
 from otafl.plan import Array, Deployment, Link, Plan, Trace
@@ -249,16 +249,16 @@ def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS)
 
 def remarks(job: Job) -> tuple[str, ...]:
     """Who is protected from whom, and what was only simulated. An alarm comes first."""
-    p, mode = job.parameters, modes.MODES[job.mode]
+    p, mode, hidden = job.parameters, modes.MODES[job.mode], modes.secrecy(job.mode, job.parameters)
     places = job.computed.f
-    level = security_level(p.ring.n, p.ring.bits)
-    sized = f"{level} bits by the public table" if level else "too small to hide anything"
+    level = p.security_bits
+    sized = f"{level} bits by the public table" if level else "security none: too small or too little noise"
     if job.mode == "lifted":
         sized = "q is never used to reduce, so its size protects nothing"
     lines = [
         "encryption is not differential privacy: the decrypted sum is public, its decoding error is tiny and not "
         "counted; only noise that the clients add themselves is",
-        f"encrypted uplink {mode.name!r}: {mode.secrecy}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
+        f"encrypted uplink {mode.name!r}: {hidden}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
         "server, or all other clients together with the server, are outside",
     ]
     if job.mode != "digital":

@@ -5,16 +5,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from otafl.crypto import budget, convergence, feasibility, planning
 from otafl.crypto import ring as rings
-from otafl.crypto.modes import MODES
-from otafl.crypto.parameters import LIMITS, STANDARD, Parameters, security_level
-from otafl.errors import Infeasible
+from otafl.crypto.modes import secrecy
+from otafl.crypto.parameters import LEAST_WIDTH, LIMITS, STANDARD, Parameters
+from otafl.errors import Infeasible, InputError, OtaflError
 from otafl.planners import Planner
-from otafl.planners.eezofl_inputs import Inputs, channel_of
+from otafl.planners.eezofl_inputs import Inputs, channel_of, extreme
 
 EXAMPLES = Path(__file__).parent / "examples"
 RINGS = {"4096": rings.RING_4096, "8192": rings.RING_8192}
@@ -37,9 +38,9 @@ def choose(inputs: Inputs, channel: budget.Fading) -> tuple[Parameters, float | 
     shared = inputs.model_dump(
         include={"Mmax", "P", "guard", "short_shares", "sigma_e", "sigma_w", "secret", "allow_insecure"}
     )
-    base = Parameters(ring, inputs.f or 0, inputs.Lambda_log2 or 0, inputs.sigma_phi or 1.0, **shared)
+    base = Parameters(ring, inputs.f or 0, inputs.Lambda_log2 or 0, **shared)
     if inputs.sigma_phi is not None:
-        return base, None
+        return dataclasses.replace(base, sigma_phi=inputs.sigma_phi), None
     bits = inputs.smudging_bits or 40.0
     if inputs.Lambda_log2 is not None:
         return planning.flooded(base, channel, bits, inputs.mode, inputs.h_floor), bits
@@ -57,13 +58,12 @@ def _noise(p: Parameters, channel: budget.Fading, mode: str) -> dict[str, Any]:
         "terms_decoded_variance": terms,
         "decoded_variance": variance,
         "decoded_std": math.sqrt(variance),
-        "decoded_std_rounded": math.sqrt(true_variance),  # errors are whole numbers: sigma_e^2 + 1/12
+        "decoded_std_rounded": math.sqrt(true_variance),  # errors are whole numbers
     }
 
 
 def _smudging(p: Parameters, channel: budget.Fading, inputs: Inputs, bits: float | None) -> dict[str, Any]:
-    silent = dataclasses.replace(p, sigma_phi=budget.TINY)
-    residue = math.sqrt(budget.average_variance(silent, channel, inputs.mode)) * p.Lambda
+    residue = math.sqrt(budget.average_variance(p, channel, inputs.mode, sigma_phi=0.0)) * p.Lambda
     one_bit = budget.smudging_sigma(p, channel, 1.0, inputs.mode, inputs.h_floor)
     reached = bits if bits is not None else 1 + math.log2(p.sigma_phi / one_bit)
     hidden = p.layout.kept.size * inputs.rounds
@@ -92,11 +92,13 @@ def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, A
 
 
 def _security(p: Parameters) -> dict[str, Any]:
-    level = security_level(p.ring.n, p.ring.bits)
+    level = p.security_bits
     return {
         "level_bits": level,
+        "statement": f"{level} bits" if level else "none",
         "table": STANDARD,
         "limit_log2_q": LIMITS[128].get(p.ring.n),
+        "least_sigma": LEAST_WIDTH[128],
         "secret": p.secret,
         "note": "the table is for ternary secrets; no estimator was run for sign secrets" if p.secret == "sign" else "",
         "insecure": level == 0,
@@ -124,6 +126,18 @@ def _theorem(inputs: Inputs, channel: budget.Fading, variance: float) -> dict[st
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Everything about one job, JSON-ready. Raises `Infeasible` if the ring is too small for what is asked."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return _plan(inputs)
+    except OtaflError:
+        raise
+    except (ArithmeticError, ValueError) as error:  # overflow, or the logarithm of an underflow
+        name, value = extreme(inputs)
+        said = f"{name}={value!r} is out of range: the plan leaves double precision; check its unit"
+        raise InputError(said) from error
+
+
+def _plan(inputs: Inputs) -> dict[str, Any]:
     channel = channel_of(inputs.devices)
     p, bits = choose(inputs, channel)
     room = budget.headroom(p, channel, inputs.mode)
@@ -131,7 +145,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     result = {
         "scheme": "eezofl",
         "mode": inputs.mode,
-        "secrecy": MODES[inputs.mode].secrecy,
+        "secrecy": secrecy(inputs.mode, p),
         "n": p.ring.n,
         "log2_q": p.log2_q,
         "primes": list(p.ring.primes),
@@ -211,7 +225,7 @@ def _facts(result: dict[str, Any]) -> Table:
         ("uplink", f"{traffic['uplink_bits']:,} bits, {traffic['digital_seconds']:.3g} s at 1 bit/s/Hz"),
         ("analog", f"{traffic['symbols']:,} symbols, {traffic['analog_seconds']:.3g} s"),
         ("secrecy", result["secrecy"]),
-        ("security", f"{security['level_bits']} bits ({security['table']}); secret {security['secret']}"),
+        ("security", f"{security['statement']} ({security['table']}); secret {security['secret']}"),
     ]
     if result["convergence"]:
         theorem = result["convergence"]

@@ -1,11 +1,13 @@
 """FILE of `otafl plan eezofl`: its schema, and the channel that it describes."""
 
+import math
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from otafl.crypto import budget
+from otafl.crypto.parameters import WIDEST_BITS
 from otafl.errors import InputError
 from otafl.files import FileModel
 from otafl.planners import eezofl_symbols as symbols
@@ -63,8 +65,8 @@ class Inputs(FileModel):
     smudging_bits: float | None = Field(None, gt=0)
     sigma_phi: float | None = Field(None, gt=0)
     h_floor: float | None = Field(None, gt=0)
-    f: int | None = Field(None, ge=0)
-    Lambda_log2: int | None = Field(None, ge=0)
+    f: int | None = Field(None, ge=0, le=WIDEST_BITS)
+    Lambda_log2: int | None = Field(None, ge=0, le=WIDEST_BITS)
     tau: float = Field(gt=0)
     snr_db_max: float | None = None
     Mmax: float = Field(1024.0, gt=0)
@@ -96,6 +98,19 @@ class Inputs(FileModel):
         if self.Lambda_log2 is not None and self.f is None and self.mode != "digital":
             raise InputError("Lambda_log2 without f: give both, or leave Lambda_log2 out and it is chosen with f")
         return self
+
+
+def extreme(inputs: Inputs) -> tuple[str, float]:
+    """Name and value of the number of FILE that is furthest from 1, in orders of magnitude."""
+
+    def numbers(name: str, entry: Any) -> list[tuple[str, float]]:
+        if isinstance(entry, dict):
+            return [pair for key, part in entry.items() for pair in numbers(f"{name}.{key}" if name else key, part)]
+        if isinstance(entry, list):
+            return [pair for i, part in enumerate(entry) for pair in numbers(f"{name}.{i}", part)]
+        return [(name, entry)] if isinstance(entry, int | float) and entry else []
+
+    return max(numbers("", inputs.model_dump()), key=lambda pair: abs(math.log(abs(pair[1]))))
 
 
 def _per_device(name: str, value: float | list[float], count: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from a semi-honest server and semi-honest clients; it is no differential privacy
 adds accounted noise inside the encryption, for the sum.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -134,10 +135,12 @@ def job_of(config: Config, count: int, message: Message, seed: int) -> Any:
     known = {4096: ring.RING_4096, 8192: ring.RING_8192}
     base = Parameters(
         ring=known[config.n] if config.n in known else ring.toy_ring(config.n),
-        f=config.f, scale_bits=config.scale_bits, sigma_phi=config.sigma_phi or 1.0, sigma_e=config.sigma_e,
+        f=config.f, scale_bits=config.scale_bits, sigma_e=config.sigma_e,
         sigma_w=config.sigma_w, secret=config.secret, Mmax=config.Mmax, P=message.dim, guard=config.guard,
         short_shares=config.short_shares, allow_insecure=config.allow_insecure,
     )  # fmt: skip
+    if config.sigma_phi is not None:
+        base = dataclasses.replace(base, sigma_phi=config.sigma_phi)
     fading = budget.fading(mu, mu**2 + sigma**2)
     job = uplink.Job(base, fading, config.mode, seed, config.discard, config.pilot_error)
     return job if config.sigma_phi is not None else job.flooded(config.smudging_bits)  # type: ignore[arg-type]

@@ -24,6 +24,9 @@ from otafl.experiments import build
 from otafl.experiments.schema import Experiment, options_of
 from otafl.policies.eezofl import Config, job_of
 
+LOW_BITS = 2.0**-30  # below float32: devices refuse to send equal scalars twice, and float32 repeats itself
+LOW_BITS_STREAM = 110  # second word of their generator
+
 
 class HostRun(NamedTuple):
     params: Any
@@ -49,12 +52,14 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
     gains = np.real(draw(experiment.channel, count, rounds, seed).gain)
     talk, learn = _compiled(setup.clients, setup.optimizer, task.data, jax.tree.map(lambda leaf: leaf[0], seeds))
     evaluate, rng = jax.jit(build.evaluator(task.model, task.classes)), np.random.default_rng(seed)
+    low_bits = np.random.default_rng([seed, LOW_BITS_STREAM])
     losses, refused = [], []
     with jax.enable_x64(True):
         params = task.model.init(jax.random.fold_in(seeds.key[0], streams.Seed.INIT))
         state = setup.optimizer.init(params)
         for t in range(rounds):
             scalars = np.asarray(talk(params, jnp.int32(t)), np.float64) / job.fading.mu[:, None]
+            scalars *= 1 - LOW_BITS * low_bits.random(scalars.shape)
             values, failed = open_round(job, mode or config.mode, devices, scalars, gains[t], rng, t, discard)
             params, state = learn(params, state, values.astype(np.float32), jnp.int32(t))
             losses.append(float(evaluate(params, task.held_out)["loss"]))
