@@ -237,6 +237,8 @@ def accepts(schema: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
                 else {word: True}
             )
             ok = holds[word]
+        elif word == "maxLength":
+            ok = not isinstance(value, str) or len(value) <= rule
         elif word in ("minItems", "maxItems"):
             ok = not isinstance(value, list) or (len(value) >= rule if word == "minItems" else len(value) <= rule)
         else:

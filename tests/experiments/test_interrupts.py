@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: a checkpoint, its path, exit code 130, and the same bytes after --resume."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -57,10 +58,20 @@ def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the
 
 def test_the_second_ctrl_c_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)  # a job in the background ignores it
-    with graceful_stop() as stop:
+    with pytest.raises(KeyboardInterrupt), graceful_stop() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.requested
-        with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("it went on")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_that_a_library_swallows_still_stops() -> None:
+    """Python prints an exception inside a callback and goes on; the run must not end as if nothing had been asked."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), graceful_stop():
+        os.kill(os.getpid(), signal.SIGINT)
+        with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
 
