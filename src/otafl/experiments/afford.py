@@ -22,19 +22,18 @@ def least_eps(ledger: Ledger, planned: Events) -> float:
     return float(Ledger(ledger.budget, ledger.clients, [*ledger.parts, first], ledger.releases).spent().worst)
 
 
-def in_words(eps: float | None) -> str:
-    """For a row of a table.
+def least(eps: float | None) -> str:
+    """Empty where it is not known.
 
-    >>> in_words(12.3456), in_words(None)
-    ('0 rounds affordable; least ε: 12.35', '0 rounds affordable')
+    >>> least(12.3456), least(None)
+    ('; least ε: 12.35', '')
     """
-    known = eps is not None and np.isfinite(eps)
-    return "0 rounds affordable" + (f"; least ε: {round_up(eps)}" if known else "")
+    return f"; least ε: {round_up(eps)}" if eps is not None and np.isfinite(eps) else ""
 
 
 def without_rounds(entry: dict[str, Any]) -> str:
     """What a summary of a scheme that ran no round at all says instead of its figures; empty for all others."""
     if any(float(rounds or 0) for rounds in entry["rounds"]) or not entry["private"]:
         return ""
-    least = entry.get("least_eps")
-    return in_words(None if least is None else float(least))
+    eps = entry.get("least_eps")
+    return f"0 rounds affordable{least(None if eps is None else float(eps))}"

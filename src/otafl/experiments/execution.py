@@ -15,7 +15,7 @@ from otafl.clients.base import ClientMap
 from otafl.engine import Engine, make_engine
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
 from otafl.experiments import build
-from otafl.experiments.afford import in_words, least_eps
+from otafl.experiments.afford import least, least_eps
 from otafl.experiments.checkpoints import fits, leaf_name
 from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.feedback import check_public, measure_of, releases_of
@@ -135,7 +135,7 @@ class Execution:
         """Why not one round is run."""
         return (
             f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, delta={self.budget.delta:g} "
-            f"({self.budget.accountant}): {in_words(self.least)}; raise privacy.eps or the noise, or lower the receive "
+            f"({self.budget.accountant}){least(self.least)}; raise privacy.eps or the noise, or lower the receive "
             "scaling"
         )
 

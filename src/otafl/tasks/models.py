@@ -84,9 +84,7 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
     validate.not_negative("l2", l2)
     network = builder(tuple(in_shape))
     if network.draws > MOST_NUMBERS:
-        raise InputError(
-            f"{name} would have more than {MOST_NUMBERS:,} parameters ({network.draws:.3g}); make it smaller"
-        )
+        raise InputError(f"task.model {name}: {network.draws:.3g} parameters must be at most {MOST_NUMBERS:,}")
 
     def init(key: Array) -> Any:
         return network.init(uniform_draws(key, network.draws))
