@@ -8,17 +8,20 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from otafl import __version__
 from otafl.errors import Infeasible, InputError, OtaflError, RunError
+from otafl.experiments.interrupts import EXIT_CODE, ignore_signals, immediate_stop
 
 app = typer.Typer(
     name="otafl",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Over-the-air federated learning with privacy: plan, run, account, certify, compare.\n\n"
-    "Exit codes: 0 done, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, 130 interrupted.",
+    "Exit codes: 0 done, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, "
+    "5 a privacy promise was broken and the run stopped, 130 interrupted.",
 )
 out = Console(width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True)
@@ -27,6 +30,24 @@ Override = Annotated[
     list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        print(f"otafl {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _working(on: object, json_log: bool) -> None:
+    """Something to look at while libraries load and schemes are planned."""
+    if err.is_terminal and not json_log:
+        err.print(f"{on}: loading and planning ...", style="dim", markup=False, highlight=False)
 
 
 @app.command()
@@ -42,6 +63,8 @@ def run(
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
+    if not (schema or show):
+        _working(resume or file, json_log)
     from otafl.experiments import runner
     from otafl.experiments.presets import find
     from otafl.experiments.progress import reporter
@@ -51,8 +74,8 @@ def run(
         print(json.dumps(Experiment.model_json_schema(), indent=2))
         return
     if resume is not None:
-        if file is not None or overrides:
-            raise InputError("--resume takes the config from the run folder; give no FILE and no --set with it")
+        if file is not None or overrides or out_dir is not None:
+            raise InputError("--resume takes all from the run folder; give no FILE, no --set and no --out with it")
         folder = runner.resume(resume, reporter(err, json_log))
     else:
         if file is None:
@@ -71,8 +94,7 @@ def _show_run(folder: Path) -> None:
 
     table, footer = comparison(folder)
     out.print(table)
-    out.print(footer)
-    out.print(f"Report: {folder / 'report.html'}")
+    out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -83,9 +105,11 @@ def compare(
     overrides: Override = [],  # noqa: B006
     tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
-    """Compare schemes at one privacy target: paired seeds, tuned step sizes, a ranking that says when it is a tie."""
+    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
+    _working(file, json_log)
     from otafl.experiments import compare as comparison
     from otafl.experiments.presets import find
     from otafl.experiments.progress import reporter
@@ -95,7 +119,7 @@ def compare(
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
     if not json_log:
-        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out)
+        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out, wide)
 
 
 def _numbers(text: str) -> list[float] | None:
@@ -106,7 +130,10 @@ def _numbers(text: str) -> list[float] | None:
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
+def list_(
+    only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
     from otafl import planners, policies
     from otafl.channels import CHANNELS
@@ -128,15 +155,33 @@ def list_(as_json: AsJson = False) -> None:
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
         "accountants": {name: ACCOUNTANT_SUMMARIES[name] for name in ACCOUNTANTS},
     }
+    everything = _only(everything, only)
     if as_json:
         print(json.dumps(everything, indent=2))
         return
     for kind, entries in everything.items():
         table = Table(title=kind, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
         for name, summary in entries.items():
-            table.add_row(f"[cyan]{name}[/]", summary)
+            table.add_row(f"[cyan]{escape(name)}[/]", escape(summary))
         out.print(table)
         out.print()
+
+
+def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, dict[str, str]]:
+    """One kind, or the entries of all kinds that have the word in their name or summary."""
+    if word is None:
+        return everything
+    if word in everything:
+        return {word: everything[word]}
+    want = word.lower()
+    found = {
+        kind: {name: said for name, said in entries.items() if want in f"{name} {said}".lower()}
+        for kind, entries in everything.items()
+    }
+    found = {kind: entries for kind, entries in found.items() if entries}
+    if not found:
+        raise InputError(f"nothing is called {word!r}; the kinds are {', '.join(everything)}")
+    return found
 
 
 ACCOUNTANT_SUMMARIES = {
@@ -194,7 +239,7 @@ def plan(
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
         for path in planner.pictures(design, out_dir):
-            err.print(f"wrote {path}")
+            err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -213,6 +258,7 @@ def reproduce(
 
     if everything == (preset is not None):
         raise InputError("give one preset's name, or --all (see `otafl list`)")
+    _working(preset or "all presets", json_log)
     if preset is not None:
         folder = out_dir or Path("runs") / preset
         presets.reproduce(preset, folder, overrides, quick, reporter(err, json_log), out)
@@ -222,21 +268,25 @@ def reproduce(
     folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
     outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out)
     failed = [name for name, said in outcome.items() if said != every_preset.DONE]
-    out.print(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}")
+    said = f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}"
+    out.print(said, markup=False, highlight=False, soft_wrap=True)
     if failed:
         raise RunError(f"not done: {', '.join(failed)}")
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are overlaid with paired differences.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, or folders of comparisons; several are overlaid and paired.")
+    ],
     out_file: Annotated[Path | None, typer.Option("--out", help="Where to write; default RUN/report.html.")] = None,
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
+    from otafl.experiments.store import run_of
     from otafl.report import write_report
 
-    for path in write_report(runs, out_file):
-        out.print(f"wrote {path}")
+    for path in write_report([run_of(path) for path in runs], out_file):
+        out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -253,41 +303,52 @@ def doctor(as_json: AsJson = False) -> None:
             title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2)
         )
         for name, value in entries.items():
-            table.add_row(name, str(value))
+            table.add_row(escape(name), escape(str(value)))
         out.print(table)
         out.print()
 
 
 def main() -> None:
     """Entry point: every refusal is one line on stderr and its exit code; nothing a user does ends in a traceback."""
+    with immediate_stop() as stop:
+        try:
+            code = _call()
+        except KeyboardInterrupt:
+            code = _say("stopped at once; --resume continues from the last checkpoint, if one was written", EXIT_CODE)
+        except Exception:
+            if not stop.stopping:  # else it is what became of the interrupt inside a library
+                raise
+            code = _say("stopped at once; --resume continues from the last checkpoint, if one was written", EXIT_CODE)
+        if stop.stopping:
+            code = EXIT_CODE
+    if code == EXIT_CODE:
+        ignore_signals()
+    sys.exit(code)
+
+
+def _say(text: str, code: int) -> int:
+    err.print(f"otafl: {text}", style=None, markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def _call() -> int:
+    """Run the command; returns the exit code."""
     try:
-        app(standalone_mode=False)
+        return int(app(standalone_mode=False) or 0)
     except OtaflError as refusal:
-        err.print(f"otafl: {refusal}", style=None, markup=False, highlight=False, soft_wrap=True)
-        sys.exit(refusal.exit_code)
-    except KeyboardInterrupt:
-        err.print("otafl: stopped at once; --resume continues from the last checkpoint, if one was written")
-        sys.exit(130)
+        return _say(str(refusal), refusal.exit_code)
     except typer.Abort:
-        sys.exit(130)
+        return EXIT_CODE
     except BrokenPipeError:  # the reader of our output has left: `otafl list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
     except OSError as problem:
-        err.print(
-            f"otafl: {problem.filename or 'system'}: {problem.strerror or problem}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-        sys.exit(1)
+        return _say(f"{problem.filename or 'system'}: {problem.strerror or problem}", 1)
     except MemoryError:
-        err.print("otafl: out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1")
-        sys.exit(1)
+        return _say("out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1", 1)
     except Exception as problem:  # click's usage errors carry their own text and code
         if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
-            err.print(f"otafl: {problem.format_message()}", markup=False, highlight=False, soft_wrap=True)
-            sys.exit(problem.exit_code)
+            return _say(problem.format_message(), problem.exit_code)
         raise
 
 

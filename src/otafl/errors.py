@@ -36,7 +36,7 @@ class BudgetExceeded(OtaflError):
 class PrivacyViolation(OtaflError):
     """A realised quantity (norm, amplitude, noise, batch) left the bound that was charged for it."""
 
-    exit_code = 1
+    exit_code = 5
 
 
 class Interrupted(OtaflError):

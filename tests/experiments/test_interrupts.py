@@ -1,10 +1,12 @@
 """Ctrl-C and SIGTERM: a checkpoint, its path, exit code 130, and the same bytes after --resume."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from otafl.experiments import runner
 from otafl.experiments.interrupts import graceful_stop
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.schema import Experiment
-from processes import start_until_checkpoint
+from processes import ENVIRONMENT, start_until_checkpoint
 
 
 class SignalAt(Reporter):
@@ -57,11 +59,31 @@ def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the
 
 def test_the_second_ctrl_c_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)  # a job in the background ignores it
-    with graceful_stop() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.requested
-        with pytest.raises(KeyboardInterrupt):
+
+    def twice() -> None:
+        with graceful_stop() as stop:
             os.kill(os.getpid(), signal.SIGINT)
+            assert stop.requested
+            os.kill(os.getpid(), signal.SIGINT)
+            raise AssertionError("it went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        twice()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_that_a_library_swallows_still_stops() -> None:
+    """Python prints an exception inside a callback and goes on; the run must not end as if nothing had been asked."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def swallowed() -> None:
+        with graceful_stop():
+            os.kill(os.getpid(), signal.SIGINT)
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        swallowed()
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -70,6 +92,43 @@ def test_a_second_sigterm_is_patient() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.requested
+
+
+def test_a_signal_outside_the_rounds_ends_the_command_with_130(tiny_file: Path, tmp_path: Path) -> None:
+    """At any moment of the start, once or twice, by either signal: one code, no traceback, no half a run as a whole."""
+    command = [sys.executable, "-m", "otafl.cli", "run", str(tiny_file), "--out", str(tmp_path / "run")]
+    for number, delay, times in (
+        (signal.SIGTERM, 0.8, 1),
+        (signal.SIGINT, 1.2, 2),
+        (signal.SIGTERM, 1.6, 2),
+        (signal.SIGINT, 2.0, 3),
+    ):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        time.sleep(delay)
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(0.05)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 130, (number, delay, err)
+        assert "Traceback" not in out + err
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_lost_interrupt_is_remembered_and_the_next_signal_needs_no_exception() -> None:
+    program = """
+import os, signal, weakref, time
+from otafl.experiments.interrupts import immediate_stop
+with immediate_stop() as stop:
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        pass  # as a library may do
+    assert stop.stopping
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("went on")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_other_threads_leave_signals_alone() -> None:

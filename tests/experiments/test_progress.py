@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from otafl.experiments.schema import Experiment
 
 
 def terminal() -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=140, color_system=None)
+    environ = {"TERM": "xterm"}  # whatever terminal these tests are run in
+    return Console(file=io.StringIO(), force_terminal=True, width=140, color_system=None, _environ=environ)
 
 
 def written(console: Console) -> str:
@@ -55,6 +57,35 @@ def test_the_cursor_comes_back() -> None:
     live.start("x", 10, 0)
     live.close()
     assert written(console).rfind("\x1b[?25h") > written(console).rfind("\x1b[?25l") >= 0
+
+
+@pytest.mark.parametrize("label", ["x [/y]", "constant [bound]", "[bold]", "a\\\\[b]", "[link=http://x]"])
+def test_brackets_in_a_label_are_shown_as_they_are(label: str) -> None:
+    console = terminal()
+    live = LiveLine(console)
+    live.start(label, 10, 0)
+    live.tick(Tick(label, 5, 10, 0.5, 1.0, 2.0, 1.0))
+    live.note(f"{label}: damaged")
+    live.close()
+    assert f"{label}: damaged" in written(console)
+    assert written(console).count(label) > 1
+
+
+def test_the_live_line_leaves_room_for_what_ctrl_c_echoes() -> None:
+    """A line as wide as the terminal breaks at the echoed ^C, and is then drawn twice."""
+    console = terminal()
+    console.width = 60
+    live = LiveLine(console)
+    live.start("a rather long label of a scheme", 100, 0)
+    live.tick(Tick("a rather long label of a scheme", 5, 100, 0.5, 1.0, 2.0, 1.0))
+    live.close()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written(console))
+    assert max(len(line.rstrip()) for line in re.split(r"[\r\n]", shown)) <= 60 - len("^C^C")
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_no_live_line() -> None:
+    dumb = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"})
+    assert type(reporter(dumb)) is Reporter
 
 
 def test_quiet_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

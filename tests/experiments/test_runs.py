@@ -1,6 +1,8 @@
 """Runs as a whole: the same bytes from the same config, budgets kept, refusals before anything is written."""
 
+import io
 import json
+import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -9,13 +11,23 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 from otafl.errors import BudgetExceeded, Infeasible, InputError
-from otafl.experiments import runner
-from otafl.experiments.progress import Reporter
+from otafl.experiments import build, runner
+from otafl.experiments.afford import without_rounds
+from otafl.experiments.compare import rank
+from otafl.experiments.disk import StorageError, locked
+from otafl.experiments.execution import Execution
+from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.schema import Experiment
-from otafl.experiments.store import read_table
+from otafl.experiments.sealed import with_seal
+from otafl.experiments.store import SchemeFolder, read_table
+from otafl.files import to_json
 from otafl.privacy import Ledger
+from otafl.privacy.card import round_up
+from otafl.report import collect
+from otafl.report.tables import comparison, summaries
 from otafl.tasks.ghost import Ghost
 from otafl.tasks.models import Model, client_gradients
 from otafl.tasks.models import per_sample as per_sample_gradients
@@ -119,6 +131,69 @@ def test_a_budget_too_small_for_one_round_is_refused_before_anything_is_written(
     with pytest.raises(BudgetExceeded, match="constant: not one round is affordable"):
         runner.start(tiny("privacy.eps=0.01", "scheme=[{name='constant'}]"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
+def test_a_scheme_that_affords_no_round_is_a_row_and_its_least_eps_is_the_least(
+    accountant: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    """The others go on; one round is affordable from that eps on and not below it."""
+    both = "scheme=[{name='constant', rx_scale=0.4}, {name='fedavg'}]"
+    common = [both, f"privacy.accountant={accountant}", "seeds=1"]
+    run = runner.start(tiny(*common, "privacy.eps=0.5"), tmp_path / "none")
+    entry, reference = summaries(run)
+    assert (entry["rounds"], reference["rounds"]) == ([0.0], [5.0])
+    assert entry["final_eps"] == [0.0]
+    least = entry["least_eps"]
+    assert without_rounds(entry) == f"0 rounds affordable; least ε: {round_up(least)}"
+    assert without_rounds(reference) == ""
+    assert "not one round is affordable" in (run / "schemes/constant/card.md").read_text()
+    for share, rounds in ((1 + 1e-9, 1), (1 - 1e-9, 0)):
+        experiment = tiny(*common, f"privacy.eps={least * share!r}")
+        task = build.build_task(experiment)
+        plan = Execution(experiment, experiment.scheme[0], task, SchemeFolder(tmp_path, "x", ""), Reporter()).plans[0]
+        assert int(np.sum(plan.live)) == rounds
+    found = rank([entry, reference], 0.5)
+    assert (found.ranked, found.refused[0][1]) == ([], without_rounds(entry))
+    table, _ = comparison(run)
+    console = Console(file=io.StringIO(), width=150)
+    console.print(table)
+    assert "constant (0 rounds affordable; least ε: " in console.file.getvalue()  # type: ignore[attr-defined]
+    collect([run])
+
+
+def test_two_processes_do_not_write_one_run(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    with locked(reference), pytest.raises(InputError, match="another process is writing this run"):
+        runner.resume(reference)
+    with locked(tmp_path / "run"), pytest.raises(InputError, match="another process is writing this run"):
+        runner.start(tiny("scheme=[{name='constant'}]"), tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_run_whose_folder_was_removed_says_so(tiny: Tiny, tmp_path: Path) -> None:
+    class Remove(Reporter):
+        def tick(self, tick: Tick) -> None:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(StorageError, match=r"its folder is gone.*no run is left there to resume"):
+        runner.start(tiny(), tmp_path / "run", Remove())
+
+
+def test_other_data_under_the_same_name_are_refused(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    shutil.copytree(reference, tmp_path / "run")
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    del manifest["seal"]
+    manifest["data"]["sha256"] = "0" * 64
+    (tmp_path / "run/manifest.json").write_text(to_json(with_seal(manifest)))
+    with pytest.raises(InputError, match="its data set has changed"):
+        runner.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", ["clients.clip_norm=1e300", "radio={power_dbm=0.0, noise_dbm=1e308}"])
+def test_a_number_that_breaks_the_plan_is_named(number: str, tiny: Tiny, tmp_path: Path) -> None:
+    key = number.split("=")[0] if "{" not in number else "radio.noise_dbm"
+    with pytest.raises(InputError, match=f"planning failed numerically.*look at {key}=1e"):
+        runner.start(tiny(number), tmp_path / "run")
 
 
 def test_an_infeasible_later_scheme_is_refused_before_the_first_one_runs(tiny: Tiny, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,22 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError, Interrupted, OtaflError, RunError
+from otafl.errors import InputError, Interrupted, OtaflError
 from otafl.experiments import runner
+from otafl.experiments.disk import StorageError
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.schema import Experiment
-from otafl.experiments.store import (
-    RunFolder,
-    SchemeFolder,
-    StorageError,
-    npz,
-    pack,
-    read_table,
-    seal,
-    unpack,
-    unseal,
-    write_table,
-)
+from otafl.experiments.sealed import npz, pack, unpack
+from otafl.experiments.store import RunFolder, SchemeFolder, parquet, read_table
 
 Same = Callable[[Path, Path], None]
 Tiny = Callable[..., Experiment]
@@ -46,33 +38,37 @@ def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 def test_sealed_arrays_come_back_with_their_dtypes_and_the_same_bytes() -> None:
-    assert equal(unpack(pack(ARRAYS)) or {}, ARRAYS)
-    assert pack(ARRAYS) == pack(ARRAYS)
+    assert equal(unpack(pack(ARRAYS, "here"), "here") or {}, ARRAYS)
+    assert pack(ARRAYS, "here") == pack(ARRAYS, "here")
+
+
+def test_a_sealed_file_of_another_place_is_not_taken() -> None:
+    assert unpack(pack(ARRAYS, "here"), "there") is None
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 8 * len(pack(ARRAYS)) - 1))
+@given(st.integers(0, 8 * len(pack(ARRAYS, "here")) - 1))
 def test_every_flipped_bit_is_noticed(bit: int) -> None:
-    content = bytearray(pack(ARRAYS))
+    content = bytearray(pack(ARRAYS, "here"))
     content[bit // 8] ^= 1 << bit % 8
-    assert unpack(bytes(content)) is None
+    assert unpack(bytes(content), "here") is None
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, len(pack(ARRAYS)) - 1))
+@given(st.integers(0, len(pack(ARRAYS, "here")) - 1))
 def test_every_truncation_is_noticed(length: int) -> None:
-    assert unpack(pack(ARRAYS)[:length]) is None
+    assert unpack(pack(ARRAYS, "here")[:length], "here") is None
 
 
 def test_a_missing_sealed_file_is_a_damaged_one(tmp_path: Path) -> None:
-    assert unseal(tmp_path / "none") is None
+    assert SchemeFolder(tmp_path, "a", "c0").unseal("records", 3) is None
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
 def saved(folder: Path, rounds: tuple[int, ...] = (2, 4, 6)) -> SchemeFolder:
-    place = SchemeFolder(folder)
+    place = SchemeFolder(folder, "a", "c0")
     place.prepare()
     for round_ in rounds:
         place.save(round_, {"state": np.array(round_)}, {"record": np.array([round_])})
@@ -108,7 +104,8 @@ def test_damage_leads_back_to_the_checkpoint_before(
     round_, state, records, warnings = place.latest()
     assert (round_, int(state["state"]), len(records)) == (4, 4, 2)
     if (damage, name) != (Path.unlink, "checkpoint-0000006"):
-        assert warnings == ["checkpoint at round 6 is damaged (checksum); going back to the one at round 4"]
+        said = "checkpoint at round 6 is damaged or of another run (checksum); going back to the one at round 4"
+        assert warnings == [said]
     assert not (place.checkpoints / "records-0000006").exists()  # it will be written again
 
 
@@ -150,18 +147,81 @@ def test_a_run_with_damaged_checkpoints_ends_with_the_same_bytes_and_says_so(
     runner.resume(tmp_path / "run", listener)
     same_results(tmp_path / "run", reference)
     assert listener.notes
-    assert all("damaged (checksum)" in note and note.startswith("cares-adaptive: ") for note in listener.notes)
+    assert all("(checksum)" in note and note.startswith("cares-adaptive: ") for note in listener.notes)
 
 
-def test_a_checkpoint_of_another_shape_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+def narrower(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value.astype(np.float16) if value.dtype == np.float32 else value for name, value in arrays.items()}
+
+
+def without(name: str) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    return lambda arrays: {key: value for key, value in arrays.items() if key != name}
+
+
+def shorter(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value[:, :-1] for name, value in arrays.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("checkpoint", narrower),
+        ("checkpoint", without("leaf0000")),
+        ("checkpoint", without("segments")),
+        ("checkpoint", lambda arrays: {**arrays, "segments": np.array(["x"])}),
+        ("checkpoint", lambda arrays: {}),
+        ("records", without("live")),
+        ("records", without("eval.loss")),
+        ("records", without("plan.rx_scale")),
+        ("records", shorter),
+        ("records", lambda arrays: {name: value.ravel() for name, value in arrays.items()}),
+        ("records", lambda arrays: {}),
+    ],
+)
+def test_what_is_sealed_but_not_what_this_scheme_writes_is_damaged(
+    kind: str, change: Callable[..., dict[str, np.ndarray]], tiny: Tiny, tmp_path: Path, reference: Path,
+    same_results: Same,
+) -> None:  # fmt: skip
     with pytest.raises(Interrupted):
         runner.start(tiny(), tmp_path / "run", StopAt("constant", 5))
-    newest = max((tmp_path / "run/schemes/constant/checkpoints").glob("checkpoint-*"))
-    state = unseal(newest)
-    assert state is not None
-    seal(newest, {name: np.asarray(value, np.float16) if value.ndim > 1 else value for name, value in state.items()})
-    with pytest.raises(RunError, match="does not fit this version"):
-        runner.resume(tmp_path / "run")
+    place = RunFolder.open(tmp_path / "run").scheme("constant")
+    newest = max(place.saved())
+    arrays = place.unseal(kind, newest)
+    assert arrays
+    place.seal(kind, newest, change(arrays))
+    listener = StopAt("nobody", 0)
+    runner.resume(tmp_path / "run", listener)
+    same_results(tmp_path / "run", reference)
+    assert any(f"checkpoint at round {newest} is damaged" in note for note in listener.notes)
+
+
+def rename(run: Path) -> None:
+    """An earlier checkpoint, with its records, under the name of the newest."""
+    place = RunFolder.open(run).scheme("cares-adaptive").checkpoints
+    for kind in ("checkpoint", "records"):
+        old, new = sorted(place.glob(f"{kind}-*"))[-2:]
+        new.write_bytes(old.read_bytes())
+
+
+@pytest.mark.parametrize("overrides", [[], ["server.step_size=0.7"], ["scheme.1.label=other"]])
+def test_a_checkpoint_of_another_round_label_or_config_is_not_taken(
+    overrides: list[str], tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same
+) -> None:
+    for name, changed in (("run", []), ("other", overrides)):
+        label = "other" if changed == ["scheme.1.label=other"] else "cares-adaptive"
+        with pytest.raises(Interrupted):
+            runner.start(tiny(*changed), tmp_path / name, StopAt(label, 5))
+    if overrides:
+        source = next((tmp_path / "other/schemes").glob("*/checkpoints"))
+        target = tmp_path / "run/schemes/cares-adaptive/checkpoints"
+        shutil.rmtree(target)
+        shutil.copytree(source, target)
+    else:
+        rename(tmp_path / "run")
+    listener = StopAt("nobody", 0)
+    runner.resume(tmp_path / "run", listener)
+    same_results(tmp_path / "run", reference)
+    assert any("of another run" in note for note in listener.notes)
 
 
 # --- the disk --------------------------------------------------------------------------------------------------------
@@ -252,7 +312,7 @@ def test_a_damaged_manifest_is_said(content: str, tmp_path: Path) -> None:
         runner.resume(tmp_path)
     assert "\n" not in str(refusal.value)
     with pytest.raises(InputError, match=r"manifest\.json"):
-        _ = RunFolder(tmp_path).manifest
+        _ = RunFolder(tmp_path, "").manifest
 
 
 def test_a_changed_config_is_not_resumed(tiny: Tiny, tmp_path: Path) -> None:
@@ -260,7 +320,7 @@ def test_a_changed_config_is_not_resumed(tiny: Tiny, tmp_path: Path) -> None:
         runner.start(tiny(), tmp_path / "run", StopAt("constant", 2))
     config = tmp_path / "run/config.toml"
     config.write_text(config.read_text().replace("rounds = 5", "rounds = 6"))
-    with pytest.raises(RunError, match="was changed since the run began"):
+    with pytest.raises(InputError, match="was changed since the run began"):
         runner.resume(tmp_path / "run")
 
 
@@ -274,7 +334,7 @@ def test_no_run_no_resume(tmp_path: Path) -> None:
 
 def test_pandas_and_polars_read_what_was_written(tmp_path: Path) -> None:
     columns = {"seed": np.array([0, 1]), "loss": np.array([0.5, np.inf]), "sent": np.array([True, False])}
-    write_table(tmp_path / "t.parquet", columns)
+    (tmp_path / "t.parquet").write_bytes(parquet(columns))
     for read in (pd.read_parquet, pl.read_parquet):
         frame = read(tmp_path / "t.parquet")
         assert list(frame.columns) == list(columns)

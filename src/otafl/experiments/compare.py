@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from otafl.errors import InputError
+from otafl.experiments.afford import without_rounds
 from otafl.experiments.presets import Preset
 from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import Experiment, load
 from otafl.experiments.tune import run_in, tune_step_size, tuned, with_step_sizes
 from otafl.files import to_json, write_atomic
-from otafl.report.tables import footer, mean_sd, numbers, paired_difference, summaries
+from otafl.report.tables import footer, named, numbers, paired_difference, result, summaries
 
 ACCOUNTANTS = {"zcdp": "zCDP", "rdp": "RDP", "gaussian": "exact", "pld": "PLD"}
 OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"
@@ -85,7 +88,9 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
     ranked, refused = [], []
     for entry, own in zip(private, common):
         spent = float(np.max(numbers(entry["final_eps"])))
-        if own != usual:
+        if none := without_rounds(entry):
+            refused.append((entry, none))
+        elif own != usual:
             refused.append((entry, f"its ε is of another kind ({', '.join(map(str, own))})"))
         elif not spent <= target * (1 + 1e-9):
             refused.append((entry, f"it spent ε = {spent:.4g}, more than the target {target:g}"))
@@ -103,14 +108,13 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
         "∞" if not entry["private"] else f"{float(spent[name]):.4g}" if name in spent else "–" for name in ACCOUNTANTS
     ]
     rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
-    total = f"{np.mean(rounds * energy):.3g} J" if entry["uplink"] == "analog" else "–"
+    total = f"{np.mean(np.nan_to_num(rounds * energy)):.3g} J" if entry["uplink"] == "analog" and any(rounds) else "–"
     uses = f"{np.mean(rounds) * entry['channel_uses']:.3g}"
-    accuracy, worst = mean_sd(numbers(entry["final_accuracy"])), mean_sd(numbers(entry["worst_client"]))
     return [
         place,
-        entry["label"],
-        accuracy,
-        worst,
+        named(entry),
+        result(entry, "final_accuracy"),
+        result(entry, "worst_client"),
         *eps,
         f"{np.mean(rounds):.0f}",
         total,
@@ -150,25 +154,56 @@ def verdicts(found: Comparison) -> list[str]:
         apart = np.isfinite(gap["half_width"]) and abs(gap["mean"]) > gap["half_width"]
         text = "" if apart else ": cannot be separated"
         size = f"{gap['mean']:+.3f} ± {gap['half_width']:.3f} ({gap['pairs']:.0f} paired seeds)"
+        if not np.isfinite(gap["half_width"]):
+            size = f"{gap['mean']:+.3f} (one paired seed: no interval)" if gap["pairs"] else "no paired seeds"
         said.append(f"{first['label']} − {second['label']}: {size}{text}")
     return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
 
 
-def show(folder: Path, run: Path, target: float, console: Console) -> None:
+LABEL_WIDTH = 16  # below that a label is hard to read
+
+
+def widths(found: Comparison) -> dict[str, int]:
+    """The least width of every column: a label may break, a number may not."""
+    columns = zip(HEAD, *rows(found))
+    needed = {name: max(map(cell_len, (name, *cells))) for name, *cells in columns}
+    return {**needed, "scheme": LABEL_WIDTH}
+
+
+def table(found: Comparison, target: float, shown: list[str]) -> Table:
+    """The ranking with these of the columns; labels may break, numbers never do."""
+    made = Table(title=f"Same clients, channel and seeds; privacy target ε = {target:g}", title_justify="left")
+    least = widths(found)
+    for name in shown:
+        made.add_column(name, justify="left" if name == "scheme" else "right", min_width=least[name])
+    for cells in rows(found):
+        made.add_row(*(escape(cell) for name, cell in zip(HEAD, cells) if name in shown))
+    return made
+
+
+def print_table(found: Comparison, target: float, console: Console, wide: bool) -> None:
+    """All columns where they fit or were asked for, otherwise the few that a ranking needs."""
+    needed = 1 + sum(3 + width for width in widths(found).values())
+    if wide:
+        console.width = max(needed, console.width)
+    if needed <= console.width:
+        console.print(table(found, target, HEAD))
+    else:
+        entry = next(iter([*found.ranked, *(entry for entry, _ in found.refused)]), None)
+        own = ACCOUNTANTS.get(entry["accountant"] if entry else "", "zCDP")
+        console.print(table(found, target, ["#", "scheme", "accuracy", f"ε {own}", "rounds"]))
+        console.print("--wide shows all columns; compare.md has them too", style="dim")
+
+
+def show(folder: Path, run: Path, target: float, console: Console, wide: bool = False) -> None:
     """Print the table, the verdicts and where the report is."""
     found = rank(summaries(run), target)
-    table = Table(title=f"Same clients, channel and seeds; privacy target ε = {target:g}", title_justify="left")
-    for name in HEAD:
-        table.add_column(name, justify="left" if name == "scheme" else "right")
-    for cells in rows(found):
-        table.add_row(*cells)
-    console.print(table)
+    print_table(found, target, console, wide)
     for text in [*verdicts(found), *tuning_notes(folder)]:
         console.print(text, markup=False, highlight=False)
     everyone = [*found.references, *found.ranked, *(entry for entry, _ in found.refused)]
-    console.print(
-        footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}", sep="\n", markup=False
-    )
+    said = (footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}")
+    console.print(*said, sep="\n", markup=False, highlight=False)
 
 
 def lines(found: Comparison) -> list[str]:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from otafl import __version__
 from otafl.errors import Interrupted, OtaflError
 from otafl.experiments import presets
 from otafl.experiments.progress import Reporter
 from otafl.experiments.reproductions.record import write_index
+from otafl.experiments.sealed import reading
 from otafl.files import to_json, write_atomic
 
 DONE = "done"
@@ -35,9 +37,9 @@ def reproduce_all(folder: Path, quick: bool, reporters: Callable[[], Reporter], 
     for name, preset in known.items():
         stamp = _stamp(name, quick)
         if told.get(name, {}).get("outcome") == DONE and told[name]["stamp"] == stamp:
-            console.print(f"{name}: done before", highlight=False)
+            console.print(f"{name}: done before", highlight=False, markup=False)
             continue
-        console.rule(f"{name}: {preset.summary}")
+        console.rule(escape(f"{name}: {preset.summary}"))
         start = time.perf_counter()
         try:
             said = _one(name, folder / name, quick, reporters(), console)
@@ -79,4 +81,8 @@ def _stamp(name: str, quick: bool) -> str:
 
 def _read(folder: Path) -> dict[str, Any]:
     file = folder / "outcomes.json"
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+    if not file.exists():
+        return {}
+    with reading(file, "remove it, and every preset is looked at again"):
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return {str(name): {key: entry[key] for key in ("outcome", "stamp", "seconds")} for name, entry in told.items()}

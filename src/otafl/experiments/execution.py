@@ -1,6 +1,7 @@
 """One scheme of an experiment: planned and charged before the first round, then run chunk by chunk with checkpoints."""
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ from otafl.clients.base import ClientMap
 from otafl.engine import Engine, make_engine
 from otafl.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
 from otafl.experiments import build
+from otafl.experiments.afford import least, least_eps
+from otafl.experiments.checkpoints import fits, leaf_name
 from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.energy import check_energy
 from otafl.experiments.feedback import check_public, measure_of, releases_of
@@ -22,7 +25,7 @@ from otafl.experiments.interrupts import StopFlag
 from otafl.experiments.layout import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.experiments.progress import Reporter, Tick
 from otafl.experiments.results import CONVERSIONS
-from otafl.experiments.schema import Experiment
+from otafl.experiments.schema import Experiment, extreme_numbers
 from otafl.experiments.store import SchemeFolder
 from otafl.plan import Link, Plan, Trace, check_silence
 from otafl.privacy import Budget, Ledger, check_realised, events
@@ -62,6 +65,7 @@ class Execution:
             check_public(self.label, first.policy.feedback, task.public.y)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
+        self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
@@ -85,8 +89,10 @@ class Execution:
         """Whatever goes wrong while planning is said with the scheme's label."""
         privacy = self.experiment.privacy
         try:
-            with np.errstate(all="ignore"):  # what an overflow leads to is refused in one line, not remarked on before
+            with warnings.catch_warnings(record=True) as said, np.errstate(all="ignore"):
                 yield
+            for warning in said:  # not before: a refusal is one line
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         except Infeasible as refusal:
             if self.eps_left == privacy.eps:
                 raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
@@ -98,9 +104,8 @@ class Execution:
         except PrivacyViolation as refusal:
             raise PrivacyViolation(f"{self.label}: {refusal}") from None
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
-            raise InputError(
-                f"{self.label}: planning failed numerically ({problem}); look for extreme numbers"
-            ) from None
+            text = f"{self.label}: planning failed numerically ({problem})"
+            raise InputError(f"{text}; look at {extreme_numbers(self.experiment)}") from None
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""
@@ -108,16 +113,13 @@ class Execution:
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
             check_silence(site.policy, site.message, plan)
-            plan = self._charge(plan, site, site.trace, ledger)
-            check_energy(plan, plan.live, site.deployment, site.message, f"{self.label}: seed {seed}")
-            self._try_uplink(plan, site.trace, site)
-            if self.capped and not np.any(plan.live):
-                raise BudgetExceeded(
-                    f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, "
-                    f"delta={self.budget.delta:g} ({self.budget.accountant}); raise privacy.eps or the noise, "
-                    "or lower the receive scaling"
-                )
-            self.plans.append(plan)
+            charged = self._charge(plan, site, site.trace, ledger)
+            check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
+            self._try_uplink(charged, site.trace, site)
+            if self.capped and not np.any(charged.live):
+                released = events(plan, site.trace, site.deployment, site.message)
+                self.least_eps.append(least_eps(ledger, released))
+            self.plans.append(charged)
             self.infos.append(info)
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
@@ -141,6 +143,25 @@ class Execution:
         uplinks.check_links(self.uplink, link, plan, released, first)
         return link
 
+    @property
+    def affordable(self) -> bool:
+        """Whether any seed can run a round within the budget, as far as that is known in advance."""
+        return len(self.least_eps) < len(self.setup.sites)
+
+    @property
+    def least(self) -> float | None:
+        """The cap that the first round of every seed would need; None where all of them afford it."""
+        return max(self.least_eps, default=None)
+
+    @property
+    def unaffordable(self) -> str:
+        """Why not one round is run."""
+        return (
+            f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, delta={self.budget.delta:g} "
+            f"({self.budget.accountant}){least(self.least)}; raise privacy.eps or the noise, or lower the receive "
+            "scaling"
+        )
+
     def _horizon(self) -> int:
         if self.loop != "open":
             return self.experiment.horizon(self.scheme)
@@ -159,8 +180,12 @@ class Execution:
         public = self.task.public if inside else ()
         carry = engine.init(seeds.key, self._loop_states())
         carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
-        done, state, segments, warnings = self.folder.latest()
-        for warning in warnings:
+        done, state, segments, damages = self.folder.latest(
+            lambda round_, state, segments: (
+                round_ <= self.horizon and fits(round_, state, segments, jax.tree.leaves(carry), self.every)
+            )
+        )
+        for warning in damages:
             self.reporter.note(f"{self.label}: {warning}")
         if state:
             carry = self._restore(carry, state)
@@ -300,16 +325,12 @@ class Execution:
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def _checkpoint(self, done: int, carry: Carry, pending: list[dict[str, np.ndarray]]) -> None:
-        state = {f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
+        state = {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
         self.folder.save(done, state, merge(pending))
 
     def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
         leaves, tree = jax.tree.flatten(like)
-        loaded = [state[f"leaf{n:04d}"] for n in range(len(leaves))]
-        for old, new in zip(leaves, loaded):
-            if old.dtype != new.dtype or old.shape != new.shape:
-                shapes = f"{new.dtype}{new.shape}, expected {old.dtype}{old.shape}"
-                raise RunError(f"{self.label}: checkpoint does not fit this version ({shapes})")
+        loaded = [state[leaf_name(n)] for n in range(len(leaves))]
         with jax.enable_x64(True):  # outside this scope float64 would silently become float32
             restored: Carry = jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in loaded])
         return restored

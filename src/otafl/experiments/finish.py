@@ -19,8 +19,9 @@ from otafl.experiments.results import (
     summarise,
     uncertified,
 )
-from otafl.experiments.store import npz, storage
-from otafl.files import to_json, write_atomic
+from otafl.experiments.sealed import npz
+from otafl.experiments.store import parquet
+from otafl.files import to_json
 from otafl.plan import Plan, Trace
 from otafl.privacy import check_realised, events, make_card
 from otafl.rounds import Carry
@@ -48,10 +49,6 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     _check_energy(run, devices)
     target = run.experiment.privacy.eps or np.inf
     summary = summarise(evaluations, rounds, devices, target, run.every)
-    run.folder.table("rounds", rounds)
-    if run.experiment.engine.record_devices:
-        run.folder.table("devices", devices)
-    run.folder.table("evaluations", evaluations)
     worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
@@ -66,8 +63,11 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         "zeroed": zeroed,
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
+        "least_eps": run.least,
     }
     files: dict[str, bytes | str] = {
+        "rounds.parquet": parquet(rounds),
+        "evaluations.parquet": parquet(evaluations),
         "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
         "card.json": card.to_json(),
         "card.md": card.to_markdown(),
@@ -75,12 +75,10 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         "summary.json": to_json({"label": run.label, "scheme": run.scheme.name, **_facts(run), **summary}),
     }
     files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
-    files["timing.json"] = to_json({"seconds": seconds, "rounds": int(np.sum(outcome.live))})
-    files["done.json"] = to_json({"rounds": int(np.max(np.sum(outcome.live, 1)))})
-    with storage(run.folder.path):
-        for name, content in files.items():
-            write_atomic(run.folder.path / name, content)
-    run.folder.clear_checkpoints()
+    if run.experiment.engine.record_devices:
+        files["devices.parquet"] = parquet(devices)
+    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.live))}
+    run.folder.finish(files, int(np.max(np.sum(outcome.live, 1))), timing)
 
 
 def _facts(run: "Execution") -> dict[str, Any]:
@@ -107,6 +105,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Any:
     outside = [*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
     site = run.setup.sites[worst]
     alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *([SILENCE] if site.policy.gate == "message" else [])]
+    alarms += [] if run.affordable else [run.unaffordable]
     reward = in_words(site, run.releases[worst], rounds)
     return make_card(run.ledgers[worst], site.message, outside=outside, alarms=alarms, reward=reward)
 

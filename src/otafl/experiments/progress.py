@@ -5,10 +5,13 @@ import sys
 import time
 from typing import IO, Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from otafl.files import plain
+
+ECHO_COLUMNS = 6  # of ^C, three times
 
 
 class Tick(NamedTuple):
@@ -36,15 +39,26 @@ class Reporter:
     def close(self) -> None: ...
 
 
+class Narrow(Progress):
+    """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice."""
+
+    def __init__(self, *columns: ProgressColumn, console: Console):
+        self.width = lambda: max(console.width - ECHO_COLUMNS, 1)
+        super().__init__(*columns, console=console)
+
+    def get_renderable(self) -> RenderableType:
+        return Constrain(super().get_renderable(), self.width())
+
+
 class LiveLine(Reporter):
     """One line per scheme: rounds/s, accuracy, epsilon spent / target, time left."""
 
     def __init__(self, console: Console):
         self.console = console
-        self.progress = Progress(
-            TextColumn("[bold]{task.description:<22}"), BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[said]}"), TimeRemainingColumn(),
-            console=console,
+        self.progress = Narrow(
+            TextColumn("{task.description:<22}", style="bold", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[said]}", markup=False),
+            TimeRemainingColumn(), console=console,
         )  # fmt: skip
         self.tasks: dict[str, Any] = {}
 
@@ -62,7 +76,7 @@ class LiveLine(Reporter):
         self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
 
     def note(self, text: str) -> None:
-        self.console.print(text)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self.progress.stop()
@@ -91,4 +105,4 @@ class JsonLog(Reporter):
 def reporter(console: Console, json_log: bool = False) -> Reporter:
     if json_log:
         return JsonLog(sys.stdout)
-    return LiveLine(console) if console.is_terminal else Reporter()
+    return LiveLine(console) if console.is_terminal and not console.is_dumb_terminal else Reporter()

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from otafl.experiments.presets import Preset
@@ -33,16 +34,16 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
         if any(metric in targets for targets in preset.targets.values())
         or metric in ("final_accuracy", "final_eps", "rounds")
     ]
-    table = Table(title=f"{preset.source or path.stem}: ours, and (paper)", title_justify="left")
+    table = Table(title=escape(f"{preset.source or path.stem}: ours, and (paper)"), title_justify="left")
     for name in ("scheme", *(METRICS[metric] for metric in shown)):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:
-        table.add_row(entry["label"], *(_cell(entry, metric, preset.targets) for metric in shown))
+        table.add_row(escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown))
     console.print(table)
     gaps = differences(found, preset)
     for line in gaps:
-        console.print(line)
-    console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n")
+        console.print(line, markup=False, highlight=False)
+    console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False)
     note = "smoke version: too few rounds and seeds to mean anything" if quick else ""
     results = {
         "preset": path.stem,

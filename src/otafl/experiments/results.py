@@ -203,6 +203,6 @@ def summarise(
         out["rounds"].append(float(len(r["round"])))
         out["mean_rx_scale"].append(float(np.mean(r["rx_scale"])) if len(r["round"]) else float("nan"))
         out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
-        energy = float("nan") if devices is None else float(np.mean(devices["energy"][devices["seed"] == seed]))
-        out["energy_per_round"].append(energy)
+        spent = np.zeros(0) if devices is None else devices["energy"][devices["seed"] == seed]
+        out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
     return {"seeds": [int(s) for s in seeds], **out}

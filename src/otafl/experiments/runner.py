@@ -9,13 +9,15 @@ from typing import Any
 import jax
 
 from otafl.engine import Engine
-from otafl.errors import Interrupted, RunError
+from otafl.errors import BudgetExceeded, InputError, Interrupted
 from otafl.experiments import build, doctor, limits
+from otafl.experiments.disk import locked, storage
 from otafl.experiments.execution import Execution
 from otafl.experiments.interrupts import graceful_stop
 from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import Experiment, config_hash, load, resolved
-from otafl.experiments.store import RunFolder, storage
+from otafl.experiments.store import RunFolder
+from otafl.files import sweep
 
 
 def default_folder(name: str) -> Path:
@@ -29,29 +31,36 @@ def default_folder(name: str) -> Path:
 
 def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) -> Path:
     """Run an experiment into a new folder; returns the folder. All schemes are planned before the folder is made."""
-    folder, config, reporter = RunFolder(RunFolder.free(path)), resolved(experiment), reporter or Reporter()
+    config, reporter = resolved(experiment), reporter or Reporter()
+    folder = RunFolder(RunFolder.free(path), config_hash(experiment))
     task, executions = _prepare(experiment, folder, reporter)
+    refuse_all_unaffordable(executions)
     manifest = {
         "title": experiment.title,
         "schemes": experiment.labels,
         "seeds": experiment.seed_list,
-        "config_sha256": config_hash(experiment),
         "data": task.sources,
         "parameters": task.model.num_params,
         "versions": doctor.versions(),
         "machine": doctor.machine(),
     }
-    RunFolder.create(path, config, manifest)
-    return _run(folder, executions, reporter)
+    with locked(folder.path):
+        return _run(RunFolder.create(path, config, manifest), executions, reporter)
 
 
 def resume(path: Path, reporter: Reporter | None = None) -> Path:
     """Continue a run to the same bytes as if it had never stopped."""
     folder, reporter = RunFolder.open(path), reporter or Reporter()
-    experiment = load(folder.path / "config.toml")
-    if config_hash(experiment) != folder.manifest["config_sha256"]:
-        raise RunError(f"{path}/config.toml: was changed since the run began; start a new run instead")
-    return _run(folder, _prepare(experiment, folder, reporter)[1], reporter)
+    with locked(folder.path):
+        with storage(folder.path):
+            sweep(folder.path)
+        experiment = load(folder.path / "config.toml")
+        if config_hash(experiment) != folder.config:
+            raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
+        task, executions = _prepare(experiment, folder, reporter)
+        if task.sources != folder.manifest["data"]:
+            raise InputError(f"{path}: its data set has changed since the run began; start a new run instead")
+        return _run(folder, executions, reporter)
 
 
 def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list[Execution]]:
@@ -63,6 +72,7 @@ def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> t
     for scheme in experiment.scheme:
         place = folder.scheme(scheme.label or scheme.name)
         if place.finished:
+            place.verify()
             place.clear_checkpoints()
         else:
             executions.append(Execution(experiment, scheme, task, place, reporter))
@@ -84,9 +94,14 @@ def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter) -> 
                 execution.run(stop, engines)
     finally:
         reporter.close()
-    with storage(folder.path):
-        write_report([folder.path])
+    write_report([folder.path])
     return folder.path
+
+
+def refuse_all_unaffordable(executions: list[Execution]) -> None:
+    """A scheme that can afford no round stands in the results with none; a run of such schemes alone is refused."""
+    if executions and not any(execution.affordable for execution in executions):
+        raise BudgetExceeded(executions[0].unaffordable)
 
 
 def use_compilation_cache() -> None:

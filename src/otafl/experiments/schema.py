@@ -190,10 +190,13 @@ def scheme_models() -> dict[str, type]:
 
 
 COMMON: dict[str, Any] = {
-    "label": (str | None, Field(None, description="name in tables and plots; default: the scheme's name")),
+    "label": (
+        Annotated[str, Field(max_length=100)] | None,
+        Field(None, description="name in tables and plots, at most 100 characters; default: the scheme's name"),
+    ),
     "server": (ServerOverride, Field(default_factory=ServerOverride)),
     "clients": (ClientChoice | None, Field(None, description="other clients for this scheme")),
-    "rounds": (Whole | None, Field(None, description="a shorter horizon for this scheme alone")),
+    "rounds": (Whole | None, Field(None, description="at most so many rounds for this scheme alone")),
     "stop_at_budget": (bool, Field(True, description="False runs past the privacy target: a diagnostic, labelled so")),
 }
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)
@@ -244,16 +247,11 @@ class Experiment(FileModel):
                     f"scheme labels {folders[folder]!r} and {label!r} share a folder; give each its own label"
                 )
             folders[folder] = label
-        for label, scheme in zip(self.labels, self.scheme):
-            if self.horizon(scheme) > self.rounds:
-                raise InputError(
-                    f"scheme {label!r}: rounds={scheme.rounds} must be at most the experiment's rounds={self.rounds}"
-                )
         return self
 
     def horizon(self, scheme: Any) -> int:
-        """Rounds of one scheme: the experiment's, or its own shorter ones."""
-        return int(self.rounds if scheme.rounds is None else scheme.rounds)
+        """Rounds of one scheme: the experiment's, or its own where they are fewer."""
+        return int(self.rounds if scheme.rounds is None else min(scheme.rounds, self.rounds))
 
     @property
     def seed_list(self) -> list[int]:
@@ -284,6 +282,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     ):  # a figure of another preset's runs
         data = {**read_toml(path.parent / f"{shown}.toml"), **data}
     for override in overrides or []:
+        _spell_out(data)
         assign(data, override)
     for place in ("devices", "task.data.path", "privacy.already_spent"):
         *outer, key = place.split(".")
@@ -293,6 +292,13 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
         if isinstance(table, dict) and isinstance(table.get(key), str):
             table[key] = os.path.normpath(path.parent.absolute() / table[key])
     return parse(Experiment, data, path)
+
+
+def _spell_out(data: dict[str, Any]) -> None:
+    """A data set that is given by its name alone becomes a table, so that an override can set a key in it."""
+    task = data.get("task")
+    if isinstance(task, dict) and isinstance(name := task.get("data"), str):
+        task["data"] = {"name": name}
 
 
 def assign(data: dict[str, Any], override: str) -> None:
@@ -332,7 +338,7 @@ def _step(node: Any, part: str, override: str) -> Any:
 
 
 def _index(node: list[Any], part: str, override: str) -> int:
-    if not part.isdigit() or int(part) >= len(node):
+    if not (part.isascii() and part.isdigit() and len(part) < 10) or int(part) >= len(node):
         raise InputError(f"--set {override!r}: {part!r} must be a position from 0 to {len(node) - 1}")
     return int(part)
 
@@ -340,6 +346,22 @@ def _index(node: list[Any], part: str, override: str) -> int:
 def resolved(experiment: Experiment) -> str:
     """The whole config as TOML, defaults included; reads back to the same experiment."""
     return tomli_w.dumps(_tomlable(experiment.model_dump(exclude_none=True)))
+
+
+def extreme_numbers(experiment: Experiment) -> str:
+    """The keys of an experiment whose numbers are furthest from 1: where a numerical failure comes from, mostly."""
+    found: dict[str, float] = {}
+
+    def look(value: Any, key: str) -> None:
+        if isinstance(value, dict | list):
+            for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+                look(item, f"{key}.{name}" if key else str(name))
+        elif isinstance(value, float) and value != 0:
+            found[key] = value
+
+    look(_tomlable(experiment.model_dump(exclude_none=True)), "")
+    far = sorted(found, key=lambda key: -abs(np.log10(abs(found[key]))))[:2]
+    return ", ".join(f"{key}={found[key]:g}" for key in far)
 
 
 def config_hash(experiment: Experiment) -> str:

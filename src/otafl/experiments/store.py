@@ -6,21 +6,20 @@
                         evaluations.parquet  one row per seed and evaluation
                         ledger-<seed>.bin, card.json, card.md, model.npz, summary.json, timing.json
                         certificate.json  what its rounds amount to under CARES (12)-(13)
-                        done.json         written last: the scheme is finished
+                        done.json         written last: the scheme is finished, and the SHA-256 of its files
                         checkpoints/      state and record segments of an unfinished run
 
-A checkpoint is a file with its own SHA-256 in front; it lists the record segments that belong to it. If one of them
-is torn, altered or missing, the checkpoint before is used.
+Nothing is read back unchecked. `manifest.json`, `done.json` and `timing.json` are sealed; the manifest has the hash of
+`config.toml`, and `done.json` the hashes of its files, its label and the config's hash. (Seconds are not reproducible:
+`timing.json` has a seal of its own, so that `done.json` is the same whenever the results are.) A checkpoint is sealed
+with its round, label and config; it lists the record segments that belong to it. If one of them is torn, altered,
+missing or of another place, the checkpoint before is used.
 Every file is written beside its place and then renamed.
 """
 
-import errno
-import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,173 +27,112 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from otafl.errors import InputError, OtaflError
+from otafl.errors import InputError
+from otafl.experiments.checkpoints import Checkpoints
+from otafl.experiments.disk import storage
+from otafl.experiments.sealed import Arrays, digest, file_digest, read_sealed, reading, with_seal
 from otafl.files import sweep, to_json, write_atomic
 
-MAGIC = b"otafl-1 "
-KEPT_CHECKPOINTS = 2
-SEGMENTS = "segments"  # entry of a checkpoint: last rounds of the record segments before it
-
-Arrays = dict[str, np.ndarray]
-
-
-class StorageError(OtaflError):
-    """The folder cannot be written; what was saved before is still whole."""
-
-
-@contextmanager
-def storage(path: Path) -> Iterator[None]:
-    """Turn a full disk or a read-only folder into one clear line."""
-    reasons = {
-        errno.ENOSPC: "the disk is full",
-        errno.EROFS: "it is read-only",
-        errno.EACCES: "permission denied",
-        errno.EPERM: "permission denied",
-        errno.EDQUOT: "the disk quota is used up",
-    }
-    try:
-        yield
-    except OSError as error:
-        reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(
-            f"{path}: cannot be written ({reason}); everything saved before is whole, and "
-            "--resume continues from the last checkpoint"
-        ) from error
-
-
-# --- sealed files: npz with a checksum ----------------------------------------------------------------------------
-
-
-def npz(arrays: Arrays) -> bytes:
-    """Arrays as NumPy's own file, the same bytes for the same arrays."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def pack(arrays: Arrays) -> bytes:
-    """Arrays as a sealed file: their SHA-256, then the npz."""
-    body = npz(arrays)
-    return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def unpack(content: bytes) -> Arrays | None:
-    """The arrays, or None if a single bit is not as it was written."""
-    head, _, body = content.partition(b"\n")
-    if head != MAGIC + hashlib.sha256(body).hexdigest().encode():
-        return None
-    with np.load(io.BytesIO(body), allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
-
-
-def seal(path: Path, arrays: Arrays) -> None:
-    with storage(path):
-        write_atomic(path, pack(arrays))
-
-
-def unseal(path: Path) -> Arrays | None:
-    """The arrays of a sealed file; None if it is missing or damaged."""
-    try:
-        return unpack(path.read_bytes())
-    except OSError:
-        return None
+DONE, TIMING = "done.json", "timing.json"
+AGAIN = "run the experiment again into another folder"
 
 
 # --- one scheme ----------------------------------------------------------------------------------------------------
 
 
-class SchemeFolder:
-    """Checkpoints, record segments and results of one scheme."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.checkpoints = path / "checkpoints"
+class SchemeFolder(Checkpoints):
+    """Checkpoints, record segments and results of one scheme of the run with this config."""
 
     @property
     def finished(self) -> bool:
-        return (self.path / "done.json").exists()
+        return (self.path / DONE).exists()
 
-    def prepare(self) -> None:
-        """Make the folders, and remove what a killed process was just writing."""
+    def finish(self, files: dict[str, bytes | str], rounds: int, timing: dict[str, float]) -> None:
+        """Write the results, and last of all what seals them; then the checkpoints can go."""
+        own = {"label": self.label, "config_sha256": self.config}
         with storage(self.path):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            sweep(self.path)
-            sweep(self.checkpoints)
+            for name, content in files.items():
+                write_atomic(self.path / name, content)
+            hashes = {name: digest(c.encode() if isinstance(c, str) else c) for name, c in sorted(files.items())}
+            write_atomic(self.path / TIMING, to_json(with_seal({**own, **timing})))
+            write_atomic(self.path / DONE, to_json(with_seal({**own, "rounds": rounds, "files": hashes})))
+        self.clear_checkpoints()
 
-    def save(self, round_: int, state: Arrays, records: Arrays) -> None:
-        """A checkpoint at `round_` with the records since the one before; older checkpoints but one are dropped."""
-        seal(self._file("records", round_), records)
-        seal(self._file("checkpoint", round_), {**state, SEGMENTS: np.array(self._rounds("records"))})
-        with storage(self.checkpoints):
-            for old in self._rounds("checkpoint")[:-KEPT_CHECKPOINTS]:
-                self._file("checkpoint", old).unlink(missing_ok=True)
+    def verify(self) -> None:
+        """Every file as it was written, or InputError with the name of one that is not."""
+        for name in self.hashes():
+            self.whole(name)
+        self.timing()
 
-    def latest(self) -> tuple[int, Arrays, list[Arrays], list[str]]:
-        """The newest checkpoint that is whole, with all records before it: (round, state, records, warnings)."""
-        warnings: list[str] = []
-        saved = self._rounds("checkpoint")
-        for round_, before in zip(saved[::-1], [*saved[-2::-1], 0]):
-            state = unseal(self._file("checkpoint", round_)) or {SEGMENTS: np.zeros(0)}
-            segments = [unseal(self._file("records", int(r))) for r in state.pop(SEGMENTS)]
-            whole = [segment for segment in segments if segment is not None]
-            if whole and len(whole) == len(segments):
-                self._drop_after(round_)
-                return round_, state, whole, warnings
-            back = f"going back to the one at round {before}" if before else "starting from the beginning"
-            warnings.append(f"checkpoint at round {round_} is damaged (checksum); {back}")
-        self._drop_after(0)
-        return 0, {}, [], warnings
+    def lost_marker(self) -> bool:
+        """Whether done.json alone is missing: a scheme that is still running has a folder for checkpoints."""
+        return not self.finished and (self.path / "summary.json").exists() and not self.checkpoints.exists()
 
-    def checkpoint(self, round_: int) -> Path:
-        return self._file("checkpoint", round_)
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of every file of the finished scheme, by name."""
+        with reading(self.path / DONE, self._mend):
+            return {str(name): str(value) for name, value in self._own(DONE)["files"].items()}
 
-    def _file(self, kind: str, round_: int) -> Path:
-        return self.checkpoints / f"{kind}-{round_:07d}"
+    def timing(self) -> dict[str, Any]:
+        return self._own(TIMING)
 
-    def _rounds(self, kind: str) -> list[int]:
-        names = (re.fullmatch(rf"{kind}-(\d+)", file.name) for file in self.checkpoints.glob(f"{kind}-*"))
-        return sorted(int(match.group(1)) for match in names if match)
+    def _own(self, name: str) -> dict[str, Any]:
+        """A sealed file, if it is of this scheme of this run."""
+        content = read_sealed(self.path / name, self._mend)
+        if (content.get("label"), content.get("config_sha256")) != (self.label, self.config):
+            raise InputError(f"{self.path / name}: belongs to another scheme or another run; {self._mend}")
+        return content
 
-    def _drop_after(self, round_: int) -> None:
-        """Forget what a resumed run writes again."""
-        with storage(self.checkpoints):
-            for kind in ("checkpoint", "records"):
-                for later in (other for other in self._rounds(kind) if other > round_):
-                    self._file(kind, later).unlink(missing_ok=True)
+    def whole(self, name: str) -> Path:
+        """The path of a file whose content is as it was written."""
+        if file_digest(self.path / name, self._mend) != self._expected(name):
+            raise self._damaged(name)
+        return self.path / name
 
-    def clear_checkpoints(self) -> None:
-        """Checkpoints of a finished scheme; a kill may have come between its last file and this."""
-        with storage(self.checkpoints):
-            sweep(self.path)
-            for file in self.checkpoints.glob("*"):
-                file.unlink(missing_ok=True)
-            if self.checkpoints.exists():
-                self.checkpoints.rmdir()
-
-    def table(self, name: str, columns: Arrays) -> None:
-        """Write a Parquet file that pandas and polars open."""
-        write_table(self.path / f"{name}.parquet", columns)
+    def content(self, name: str) -> bytes:
+        """The bytes of a file, as they were written."""
+        with reading(self.path / name, self._mend):
+            content = (self.path / name).read_bytes()
+        if digest(content) != self._expected(name):
+            raise self._damaged(name)
+        return content
 
     def read(self, name: str) -> Arrays:
-        return read_table(self.path / f"{name}.parquet")
+        with reading(self.path / f"{name}.parquet", self._mend):
+            return read_table(io.BytesIO(self.content(f"{name}.parquet")))
 
     def json(self, name: str) -> Any:
-        return json.loads((self.path / f"{name}.json").read_text())
+        with reading(self.path / f"{name}.json", self._mend):
+            return json.loads(self.content(f"{name}.json"))
+
+    def _expected(self, name: str) -> str:
+        hashes = self.hashes()
+        if name not in hashes:
+            raise InputError(f"{self.path / name}: is not among the files in done.json; {self._mend}")
+        return hashes[name]
+
+    def _damaged(self, name: str) -> InputError:
+        return InputError(f"{self.path / name}: is damaged (its SHA-256 is not the one in done.json); {self._mend}")
+
+    @property
+    def _mend(self) -> str:
+        run = self.path.parent.parent
+        return f"remove {self.path} and compute the scheme again with: otafl run --resume {run}"
 
 
-def write_table(path: Path, columns: Arrays) -> None:
+def parquet(columns: Arrays) -> bytes:
+    """A Parquet file that pandas and polars open."""
     buffer = io.BytesIO()
     pq.write_table(
         pa.table({name: pa.array(np.ascontiguousarray(column)) for name, column in columns.items()}),
         buffer,
         compression="zstd",
     )
-    with storage(path):
-        write_atomic(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
-def read_table(path: Path) -> Arrays:
-    table = pq.read_table(path)
+def read_table(source: Path | io.BytesIO) -> Arrays:
+    table = pq.read_table(source)
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
@@ -204,19 +142,19 @@ def read_table(path: Path) -> Arrays:
 class RunFolder:
     """A run: its resolved config, its manifest and one folder per scheme."""
 
-    def __init__(self, path: Path):
-        self.path = Path(path)
+    def __init__(self, path: Path, config: str):
+        self.path, self.config = Path(path), config  # config: its hash
 
     @classmethod
     def create(cls, path: Path, config: str, manifest: dict[str, Any]) -> "RunFolder":
         """Start a new run; a folder that already holds one is refused, never overwritten."""
-        path = cls.free(path)
+        path, hashed = cls.free(path), digest(config.encode())
         with storage(path):
             path.mkdir(parents=True, exist_ok=True)
             sweep(path)
             write_atomic(path / "config.toml", config)
-            write_atomic(path / "manifest.json", to_json(manifest))
-        return cls(path)
+            write_atomic(path / "manifest.json", to_json(with_seal({**manifest, "config_sha256": hashed})))
+        return cls(path, hashed)
 
     @staticmethod
     def free(path: Path) -> Path:
@@ -228,32 +166,45 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
+        """A run whose manifest and config are as they were written."""
         path = Path(path)
         if not (path / "manifest.json").exists():
-            raise InputError(f"{path}: is not a run folder (no manifest.json)")
-        folder = cls(path)
-        with storage(path):
-            sweep(path)
-        return folder
+            hint = f"it holds one: {run_of(path)}" if run_of(path) != path else "give one that otafl run has written"
+            raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
+        manifest = read_sealed(path / "manifest.json", AGAIN)
+        if missing := {"config_sha256", "schemes", "seeds", "title"} - set(manifest):
+            raise InputError(f"{path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing); {AGAIN}")
+        if file_digest(path / "config.toml", AGAIN) != manifest["config_sha256"]:
+            raise InputError(f"{path}/config.toml: was changed since the run began; {AGAIN}")
+        return cls(path, manifest["config_sha256"])
 
     @property
     def manifest(self) -> dict[str, Any]:
-        try:
-            content: dict[str, Any] = json.loads((self.path / "manifest.json").read_bytes())
-            missing = {"config_sha256", "schemes"} - set(content)
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{self.path}/manifest.json: cannot be read ({error})") from None
-        if missing:
-            raise InputError(f"{self.path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing)")
-        return content
+        return read_sealed(self.path / "manifest.json", AGAIN)
 
     def scheme(self, label: str) -> SchemeFolder:
-        return SchemeFolder(self.path / "schemes" / slug(label))
+        return SchemeFolder(self.path / "schemes" / slug(label), label, self.config)
 
     def labels(self) -> list[str]:
         """Labels of the schemes, in the order of the config."""
         labels: list[str] = self.manifest["schemes"]
         return labels
+
+    def verified(self) -> list[SchemeFolder]:
+        """All schemes in the order of the config; those that are finished have been checked, file by file."""
+        places = [self.scheme(label) for label in self.labels()]
+        for place in places:
+            if place.lost_marker():
+                raise InputError(f"{place.path / DONE}: is missing; mend it with: otafl run --resume {self.path}")
+            if place.finished:
+                place.verify()
+        return places
+
+
+def run_of(path: Path) -> Path:
+    """The run in a folder: the folder itself, or the one that a comparison keeps inside."""
+    inner = Path(path) / "run"
+    return inner if not (Path(path) / "manifest.json").exists() and (inner / "manifest.json").exists() else Path(path)
 
 
 def slug(label: str) -> str:

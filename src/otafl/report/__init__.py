@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from otafl.errors import InputError
-from otafl.experiments.store import storage
+from otafl.experiments.disk import storage
 from otafl.files import write_atomic
 from otafl.report.data import collect
 from otafl.report.page import render

@@ -144,7 +144,7 @@ def rdp_records(place: Path, experiment: Experiment, settings: Record) -> list[R
         summary = scheme.json("summary")
         if not summary["private"]:
             continue
-        events = [Ledger.load(scheme.path / f"ledger-{seed}.bin").events for seed in experiment.seed_list]
+        events = [Ledger.from_bytes(scheme.content(f"ledger-{seed}.bin")).events for seed in experiment.seed_list]
         amplified = label not in settings["unamplified"]
         for how in settings["accountings"]:
             lines = [rdp_curve(e, summary["channel_uses"], how, settings["alpha"], rounds, amplified) for e in events]

@@ -1,5 +1,6 @@
 """EEZOFL's tables and figures: overhead, accuracy and loss of encrypted training, and the controls that must fail."""
 
+import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -146,7 +147,7 @@ def model_distance(runs: dict[str, Path], label: str, reference: str) -> dict[st
 
 
 def _model(path: Path, label: str) -> list[np.ndarray]:
-    with np.load(RunFolder.open(path).scheme(label).path / "model.npz") as stored:
+    with np.load(io.BytesIO(RunFolder.open(path).scheme(label).content("model.npz"))) as stored:
         return [stored[name] for name in sorted(stored)]
 
 
