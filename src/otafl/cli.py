@@ -126,7 +126,7 @@ def list_(as_json: AsJson = False) -> None:
         "channels": dict(CHANNELS),
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
-        "accountants": {name: ACCOUNTANT_SUMMARIES[name] for name in ACCOUNTANTS},
+        "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},
     }
     if as_json:
         print(json.dumps(everything, indent=2))
@@ -137,15 +137,6 @@ def list_(as_json: AsJson = False) -> None:
             table.add_row(f"[cyan]{name}[/]", summary)
         out.print(table)
         out.print()
-
-
-ACCOUNTANT_SUMMARIES = {
-    "zcdp": "zero-concentrated DP, classic conversion rho + 2 sqrt(rho ln(1/delta)); what published schemes count in",
-    "zcdp-optimal": "zero-concentrated DP, the smallest eps that its Renyi curve implies",
-    "gaussian": "exact for Gaussian rounds without sampling",
-    "rdp": "Renyi DP: Poisson sampling and random participation",
-    "pld": "privacy-loss distributions: tightest with sampling, no running value",
-}
 
 
 def _summaries(registry: dict[str, Any]) -> dict[str, str]:

@@ -50,12 +50,11 @@ def test_numbers_are_those_of_the_ledger(ledger):
 
 
 def test_accountants_that_do_not_apply_are_named(make_events):
-    ledger = Ledger(Budget(60.0, 1e-5, adjacency="replace"), clients=2)
-    ledger.spend(make_events(np.full((3, 2), 2.0), rate=0.1))
-    card = make_card(ledger, message(rate=0.1, unit="record"))
-    assert [name for name, _ in card.refused] == ["rdp"]
-    assert "fresh Poisson batches" in card.sampling
-    assert "`rdp` does not apply" in card.to_markdown()
+    ledger = Ledger(Budget(60.0, 1e-5, "rdp", "hidden", adjacency="replace"), clients=2)
+    ledger.spend(make_events(np.full((3, 2), 2.0), send_prob=0.5))
+    card = make_card(ledger, message())
+    assert [name for name, _ in card.refused] == ["zcdp", "zcdp-optimal", "gaussian", "pld"]
+    assert "`pld` does not apply" in card.to_markdown()
 
 
 def test_adjacency_must_match(ledger):

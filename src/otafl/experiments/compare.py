@@ -21,9 +21,11 @@ from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import Experiment, load
 from otafl.experiments.tune import run_in, tune_step_size, tuned, with_step_sizes
 from otafl.files import to_json, write_atomic
+from otafl.privacy import ACCOUNTANTS
+from otafl.privacy.card import round_up
 from otafl.report.tables import footer, mean_sd, numbers, paired_difference, summaries
 
-ACCOUNTANTS = {"zcdp": "zCDP", "rdp": "RDP", "gaussian": "exact", "pld": "PLD"}
+COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"
 
 
@@ -100,7 +102,7 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
     """One line of the comparison table."""
     spent = {item["accountant"]: item["eps_worst"] for item in entry["card"]["spent"]}
     eps = [
-        "∞" if not entry["private"] else f"{float(spent[name]):.4g}" if name in spent else "–" for name in ACCOUNTANTS
+        "∞" if not entry["private"] else round_up(spent[one.name], "∞") if one.name in spent else "–" for one in COLUMNS
     ]
     rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
     total = f"{np.mean(rounds * energy):.3g} J" if entry["uplink"] == "analog" else "–"
@@ -125,7 +127,7 @@ HEAD = [
     "scheme",
     "accuracy",
     "worst client",
-    *(f"ε {name}" for name in ACCOUNTANTS.values()),
+    *(f"ε {entry.label}" for entry in COLUMNS),
     "rounds",
     "energy/device",
     "channel uses",

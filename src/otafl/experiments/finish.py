@@ -45,7 +45,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     if run.experiment.engine.record_devices:
         run.folder.table("devices", devices)
     run.folder.table("evaluations", evaluations)
-    worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
+    worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
     remarks = [*uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
     left_out = int(np.sum(records["stats.left_out"][records["live"]]))
