@@ -1,6 +1,7 @@
 """The privacy ledger: events, accountants, budgets, cards. NumPy/SciPy, float64; dp_accounting only where asked for."""
 
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account
+from otafl.privacy.attack import Attack, attack_success
 from otafl.privacy.calibrate import calibrate
 from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
 from otafl.privacy.curve import eps_curve
@@ -23,6 +24,7 @@ __all__ = [
     "ORDERS",
     "OUTSIDE",
     "Accountant",
+    "Attack",
     "Budget",
     "Ledger",
     "LogMoment",
@@ -30,6 +32,7 @@ __all__ = [
     "Release",
     "Spend",
     "account",
+    "attack_success",
     "calibrate",
     "check_realised",
     "classic_budget",
