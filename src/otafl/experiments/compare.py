@@ -22,8 +22,8 @@ from otafl.experiments.schema import Experiment, load
 from otafl.experiments.tune import run_in, tune_step_size, tuned, with_step_sizes
 from otafl.files import to_json, write_atomic
 from otafl.privacy import ACCOUNTANTS
-from otafl.privacy.card import round_up
-from otafl.report.tables import footer, mean_sd, numbers, paired_difference, summaries
+from otafl.privacy.card_text import round_up
+from otafl.report.tables import attack_cells, footer, mean_sd, numbers, paired_difference, summaries
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"
@@ -100,10 +100,8 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
     """One line of the comparison table."""
-    spent = {item["accountant"]: item["eps_worst"] for item in entry["card"]["spent"]}
-    eps = [
-        "∞" if not entry["private"] else round_up(spent[one.name], "∞") if one.name in spent else "–" for one in COLUMNS
-    ]
+    spent = {item["accountant"]: item for item in entry["card"]["spent"]}
+    eps = ["∞" if not entry["private"] else _eps(spent[one.name]) if one.name in spent else "–" for one in COLUMNS]
     rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
     total = f"{np.mean(rounds * energy):.3g} J" if entry["uplink"] == "analog" else "–"
     uses = f"{np.mean(rounds) * entry['channel_uses']:.3g}"
@@ -114,6 +112,7 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
         accuracy,
         worst,
         *eps,
+        *attack_cells(entry),
         f"{np.mean(rounds):.0f}",
         total,
         uses,
@@ -122,12 +121,20 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
     ]
 
 
+def _eps(spend: dict[str, Any]) -> str:
+    """A number that leaves sampling out must not stand there as if it could be compared with one that does not."""
+    without = " (without sampling)" if spend.get("without_sampling") else ""
+    return round_up(spend["eps_worst"], "∞") + without
+
+
 HEAD = [
     "#",
     "scheme",
     "accuracy",
     "worst client",
     *(f"ε {entry.label}" for entry in COLUMNS),
+    "μ",
+    "TPR@1 %",
     "rounds",
     "energy/device",
     "channel uses",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from otafl import air, policies
+from otafl import __version__, air, policies
 from otafl.errors import RunError
 from otafl.experiments import build
 from otafl.experiments.certificates import certificate
@@ -19,10 +19,10 @@ from otafl.experiments.results import (
     summarise,
     uncertified,
 )
-from otafl.experiments.store import npz, storage
+from otafl.experiments.store import RunFolder, npz, storage
 from otafl.files import to_json, write_atomic
 from otafl.plan import Plan, Trace
-from otafl.privacy import events, make_card
+from otafl.privacy import PrivacyCard, attack_success, events, make_card
 from otafl.rounds import Carry
 
 if TYPE_CHECKING:
@@ -46,12 +46,14 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         run.folder.table("devices", devices)
     run.folder.table("evaluations", evaluations)
     worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
+    attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
     left_out = int(np.sum(records["stats.left_out"][records["live"]]))
     if left_out:
         run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
     summary |= {
+        **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
         "left_out": left_out,
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
@@ -90,12 +92,36 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
     return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
 
 
-def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Any:
-    outside = ["sizes", "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
-    alarms = [run.uplink.alarm] if run.uplink.alarm else []
+def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> PrivacyCard:
+    insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
+    alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
+    said = [text for text in remarks if text not in alarms]
     site = run.setup.sites[worst]
-    reward = in_words(site, run.releases[worst], rounds)
-    return make_card(run.ledgers[worst], site.message, outside=outside, alarms=alarms, reward=reward)
+    return make_card(
+        run.ledgers[worst],
+        site.message,
+        outside=["sizes", "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
+        alarms=alarms,
+        reward=in_words(site, run.releases[worst], rounds),
+        identity=_identity(run),
+        units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
+        simulated=True,
+    )
+
+
+def _identity(run: "Execution") -> dict[str, Any]:
+    """What was run, for the head of the card."""
+    manifest = RunFolder.open(run.folder.path.parents[1]).manifest
+    return {
+        "scheme": run.label if run.label == run.scheme.name else f"{run.label} ({run.scheme.name})",
+        "data": " ".join([run.task.sources["name"], run.task.sources["sha256"][:12]]),
+        "model": f"{run.experiment.task.model.name}, {run.task.model.num_params} parameters",
+        "seeds": run.experiment.seed_list,
+        "date": manifest.get("created", "unknown"),
+        "version": __version__,
+        "config_sha256": manifest["config_sha256"],
+        "clip_norm": float((run.scheme.clients or run.experiment.clients).clip_norm),
+    }
 
 
 def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:

@@ -3,6 +3,7 @@
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         "schemes": experiment.labels,
         "seeds": experiment.seed_list,
         "config_sha256": config_hash(experiment),
+        "created": datetime.now(UTC).date().isoformat(),  # a day: what one machine runs twice has the same bytes
         "data": task.sources,
         "parameters": task.model.num_params,
         "versions": doctor.versions(),

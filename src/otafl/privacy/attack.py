@@ -1,7 +1,7 @@
 """What an eps means: how well the best attacker can tell two neighbouring worlds apart. Host, float64.
 
-The attacker knows everything but the one unit, sees all that the observer sees, and decides whether it was there. Rounds
-without sampling are one Gaussian of mu^2 = sum 1/z^2, and for any test
+The attacker knows everything but the one unit, sees all that the observer sees, and decides whether it was there.
+Rounds without sampling are one Gaussian of mu^2 = sum 1/z^2, and for any test
 
     tpr(fpr)  = Phi(Phi^-1(fpr) + mu)
     advantage = max(tpr - fpr) = delta(0) = erf(mu / sqrt(8))

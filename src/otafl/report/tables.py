@@ -8,6 +8,7 @@ from rich.table import Table
 from scipy import special
 
 from otafl.experiments.store import RunFolder
+from otafl.privacy.card_text import round_up
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",
@@ -67,7 +68,18 @@ def comparison(folder: Path) -> tuple[Table, str]:
     """The main table of a run, and the footer that says what its epsilon means."""
     found = summaries(folder)
     table = Table(title=RunFolder.open(folder).manifest["title"] or None, title_justify="left")
-    for name in ("scheme", "accuracy", "worst client", "ε", "rounds", "silent weight", "energy/round", "time"):
+    for name in (
+        "scheme",
+        "accuracy",
+        "worst client",
+        "ε",
+        "μ",
+        "TPR@1 %",
+        "rounds",
+        "silent weight",
+        "energy/round",
+        "time",
+    ):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:
         table.add_row(
@@ -75,12 +87,20 @@ def comparison(folder: Path) -> tuple[Table, str]:
             mean_sd(numbers(entry["final_accuracy"])),
             mean_sd(numbers(entry["worst_client"])),
             mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+            *attack_cells(entry),
             f"{np.mean(numbers(entry['rounds'])):.0f}",
             f"{np.mean(numbers(entry['silent_weight'])):.1%}",
             f"{np.mean(numbers(entry['energy_per_round'])):.2g} J" if entry["uplink"] == "analog" else "–",
             f"{entry['seconds']:.1f} s",
         )
     return table, footer(found)
+
+
+def attack_cells(entry: dict[str, Any]) -> list[str]:
+    """μ (never under sampling) and true positives at 1 % false ones of the worst seed; runs of before have neither."""
+    mu, power = (numbers(entry.get(name) or [None]) for name in ("mu", "tpr_at_1pct"))
+    worst = lambda values: "–" if np.any(np.isnan(values)) else round_up(np.max(values), "∞")  # noqa: E731
+    return [worst(mu), worst(100 * power)]
 
 
 def footer(found: list[dict[str, Any]]) -> str:
