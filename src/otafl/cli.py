@@ -153,7 +153,7 @@ def list_(
         "channels": dict(CHANNELS),
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
-        "accountants": {name: ACCOUNTANT_SUMMARIES[name] for name in ACCOUNTANTS},
+        "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},
     }
     everything = _only(everything, only)
     if as_json:
@@ -182,15 +182,6 @@ def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, 
     if not found:
         raise InputError(f"nothing is called {word!r}; the kinds are {', '.join(everything)}")
     return found
-
-
-ACCOUNTANT_SUMMARIES = {
-    "zcdp": "zero-concentrated DP, classic conversion rho + 2 sqrt(rho ln(1/delta)); what published schemes count in",
-    "zcdp-optimal": "zero-concentrated DP, the smallest eps that its Renyi curve implies",
-    "gaussian": "exact for Gaussian rounds without sampling",
-    "rdp": "Renyi DP: Poisson sampling and random participation",
-    "pld": "privacy-loss distributions: tightest with sampling, no running value",
-}
 
 
 def _summaries(registry: dict[str, Any]) -> dict[str, str]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.experiments.results import eps_curve, summarise, value_at_eps
+from otafl.experiments.results import summarise, value_at_eps
 from otafl.plan import Events
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import Budget, Ledger, eps_curve
 from otafl.privacy.events import pick
 
 FINITE = st.floats(0.01, 10, allow_nan=False)
@@ -30,6 +30,17 @@ def made_events(rounds: int, clients: int, seed: int) -> Events:
         rate=np.ones(clients),
         sensitivity=rng.uniform(0.1, 1, clients),
     )
+
+
+def test_the_curve_of_pld_ends_where_its_ledger_ends() -> None:
+    """It used to be Renyi's to the end, so that a run within its target seemed to pass it."""
+    events = made_events(6, 3, 5)._replace(rate=np.full(3, 0.2))
+    budget = Budget(np.inf, 1e-5, "pld")
+    curve = eps_curve(events, np.array([2, 6]), budget)
+    ledger = Ledger(budget, 3)
+    ledger.spend(events)
+    assert curve[-1] == pytest.approx(float(ledger.spent().worst), rel=1e-9)
+    assert curve[0] <= curve[-1] <= eps_curve(events, np.array([6]), Budget(np.inf, 1e-5, "rdp"))[0]
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "zcdp-optimal", "gaussian", "rdp"])

@@ -85,6 +85,29 @@ def test_no_run_passes_its_budget(tiny: Tiny, tmp_path: Path) -> None:
     assert len(read_table(folder / "schemes/constant/rounds.parquet")["round"]) < 2 * 5  # the cap was felt
 
 
+@pytest.mark.parametrize("accounting", ["visible", "hidden"])
+def test_participation_that_only_renyi_counts_runs_to_its_card(accounting: str, tiny: Tiny, tmp_path: Path) -> None:
+    """It used to train all rounds and then fail: the worst seed was looked for in zCDP, which has no such cost."""
+    options = [f"privacy.accounting={accounting}", "privacy.accountant=rdp", "rounds=2", "seeds=1"]
+    one = tiny(*options, 'scheme=[{name = "constant", rx_scale = 0.4}]')
+    card = json.loads((runner.start(one, tmp_path / "run") / "schemes/constant/card.json").read_text())
+    assert [(s["accountant"], s["accounting"], s["certified"]) for s in card["spent"]] == [("rdp", accounting, False)]
+    assert 0 < card["guarantee"]["eps"] < 200
+
+
+def test_the_card_names_what_was_run(reference: Path) -> None:
+    place = reference / "schemes/constant"
+    card, summary = (json.loads((place / f"{name}.json").read_text()) for name in ("card", "summary"))
+    manifest = json.loads((reference / "manifest.json").read_text())
+    told = card["identity"]
+    assert told["scheme"] == "constant" and told["data"].startswith("digits") and told["model"].startswith("logistic")
+    assert told["seeds"] == [0, 1] and told["date"] == manifest["created"]
+    assert told["config_sha256"] == manifest["config_sha256"] and told["version"] and told["clip_norm"] == 1.0
+    assert 0 < told["noise_multiplier"] < np.inf
+    assert any("protects nobody by itself" in text for text in card["notices"])
+    assert max(summary["mu"]) == pytest.approx(card["attack"]["mu"]) and len(summary["tpr_at_1pct"]) == 2
+
+
 def test_samples_that_count_as_zero_are_reported_for_the_rounds_that_were_run(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,7 @@ from otafl.policies.cares import State as StaticState
 from otafl.policies.cares_adaptive import Config
 from otafl.policies.constant import Config as Constant
 from otafl.policies.fedavg_dp import Config as FedAvgDP
-from otafl.policies.fedavg_dp import calibrated_std
-from otafl.privacy import Budget, Ledger, events
+from otafl.privacy import Budget, Ledger, calibrate, events
 from otafl.privacy.zcdp import classic_eps
 from otafl.rounds import Row, make_round, observe, plan_ahead, stack
 
@@ -119,7 +118,8 @@ def test_fedavg_with_dp_is_the_air_with_nobody_silent():
     """CARES section 4: T rounds of FedAvg+DP are the air with rx_scale = noise_std / s: same keys, same model."""
     clients, site = clipped(), small.deployment(noise_std=0.1, energy=1e12)
     promise, path = clients.promise(np.array([20, 50, 60, 70])), small.trace(5)
-    std = calibrated_std(2 * 0.35, 5, 10.0, 1e-5)
+    weights = np.asarray(site.weights)
+    std = calibrate(Budget(10.0, 1e-5, adjacency=promise.adjacency), 5, promise, weights) * 2 * 0.35
     dp = policies.make("fedavg-dp", FedAvgDP(), site, promise, small.CONTEXT)
     ideal, quiet = air.ideal(path, site)
     noisy, _, _ = small.train(clients, [dp], [ideal], quiet, [3])

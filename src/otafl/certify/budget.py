@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 
 from otafl import validate
 from otafl.errors import InputError
-from otafl.privacy import gaussian, zcdp
+from otafl.privacy import ACCOUNTANTS, Accountant, zcdp
 
 Accounting = Literal["classic", "gaussian"]
+COUNTED_BY: dict[str, Accounting] = {"zcdp": "classic", "gaussian": "gaussian"}  # accountants of the ledger
 _COUNTABLE = 2.0**52  # beyond it float64 cannot tell one more round
 
 
@@ -23,19 +24,25 @@ def zcdp_budget(accounting: Accounting, eps: float, delta: float) -> float:
     >>> round(zcdp_budget("classic", 500.0, 1e-5), 8), round(zcdp_budget("gaussian", 500.0, 1e-5), 4)
     (369.54607786, 382.9061)
     """
-    convert = zcdp.classic_budget if accounting == "classic" else gaussian.budget_rho
-    return float(convert(eps, delta))
+    cap = _accountant(accounting).cap
+    assert cap is not None
+    return float(cap(eps, delta))
 
 
 def eps_of(accounting: Accounting, rho: ArrayLike, delta: float) -> np.ndarray:
     """The eps that a total zCDP of rho amounts to at delta."""
-    convert = zcdp.classic_eps if accounting == "classic" else gaussian.eps_from_rho
+    convert = _accountant(accounting).convert
+    assert convert is not None
     return np.asarray(convert(rho, delta))
 
 
 def countable(budget: float, cost: ArrayLike) -> bool:
     """Whether float64 can tell how many rounds of the least of the costs fit."""
     return bool(np.min(cost) > 0 and budget / np.min(cost) <= _COUNTABLE)
+
+
+def _accountant(accounting: Accounting) -> Accountant:
+    return next(ACCOUNTANTS[name] for name, word in COUNTED_BY.items() if word == accounting)
 
 
 def horizons(budget: float, costs: ArrayLike) -> np.ndarray:

@@ -24,9 +24,11 @@ from otafl.experiments.progress import Reporter
 from otafl.experiments.schema import Experiment, load
 from otafl.experiments.tune import run_in, tune_step_size, tuned, with_step_sizes
 from otafl.files import to_json, write_atomic
-from otafl.report.tables import footer, named, numbers, paired_difference, result, summaries
+from otafl.privacy import ACCOUNTANTS
+from otafl.privacy.card_text import round_up
+from otafl.report.tables import attack_cells, footer, named, numbers, paired_difference, result, summaries
 
-ACCOUNTANTS = {"zcdp": "zCDP", "rdp": "RDP", "gaussian": "exact", "pld": "PLD"}
+COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"
 
 
@@ -103,10 +105,8 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
     """One line of the comparison table."""
-    spent = {item["accountant"]: item["eps_worst"] for item in entry["card"]["spent"]}
-    eps = [
-        "∞" if not entry["private"] else f"{float(spent[name]):.4g}" if name in spent else "–" for name in ACCOUNTANTS
-    ]
+    spent = {item["accountant"]: item for item in entry["card"]["spent"]}
+    eps = ["∞" if not entry["private"] else _eps(spent[one.name]) if one.name in spent else "–" for one in COLUMNS]
     rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
     total = f"{np.mean(np.nan_to_num(rounds * energy)):.3g} J" if entry["uplink"] == "analog" and any(rounds) else "–"
     uses = f"{np.mean(rounds) * entry['channel_uses']:.3g}"
@@ -116,6 +116,7 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
         result(entry, "final_accuracy"),
         result(entry, "worst_client"),
         *eps,
+        *attack_cells(entry),
         f"{np.mean(rounds):.0f}",
         total,
         uses,
@@ -124,12 +125,20 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
     ]
 
 
+def _eps(spend: dict[str, Any]) -> str:
+    """A number that leaves sampling out must not stand there as if it could be compared with one that does not."""
+    without = " (without sampling)" if spend.get("without_sampling") else ""
+    return round_up(spend["eps_worst"], "∞") + without
+
+
 HEAD = [
     "#",
     "scheme",
     "accuracy",
     "worst client",
-    *(f"ε {name}" for name in ACCOUNTANTS.values()),
+    *(f"ε {entry.label}" for entry in COLUMNS),
+    "μ",
+    "TPR@1 %",
     "rounds",
     "energy/device",
     "channel uses",

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from otafl.errors import BudgetExceeded, InputError
-from otafl.experiments.results import CONVERSIONS
 from otafl.experiments.schema import Privacy
 from otafl.plan import Events, Message
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import ACCOUNTANTS, Budget, Ledger
 from otafl.privacy.events import join
 
 
@@ -46,7 +45,8 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
 
 def eps_left(privacy: Privacy, clients: int) -> float | None:
     """The target that policies plan with: all of it, or what the earlier run left where costs add."""
-    if privacy.eps is None or privacy.already_spent is None or privacy.accountant not in CONVERSIONS:
+    convert = ACCOUNTANTS[privacy.accountant].convert
+    if privacy.eps is None or privacy.already_spent is None or convert is None:
         return privacy.eps
     before = read_ledger(privacy.already_spent, clients)
     budget = Budget(privacy.eps, privacy.delta, privacy.accountant, privacy.accounting)
@@ -56,7 +56,7 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
             f"privacy.already_spent={str(privacy.already_spent)!r}: nothing is left of eps={privacy.eps:g}, "
             f"delta={privacy.delta:g} ({privacy.accountant})"
         )
-    return float(CONVERSIONS[privacy.accountant](left, privacy.delta))
+    return float(convert(left, privacy.delta))
 
 
 def _nothing(message: Message) -> Events:

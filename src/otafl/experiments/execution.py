@@ -24,7 +24,6 @@ from otafl.experiments.finish import finish, scalars
 from otafl.experiments.interrupts import StopFlag
 from otafl.experiments.layout import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.experiments.progress import Reporter, Tick
-from otafl.experiments.results import CONVERSIONS
 from otafl.experiments.schema import Experiment, extreme_numbers
 from otafl.experiments.store import SchemeFolder
 from otafl.plan import Link, Plan, Trace, check_silence
@@ -70,7 +69,7 @@ class Execution:
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
                 self._plan_everything()
-        self.counted = self.ledgers[0].zcdp()  # (K,) cost of the first seed so far
+        self.counted = self.ledgers[0].zcdp() if self.budget.counted.additive else None  # (K,) cost of the first seed
         self.horizon = self._horizon()
         # Not the own horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
@@ -344,7 +343,8 @@ class Execution:
 
     def _count(self, records: dict[str, np.ndarray], first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""
-        if self.budget.accountant not in CONVERSIONS:
+        convert = self.budget.counted.convert
+        if convert is None or self.counted is None:
             return float("nan")
         site, live = self.setup.sites[0], records["live"][0]
         plan = Plan(**{name: records[f"plan.{name}"][0] for name in Plan._fields})._replace(live=live)
@@ -352,7 +352,7 @@ class Execution:
         released = events(plan, trace, site.deployment, site.message)
         beside = sum((r.square(len(self.counted)) / 2 for r in self.releases[0]), np.zeros(len(self.counted)))
         self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0) + beside * np.sum(live)
-        return float(np.max(CONVERSIONS[self.budget.accountant](self.counted, self.budget.delta)))
+        return float(np.max(convert(self.counted, self.budget.delta)))
 
 
 def padded(tree: Any, pad: int) -> Any:

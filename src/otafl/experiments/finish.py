@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from otafl import air, policies
+from otafl import __version__, air, policies
 from otafl.errors import RunError
 from otafl.experiments import build
 from otafl.experiments.certificates import certificate
@@ -20,10 +20,10 @@ from otafl.experiments.results import (
     uncertified,
 )
 from otafl.experiments.sealed import npz
-from otafl.experiments.store import parquet
+from otafl.experiments.store import RunFolder, parquet
 from otafl.files import to_json
 from otafl.plan import Plan, Trace
-from otafl.privacy import check_realised, events, make_card
+from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
 from otafl.rounds import Carry
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     _check_energy(run, devices)
     target = run.experiment.privacy.eps or np.inf
     summary = summarise(evaluations, rounds, devices, target, run.every)
-    worst = int(np.argmax([np.max(ledger.zcdp()) for ledger in run.ledgers]))
+    worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
+    attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
     left_out = int(np.sum(records["stats.left_out"][records["live"]]))
@@ -59,6 +60,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     if zeroed:
         run.reporter.note(f"{run.label}: {zeroed} messages were not finite and counted as zero")
     summary |= {
+        **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
         "left_out": left_out,
         "zeroed": zeroed,
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
@@ -100,14 +102,39 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
     return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
 
 
-def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Any:
-    known = [] if run.setup.sites[worst].message.adjacency == "add-remove" else ["sizes"]
-    outside = [*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *remarks]
+def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> PrivacyCard:
     site = run.setup.sites[worst]
-    alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *([SILENCE] if site.policy.gate == "message" else [])]
+    insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
+    alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
+    alarms += [SILENCE] if site.policy.gate == "message" else []
     alarms += [] if run.affordable else [run.unaffordable]
-    reward = in_words(site, run.releases[worst], rounds)
-    return make_card(run.ledgers[worst], site.message, outside=outside, alarms=alarms, reward=reward)
+    known = [] if site.message.adjacency == "add-remove" else ["sizes"]
+    said = [text for text in remarks if text not in alarms]
+    return make_card(
+        run.ledgers[worst],
+        site.message,
+        outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
+        alarms=alarms,
+        reward=in_words(site, run.releases[worst], rounds),
+        identity=_identity(run),
+        units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
+        simulated=True,
+    )
+
+
+def _identity(run: "Execution") -> dict[str, Any]:
+    """What was run, for the head of the card."""
+    manifest = RunFolder.open(run.folder.path.parents[1]).manifest
+    return {
+        "scheme": run.label if run.label == run.scheme.name else f"{run.label} ({run.scheme.name})",
+        "data": " ".join([run.task.sources["name"], run.task.sources["sha256"][:12]]),
+        "model": f"{run.experiment.task.model.name}, {run.task.model.num_params} parameters",
+        "seeds": run.experiment.seed_list,
+        "date": manifest.get("created", "unknown"),
+        "version": __version__,
+        "config_sha256": manifest["config_sha256"],
+        "clip_norm": float((run.scheme.clients or run.experiment.clients).clip_norm),
+    }
 
 
 def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:

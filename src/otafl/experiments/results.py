@@ -1,7 +1,5 @@
 """From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,14 +8,9 @@ from otafl import air
 from otafl.certify import NO_CERTIFICATE
 from otafl.experiments.build import SchemeSetup, Task
 from otafl.plan import STOPS, Events, Plan
-from otafl.privacy import Budget, Release, noise_multiplier, rdp_to_eps, run_rdp
-from otafl.privacy.accountants import round_costs
-from otafl.privacy.events import pick
-from otafl.privacy.gaussian import eps_from_rho
-from otafl.privacy.zcdp import classic_eps, optimal_eps
+from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
 
 Columns = dict[str, np.ndarray]
-CONVERSIONS = {"zcdp": classic_eps, "zcdp-optimal": optimal_eps, "gaussian": eps_from_rho}
 
 
 class Outcome(NamedTuple):
@@ -37,28 +30,6 @@ class Outcome(NamedTuple):
     total: np.ndarray  # (S, E, C)
     loss: np.ndarray  # (S, E)
     penalty: np.ndarray  # (S, E)
-
-
-def eps_curve(events: Events, rounds: np.ndarray, budget: Budget, each_round: Sequence[Release] = ()) -> np.ndarray:
-    """Worst client's eps after so many rounds of one run, (E,), with the releases of each; rounds ascending.
-
-    `pld` has no cheap running value: its curve is Renyi's, an upper bound of it.
-    """
-    cuts = [0, *[int(r) for r in rounds]]
-    parts = [pick(events, slice(a, b)) for a, b in pairwise(cuts)]
-    clients = events.amp.shape[-1]
-    colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
-    beside = [sum((r.square(clients) for r in each_round), np.zeros(clients)) * np.sum(part.live) for part in parts]
-    if budget.accountant in CONVERSIONS:
-        costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
-        rho = np.cumsum(costs, axis=0)
-        return np.array([float(np.max(CONVERSIONS[budget.accountant](r, budget.delta))) for r in rho])
-    total, curve = np.zeros(()), []
-    for part, extra in zip(parts, beside):
-        total = total + run_rdp(part, budget.accounting, budget.orders, colluders, budget.adjacency)
-        total = total + extra[:, None] * budget.orders / 2
-        curve.append(float(np.max(rdp_to_eps(total, budget.delta, budget.orders, warn=False).eps)))
-    return np.array(curve)
 
 
 def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:

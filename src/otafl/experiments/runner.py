@@ -3,6 +3,7 @@
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         "title": experiment.title,
         "schemes": experiment.labels,
         "seeds": experiment.seed_list,
+        "created": datetime.now(UTC).date().isoformat(),  # a day: what one machine runs twice has the same bytes
         "data": task.sources,
         "parameters": task.model.num_params,
         "versions": doctor.versions(),

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.certify import Certificate, Problem, auto_grid, certify
+from otafl.certify.budget import COUNTED_BY
 from otafl.certify.convergence import ConstantSet
 from otafl.certify.problem import RewardData
 from otafl.certify.relax import reward_alone
@@ -60,8 +61,10 @@ def problem_of(
     """The certifier's problem from what the server knows before the first round; a reward only where one is used."""
     if not np.isfinite(context.eps):
         raise InputError("CARES needs a privacy target: set privacy.eps")
-    if context.accountant not in ("zcdp", "gaussian"):
-        raise InputError(f"CARES counts in zCDP: privacy.accountant={context.accountant!r} must be zcdp or gaussian")
+    if context.accountant not in COUNTED_BY:
+        raise InputError(
+            f"CARES counts in zCDP: privacy.accountant={context.accountant!r} must be {' or '.join(COUNTED_BY)}"
+        )
     record = message.unit == "record"
     if not record and message.adjacency != "replace":
         raise InputError(
@@ -85,7 +88,7 @@ def problem_of(
         max_asymmetry=config.max_asymmetry,
         max_dropped=config.max_dropped,
         constants=config.constants,
-        accounting="gaussian" if context.accountant == "gaussian" else "classic",
+        accounting=COUNTED_BY[context.accountant],
         granularity="record" if record else "client",
         batch_sizes=np.round(2 * message.bound / np.asarray(message.sensitivity)) if record else None,
         silence=config.silence,

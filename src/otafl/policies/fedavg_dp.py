@@ -8,8 +8,7 @@ import numpy as np
 from otafl import validate
 from otafl.errors import InputError
 from otafl.plan import Context, Deployment, Message, Obs, Plan, Policy, always
-from otafl.privacy import Budget
-from otafl.privacy.ledger import CAPS
+from otafl.privacy import Budget, calibrate
 
 
 @dataclass(frozen=True)
@@ -21,25 +20,19 @@ class Config:
     delta: float | None = None
 
 
-def calibrated_std(sensitivity: float, rounds: int, eps: float, delta: float, accountant: str = "zcdp") -> float:
-    """Least std whose `rounds` Gaussian releases cost at most (eps, delta) by an additive accountant (CARES section 4).
-
-    The factor keeps `rounds` rounded costs within the strict budget.
-    """
-    return sensitivity * float(np.sqrt(rounds / (2 * Budget(eps, delta, accountant).zcdp))) * (1 + 1e-12)
-
-
 def fedavg_dp(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
-    """Sensitivity: the largest weights_k times the message's; noise is added by the clients in equal parts."""
+    """Sensitivity: the largest weights_k times the message's; noise is added by the clients in equal parts.
+
+    Calibrated by the accountant and the sampling rates in force: the horizon spends the target, never more.
+    """
     weights = np.asarray(deployment.weights, float)
     if config.noise_std is None:
         eps = context.eps if config.eps is None else config.eps
         delta = context.delta if config.delta is None else config.delta
         if not np.isfinite(eps):
             raise InputError("fedavg-dp needs a privacy target: set privacy.eps, or noise_std of the scheme")
-        sensitivity = float(np.max(weights * message.sensitivity))
-        additive = context.accountant if context.accountant in CAPS else "zcdp"  # a valid, if not the tightest, choice
-        std = calibrated_std(sensitivity, context.rounds, eps, delta, additive)
+        target = Budget(eps, delta, context.accountant, adjacency=message.adjacency)
+        std = calibrate(target, context.rounds, message, weights) * float(np.max(weights * message.sensitivity))
     else:
         validate.positive("noise_std", config.noise_std)
         std = config.noise_std

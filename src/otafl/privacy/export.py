@@ -11,7 +11,7 @@ import numpy as np
 from otafl.errors import InputError
 from otafl.plan import Events
 from otafl.privacy import participation
-from otafl.privacy.accountants import Release
+from otafl.privacy.spend import Release
 
 if TYPE_CHECKING:
     from otafl.privacy.ledger import Ledger
@@ -80,7 +80,8 @@ def dp_events(ledger: "Ledger") -> list[Any]:
 
     Noise multipliers are relative to the declared sensitivity, so rounds without sampling are to be recounted under
     ADD_OR_REMOVE_ONE whatever the adjacency. With sampling and adjacency 'replace' they are relative to one
-    contribution (twice as large), as dp_accounting's PLD accountant under REPLACE_ONE wants them.
+    contribution (twice as large), as dp_accounting's PLD accountant under REPLACE_ONE wants them; its recount takes
+    opposed contributions as the worst pair, the ledger's own eps is certified and a little larger.
     """
     try:
         import dp_accounting

@@ -11,6 +11,7 @@ from scipy import special
 from otafl.experiments.afford import without_rounds
 from otafl.experiments.sealed import reading
 from otafl.experiments.store import AGAIN, RunFolder
+from otafl.privacy.card_text import round_up
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",
@@ -96,19 +97,28 @@ def comparison(folder: Path) -> tuple[Table, str]:
     found = summaries(folder)
     title = RunFolder.open(folder).manifest["title"]
     table = Table(title=escape(title) if title else None, title_justify="left")
-    for name in ("scheme", "accuracy", "worst client", "ε", "rounds", "silent weight", "energy/round", "time"):
+    heads = "scheme|accuracy|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
+    for name in heads.split("|"):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:
         table.add_row(
             escape(named(entry)),
             *(result(entry, name) for name in ("final_accuracy", "worst_client")),
             mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+            *attack_cells(entry),
             f"{np.mean(numbers(entry['rounds'])):.0f}",
             share(numbers(entry["silent_weight"])),
             energy(numbers(entry["energy_per_round"])) if entry["uplink"] == "analog" else "–",
             f"{entry['seconds']:.1f} s",
         )
     return table, footer(found)
+
+
+def attack_cells(entry: dict[str, Any]) -> list[str]:
+    """μ (never under sampling) and true positives at 1 % false ones of the worst seed; runs of before have neither."""
+    mu, power = (numbers(entry.get(name) or [None]) for name in ("mu", "tpr_at_1pct"))
+    worst = lambda values: "–" if np.any(np.isnan(values)) else round_up(np.max(values), "∞")  # noqa: E731
+    return [worst(mu), worst(100 * power)]
 
 
 def footer(found: list[dict[str, Any]]) -> str:
