@@ -141,9 +141,10 @@ def test_messages_that_count_as_zero_are_charged_and_reported(
     listener = Reporter()
     monkeypatch.setattr(listener, "note", notes.append)
     config = tiny("scheme=[{name='constant'}]")
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("otafl.clients.gradient"), "client_gradients", spoilt)
+        folder = runner.start(config, tmp_path / "run", listener) / "schemes/constant"
     sound = runner.start(config, tmp_path / "sound") / "schemes/constant"
-    monkeypatch.setattr(import_module("otafl.clients.gradient"), "client_gradients", spoilt)
-    folder = runner.start(config, tmp_path / "run", listener) / "schemes/constant"
     rounds = len(read_table(folder / "rounds.parquet")["round"])  # of both seeds
     assert json.loads((folder / "summary.json").read_text())["zeroed"] == 4 * rounds > 0
     assert f"constant: {4 * rounds} messages were not finite and counted as zero" in notes
