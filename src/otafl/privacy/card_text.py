@@ -123,7 +123,7 @@ def _attack(told: dict[str, Any]) -> str:
     )
     if told["mu_equivalent"] is not None:
         equal = round_up(told["mu_equivalent"], INFINITE)
-        text += f" mu_equivalent = {equal}: the Gaussian with the same ε at this δ, no μ of this run."
+        text += f" mu_equivalent = {equal}: the Gaussian with the same ε ({told['basis']}) at this δ, no μ of this run."
     return text
 
 
