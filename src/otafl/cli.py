@@ -13,7 +13,7 @@ from rich.table import Table
 
 from otafl import __version__
 from otafl.errors import Infeasible, InputError, OtaflError, RunError
-from otafl.experiments.interrupts import EXIT_CODE, ignore_signals, immediate_stop
+from otafl.experiments.interrupts import EXIT_CODE, immediate_stop
 
 app = typer.Typer(
     name="otafl",
@@ -301,20 +301,8 @@ def doctor(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """Entry point: every refusal is one line on stderr and its exit code; nothing a user does ends in a traceback."""
-    with immediate_stop() as stop:
-        try:
-            code = _call()
-        except KeyboardInterrupt:
-            code = _say("stopped at once; --resume continues from the last checkpoint, if one was written", EXIT_CODE)
-        except Exception:
-            if not stop.stopping:  # else it is what became of the interrupt inside a library
-                raise
-            code = _say("stopped at once; --resume continues from the last checkpoint, if one was written", EXIT_CODE)
-        if stop.stopping:
-            code = EXIT_CODE
-    if code == EXIT_CODE:
-        ignore_signals()
-    sys.exit(code)
+    with immediate_stop():
+        sys.exit(_call())
 
 
 def _say(text: str, code: int) -> int:
@@ -328,7 +316,7 @@ def _call() -> int:
         return int(app(standalone_mode=False) or 0)
     except OtaflError as refusal:
         return _say(str(refusal), refusal.exit_code)
-    except typer.Abort:
+    except (KeyboardInterrupt, typer.Abort):
         return EXIT_CODE
     except BrokenPipeError:  # the reader of our output has left: `otafl list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ import numpy as np
 from otafl.plan import Events
 from otafl.privacy import Ledger
 from otafl.privacy.card import round_up
+from otafl.privacy.events import pick
 
 
 def least_eps(ledger: Ledger, planned: Events) -> float:
@@ -17,8 +18,7 @@ def least_eps(ledger: Ledger, planned: Events) -> float:
     if not np.any(planned.live):
         return float("nan")
     rounds = int(np.argmax(planned.live)) + 1
-    inner = {n: getattr(planned, n)[:rounds] for n in Events._fields if n not in ("rate", "sensitivity")}
-    first = planned._replace(**inner)
+    first = pick(planned, slice(rounds))
     return float(Ledger(ledger.budget, ledger.clients, [*ledger.parts, first], ledger.releases).spent().worst)
 
 

@@ -1,9 +1,9 @@
 """Ctrl-C and SIGTERM: finish the chunk, write a checkpoint, say where it is. A second Ctrl-C stops at once.
 
-An exception that a signal handler raises can be lost: inside a callback of a library, Python prints it and goes on.
-So what was asked for is also remembered: `stopping` says so to whoever decides on the exit code, and a signal after
-one that should have ended the process already ends it without unwinding. Files are written whole or not at all, so
-nothing is lost by that but the last rounds.
+An exception that a signal handler raises can be lost, or end in a library's traceback: inside a callback or an import
+of C code it is printed and the program goes on. So the command line stops at once without one: it says so and leaves.
+Files are written whole or not at all, so nothing is lost by that but the last rounds. Inside another program, which is
+not ours to end, a second Ctrl-C raises KeyboardInterrupt, again at the end of the run if it was lost on its way.
 """
 
 import os
@@ -17,6 +17,7 @@ from typing import Any
 
 EXIT_CODE = 130
 SHOW_CURSOR = "\x1b[?25h"
+STOPPED = "otafl: stopped at once; --resume continues from the last checkpoint, if one was written"
 
 
 class StopFlag:
@@ -25,33 +26,21 @@ class StopFlag:
     def __init__(self) -> None:
         self.requested = False
         self.at_once = False
+        self.before = signal.getsignal(signal.SIGINT)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
-            if self.at_once:
-                leave()
             self.at_once = True
+            if self.before is leave:
+                leave(number, frame)
             raise KeyboardInterrupt
         self.requested = True
 
 
-class Immediate:
-    """Outside the rounds there is nothing to finish: the first signal ends the command."""
-
-    def __init__(self) -> None:
-        self.stopping = False
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.stopping:
-            leave()
-        self.stopping = True
-        raise KeyboardInterrupt
-
-
-def leave() -> None:
-    """End the process now, with the terminal as it was."""
-    if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())
+def leave(number: int, frame: FrameType | None) -> None:
+    """End the process now, with one line and the terminal as it was."""
+    cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
+    os.write(2, f"{cursor}{STOPPED}\n".encode())
     os._exit(EXIT_CODE)
 
 
@@ -80,15 +69,7 @@ def graceful_stop() -> Iterator[StopFlag]:
 
 
 @contextmanager
-def immediate_stop() -> Iterator[Immediate]:
-    """End a command at the first SIGINT or SIGTERM, wherever it is."""
-    flag = Immediate()
-    with _handled(flag.handle):
-        yield flag
-
-
-def ignore_signals() -> None:
-    """The way out is short; a signal on it would only print a traceback."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+def immediate_stop() -> Iterator[None]:
+    """Outside the rounds there is nothing to finish: the first signal ends the command, wherever it is."""
+    with _handled(leave):
+        yield

@@ -101,9 +101,9 @@ def distinct_rows(
     if accounting not in participation.CERTIFIED:
         raise InputError(f"accountant 'pld' does not support accounting={accounting!r}; use accountant 'rdp'")
     square = participation.charged(events, accounting, colluders)
-    *_, rounds, clients = square.shape
-    square = np.sort(np.moveaxis(square, -2, -1).reshape(-1, rounds), -1)
-    runs = len(square) // clients
+    *lead, rounds, clients = square.shape
+    runs = math.prod(lead)
+    square = np.sort(np.moveaxis(square, -2, -1).reshape(runs * clients, rounds), -1)
     rate, beside = np.tile(events.rate, runs), np.tile(release_square(releases, clients), runs)
     keyed, where = _alike(np.concatenate([rate[:, None], beside[:, None], square], 1))
     rows = [Row(float(key[0]), key[2:], float(key[1])) for key in keyed]

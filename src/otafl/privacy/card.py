@@ -157,7 +157,7 @@ def make_card(
         trusted_noise=_trusted(ledger),
         sampling=_sampling(message),
         sampled=bool(np.any(np.asarray(message.rate) < 1)),
-        assumptions=(*_assumed(ledger), *assumptions),
+        assumptions=(*message.published, *_assumed(ledger), *assumptions),
         outside=tuple(OUTSIDE.get(item, item) for item in outside),
         alarms=(*alarms, *_large_delta(budget.delta, message.unit, many)),
         reward=reward,

@@ -8,6 +8,7 @@ import numpy as np
 from otafl.plan import Array, Events
 from otafl.privacy.accountants import account, round_costs
 from otafl.privacy.by_rdp import rdp_total
+from otafl.privacy.events import pick
 from otafl.privacy.ledger import Budget
 from otafl.privacy.spend import Release, release_square
 
@@ -18,7 +19,7 @@ def eps_curve(events: Events, rounds: Array, budget: Budget, each_round: Sequenc
     `pld` has no cheap running value: the last point is its own, those before are bounded by it and by Renyi's curve.
     """
     cuts = [0, *[int(r) for r in rounds]]
-    parts = [_between(events, a, b) for a, b in pairwise(cuts)]
+    parts = [pick(events, slice(a, b)) for a, b in pairwise(cuts)]
     clients = events.amp.shape[-1]
     colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
     if budget.counted.convert is not None:
@@ -38,13 +39,9 @@ def eps_curve(events: Events, rounds: Array, budget: Budget, each_round: Sequenc
 
 
 def _last(events: Events, rounds: int, budget: Budget, each_round: Sequence[Release], colluders: Array) -> float:
-    run = _between(events, 0, rounds)
+    run = pick(events, slice(rounds))
     live = int(np.sum(run.live))
     released = [r._replace(times=r.times * live) for r in each_round] if live else []
     options = {"adjacency": budget.adjacency, "accounting": budget.accounting, "colluders": colluders}
     return float(account(budget.accountant, run, budget.delta, releases=released, **options).worst)
 
-
-def _between(events: Events, start: int, stop: int) -> Events:
-    inner = {name: getattr(events, name)[start:stop] for name in Events._fields if name not in ("rate", "sensitivity")}
-    return events._replace(**inner)
