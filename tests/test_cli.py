@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from otafl import __version__, cli, policies
-from otafl.errors import PrivacyViolation
-from otafl.experiments.presets import FOLDER
-from otafl.experiments.schema import Experiment, load, resolved
+from otafl import __version__, cli, systems
+from otafl.core.errors import PrivacyViolation
+from otafl.runs.presets import packaged
+from otafl.runs.schema import Experiment, load, resolved
 
 SMALL = """
 rounds = 3
@@ -34,7 +34,7 @@ model = { name = "logistic" }
 [[scheme]]
 name = "constant"
 """
-PRESETS = sorted(FOLDER.glob("*.toml"))
+PRESETS = list(packaged().values())
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -365,8 +365,8 @@ def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl:
 
 def test_list_names_everything_with_a_summary(otafl: Call) -> None:
     everything = json.loads(otafl("list", "--json")[1])
-    assert set(everything["schemes"]) == set(policies.SCHEMES)
-    assert set(everything["presets"]) == {path.stem for path in FOLDER.glob("*.toml")}
+    assert set(everything["schemes"]) == set(systems.SCHEMES)
+    assert set(everything["presets"]) == set(packaged())
     assert all(summary for entries in everything.values() for summary in entries.values())
     text = otafl("list")[1]
     assert all(name in text for entries in everything.values() for name in entries)

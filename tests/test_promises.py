@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import small
-from otafl import air, policies
-from otafl.errors import InputError, OtaflError, PrivacyViolation
-from otafl.experiments.runner import start
-from otafl.experiments.schema import Experiment
-from otafl.plan import Message, Plan, Policy, check_silence, namespace
-from otafl.rounds import plan_ahead
+from otafl import systems
+from otafl.core import uplink
+from otafl.core.errors import InputError, OtaflError, PrivacyViolation
+from otafl.core.plan import Message, Plan, Policy, check_silence, namespace
+from otafl.core.rounds import plan_ahead
+from otafl.runs.runner import start
+from otafl.runs.schema import Experiment
 
 MESSAGE = Message(53, 1.0, np.ones(4), np.full(4, 2.0), np.ones(4), "client", "replace")
 RECORDS = MESSAGE._replace(unit="record", adjacency="zero-out")
@@ -42,7 +43,7 @@ def planned(**changes: Any) -> Plan:
 
 def run(tmp_path, made: Any, hindsight: bool = False, **clients: Any):
     """A scheme of one's own, through a whole run."""
-    policies.register("mine", made, Nothing, hindsight=hindsight)
+    systems.register("mine", made, Nothing, hindsight=hindsight)
     experiment = Experiment.model_validate(
         {
             "rounds": 3, "seeds": 1, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
@@ -116,8 +117,8 @@ def test_no_path_leads_to_the_gains_or_the_future(csi):
     trace = small.trace(5)
     estimate = trace.gain * 1.25
     trace = trace._replace(estimate=estimate, rms_estimate=np.full((5, 4), 3.5))
-    policies.register("mine", made, Nothing)
-    built = policies.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT._replace(trace=trace))
+    systems.register("mine", made, Nothing)
+    built = systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT._replace(trace=trace))
     told = [array for value in kept for array in reach(value)]
     assert not any(np.isin(array, trace.gain).any() or np.isin(array, estimate).any() for array in told)
     assert any(np.any(array == 3.5) for array in told) == (csi != "none")
@@ -149,13 +150,13 @@ def test_only_a_scheme_labelled_hindsight_gets_the_trace():
     told = []
     made = lambda config, deployment, message, context: told.append(context) or policy()  # noqa: E731
     for label in (False, True):
-        policies.register("mine", made, Nothing, "best", hindsight=label)
-        policies.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT._replace(trace=small.trace(3)))
+        systems.register("mine", made, Nothing, "best", hindsight=label)
+        systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT._replace(trace=small.trace(3)))
         assert (told[-1].trace is not None) == label
-        assert ("hindsight" in policies.SCHEMES["mine"].summary) == label
-    assert policies.in_hindsight("adascale-optimal", None)
-    config = policies.scheme("adascale").config
-    assert [policies.in_hindsight("adascale", config(0.1, tuning=t)) for t in ("hindsight", "calibrated")] == [
+        assert ("hindsight" in systems.SCHEMES["mine"].summary) == label
+    assert systems.in_hindsight("adascale-optimal", None)
+    config = systems.scheme("adascale").config
+    assert [systems.in_hindsight("adascale", config(0.1, tuning=t)) for t in ("hindsight", "calibrated")] == [
         True,
         False,
     ]
@@ -205,9 +206,9 @@ def test_an_open_loop_may_carry_an_array():
 
 @pytest.mark.parametrize(("field", "value"), [("gate", "opne"), ("csi", "all"), ("loop", "closed")])
 def test_an_unknown_declaration_is_refused(field, value):
-    policies.register("mine", lambda *told: policy(**{field: value}), Nothing)
+    systems.register("mine", lambda *told: policy(**{field: value}), Nothing)
     with pytest.raises(InputError, match=f"mine: {field}={value!r} must be one of"):
-        policies.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
+        systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
 
 
 def test_a_wrong_plan_inside_the_loop_is_refused(tmp_path):
@@ -227,17 +228,17 @@ def trusting(trace, deployment):
 
 
 def noiseless(plan, gain, deployment):
-    link = air.lower(plan, gain, deployment)
+    link = uplink.lower(plan, gain, deployment)
     return link._replace(noise_std=0 * link.noise_std)
 
 
 def louder(plan, gain, deployment):
-    link = air.lower(plan, gain, deployment)
+    link = uplink.lower(plan, gain, deployment)
     return link._replace(weight=2 * link.weight)
 
 
 def opening(plan, gain, deployment):
-    link = air.lower(plan, gain, deployment)
+    link = uplink.lower(plan, gain, deployment)
     return link._replace(max_norm=namespace(gain).full(gain.shape, np.inf))
 
 
@@ -250,11 +251,11 @@ def with_a_constant(total, link, key):
 
 
 def amplified(link, ids, sent, factor, messages):
-    return jax.tree.map(lambda leaf: 3 * leaf, air.superpose(link, ids, sent, factor, messages))
+    return jax.tree.map(lambda leaf: 3 * leaf, uplink.superpose(link, ids, sent, factor, messages))
 
 
 def never_silent(link, ids, sent, factor, messages):
-    return air.superpose(link, ids, jnp.ones_like(sent), factor, messages)
+    return uplink.superpose(link, ids, jnp.ones_like(sent), factor, messages)
 
 
 LIES = [
@@ -277,7 +278,7 @@ def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, lo
     def made(config, deployment, message, context):
         norm = lambda obs: (-1.0 if silent else np.inf) + 0 * obs.coin  # noqa: E731
         step = lambda state, obs: (state, plan_of(obs, max_norm=norm(obs)), ())  # noqa: E731
-        built = policy(step, loop=loop, uplink=air.ANALOG._replace(name="liar", **changed))
+        built = policy(step, loop=loop, uplink=uplink.ANALOG._replace(name="liar", **changed))
         return built._replace(init=lambda key: () if loop == "open" else np.zeros(1))
 
     with pytest.raises(PrivacyViolation, match=f"mine: uplink 'liar' {text}" if loop == "open" else text):
@@ -286,6 +287,6 @@ def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, lo
 
 def test_an_honest_uplink_from_outside_is_let_through(tmp_path):
     def hear(total, link, key):
-        return air.hear(total, link, key)
+        return uplink.hear(total, link, key)
 
-    run(tmp_path, lambda *told: policy(uplink=air.ANALOG._replace(name="honest", decode=hear)))
+    run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(name="honest", decode=hear)))

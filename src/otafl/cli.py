@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl import __version__
-from otafl.errors import Infeasible, InputError, OtaflError, RunError
-from otafl.experiments.interrupts import EXIT_CODE, immediate_stop
+from otafl.core.errors import Infeasible, InputError, OtaflError, RunError
+from otafl.runs.interrupts import EXIT_CODE, immediate_stop
 
 app = typer.Typer(
     name="otafl",
@@ -65,10 +65,10 @@ def run(
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
     if not (schema or show):
         _working(resume or file, json_log)
-    from otafl.experiments import runner
-    from otafl.experiments.presets import find
-    from otafl.experiments.progress import reporter
-    from otafl.experiments.schema import Experiment, load, resolved
+    from otafl.runs import runner
+    from otafl.runs.presets import find
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import Experiment, load, resolved
 
     if schema:
         print(json.dumps(Experiment.model_json_schema(), indent=2))
@@ -110,10 +110,10 @@ def compare(
 ) -> None:
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
     _working(file, json_log)
-    from otafl.experiments import compare as comparison
-    from otafl.experiments.presets import find
-    from otafl.experiments.progress import reporter
-    from otafl.experiments.schema import load
+    from otafl.runs import compare as comparison
+    from otafl.runs.presets import find
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import load
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
@@ -135,19 +135,20 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
-    from otafl import planners, policies
+    from otafl import systems
     from otafl.channels import CHANNELS
     from otafl.clients import KINDS
-    from otafl.experiments.presets import presets
     from otafl.privacy import ACCOUNTANTS
+    from otafl.runs.presets import presets
+    from otafl.systems import planning
     from otafl.tasks.datasets import DATASETS
     from otafl.tasks.models import MODELS
     from otafl.tasks.partitions import PARTITIONS
 
     everything: dict[str, dict[str, str]] = {
-        "schemes": {name: entry.summary for name, entry in policies.SCHEMES.items()},
+        "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},
         "presets": {name: preset.summary for name, preset in presets().items()},
-        "plan": {name: planners.load(name).summary for name in planners.available()},
+        "plan": {name: planning.load(name).summary for name in planning.available()},
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
@@ -201,10 +202,11 @@ def plan(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Write plots and exports into this folder.")] = None,
 ) -> None:
     """Design a deployment without training: what to transmit, what it costs, whether it is feasible at all."""
-    from otafl import files, planners
-    from otafl.experiments.schema import assign
+    from otafl.core import files
+    from otafl.runs.schema import assign
+    from otafl.systems import planning
 
-    planner = planners.load(scheme)
+    planner = planning.load(scheme)
     if schema:
         print(json.dumps(planner.inputs.model_json_schema(), indent=2))
         return
@@ -218,7 +220,7 @@ def plan(
         assign(data, override)
     inputs = files.parse(planner.inputs, data, file)
     try:
-        design = planners.design(scheme, inputs, file)
+        design = planning.design(scheme, inputs, file)
     except Infeasible as refusal:
         if as_json:
             print(files.to_json({"feasible": False, "reason": str(refusal), "report": refusal.report}))
@@ -243,9 +245,9 @@ def reproduce(
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
-    from otafl.experiments import everything as every_preset
-    from otafl.experiments import presets
-    from otafl.experiments.progress import reporter
+    from otafl.reproductions import all_presets as every_preset
+    from otafl.runs import presets
+    from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
         raise InputError("give one preset's name, or --all (see `otafl list`)")
@@ -273,8 +275,8 @@ def report(
     out_file: Annotated[Path | None, typer.Option("--out", help="Where to write; default RUN/report.html.")] = None,
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
-    from otafl.experiments.store import run_of
     from otafl.report import write_report
+    from otafl.runs.store import run_of
 
     for path in write_report([run_of(path) for path in runs], out_file):
         out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
@@ -283,7 +285,7 @@ def report(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Versions, devices and data sets found: what to look at first when something is odd."""
-    from otafl.experiments.doctor import examine
+    from otafl.runs.doctor import examine
 
     found = examine()
     if as_json:

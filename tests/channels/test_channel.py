@@ -24,8 +24,8 @@ from otafl.channels import (
     rescale_log,
     with_gains,
 )
-from otafl.errors import InputError
-from otafl.streams import Host
+from otafl.core.errors import InputError
+from otafl.core.streams import Host
 
 EVERYTHING = Channel(
     fading=Fading("rician", coherence_rounds=3, k_factor_db=2.0),

@@ -7,8 +7,8 @@ import pytest
 
 import small
 from otafl.clients import LocalSGD, local_sgd
-from otafl.clients.base import Data, draw, fold
-from otafl.plan import Link
+from otafl.core.messages import Data, draw, fold
+from otafl.core.plan import Link
 from otafl.tasks.models import build
 
 CLIP, STEPS, SIZE = 0.7, 4, 0.2

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import small
-from otafl import air, policies
-from otafl.clients.base import Data, Seed
+from otafl import systems
 from otafl.clients.per_sample import PerSample, per_sample
 from otafl.clients.per_sample_promise import poisson_rate
-from otafl.errors import InputError
-from otafl.plan import Context
-from otafl.policies import adascale
+from otafl.core import uplink
+from otafl.core.errors import InputError
+from otafl.core.messages import Data, Seed
+from otafl.core.plan import Context
+from otafl.systems.adascale import policy as adascale
 from otafl.tasks.models import from_loss
 
 SIZES = np.array([20, 50, 60, 70])
@@ -170,7 +171,7 @@ def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarra
         return messages["c"][:, 0], overflow
 
     sums, overflow = jax.jit(lambda numbers: jax.lax.map(one, numbers, batch_size=100))(jnp.arange(rounds))
-    scaled = np.asarray(sums, float) * batch / (1 - air.FLOAT32_SLACK)
+    scaled = np.asarray(sums, float) * batch / (1 - uplink.FLOAT32_SLACK)
     assert np.abs(scaled - np.round(scaled)).max() < 1e-3
     return np.round(scaled).astype(int), np.asarray(overflow)
 
@@ -211,9 +212,9 @@ def test_overflow_is_flagged_and_never_truncated_silently():
 
 
 def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
-    from otafl.errors import PrivacyViolation
-    from otafl.experiments import runner
-    from otafl.experiments.schema import Experiment
+    from otafl.core.errors import PrivacyViolation
+    from otafl.runs import runner
+    from otafl.runs.schema import Experiment
 
     experiment = Experiment.model_validate({
         "rounds": 20, "seeds": 1, "evaluate_every": 20, "channel": "adascale",
@@ -288,7 +289,7 @@ def test_mean_energy_of_poisson_messages_meets_the_limit_and_single_rounds_pass_
 
 
 def small_obs(trace):
-    from otafl.plan import Obs
+    from otafl.core.plan import Obs
 
     return Obs(0, trace.estimate[0], trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], trace.coin[0], np.nan)
 
@@ -329,6 +330,6 @@ def test_a_batch_larger_than_a_client_is_refused_under_poisson():
 
 def test_policies_with_a_gate_refuse_poisson_messages():
     message = per_sample(PerSample(CLIP, BATCH), small.model()).promise(SIZES)
-    constant = policies.scheme("constant")
+    constant = systems.scheme("constant")
     with pytest.raises(InputError, match="norm bound"):
-        policies.make("constant", constant.config(rx_scale=0.1, silence="bound"), RADIO, message, small.CONTEXT)
+        systems.make("constant", constant.config(rx_scale=0.1, silence="bound"), RADIO, message, small.CONTEXT)

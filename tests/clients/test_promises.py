@@ -8,9 +8,9 @@ from scipy import special, stats
 
 import small
 from otafl.clients import Gradient, LocalSGD, PerSample, ZeroOrder, gradient, local_sgd, per_sample, zero_order
-from otafl.clients.base import Seed
 from otafl.clients.per_sample_promise import on_grid, rooms
-from otafl.errors import InputError
+from otafl.core.errors import InputError
+from otafl.core.messages import Seed
 from otafl.privacy.pld import pld_eps
 from otafl.tasks.models import from_loss
 

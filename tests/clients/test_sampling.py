@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from otafl.clients.base import Seed
 from otafl.clients.per_sample import PerSample, draw_cohort
 from otafl.clients.per_sample_promise import rooms
 from otafl.clients.sampling import first_distinct, poisson_capacity, without_replacement
+from otafl.core.messages import Seed
 
 LEVEL = 1e-6
 

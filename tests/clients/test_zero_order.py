@@ -9,8 +9,8 @@ import small
 from otafl.clients import ZeroOrder, zero_order
 from otafl.clients.gradient import take
 from otafl.clients.zero_order import draw_directions
-from otafl.errors import InputError
-from otafl.streams import Round
+from otafl.core.errors import InputError
+from otafl.core.streams import Round
 from otafl.tasks.models import build
 
 MODEL = build("logistic", (small.FEATURES,), small.CLASSES)

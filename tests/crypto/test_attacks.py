@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from residues import channel_of, constant, fractions_of_q, inverse, multiply, opened_by
 
+from otafl.core.errors import InputError
 from otafl.crypto import (
     budget,
-    clients,
-    fused,
     modes,
     overair,
+    participant,
     randomness,
     realchannel,
+    round_sum,
     scaling,
     simulation,
     uplink,
     xmkckks,
 )
 from otafl.crypto import ring as rings
-from otafl.errors import InputError
 
 
 class Forged:
@@ -77,8 +77,8 @@ def test_attack_one_clients_c1_in_place_of_the_sum_opens_that_client(params, cha
     for device in devices:
         device.use("hybrid")
     x = np.array([[0.3], [0.1], [-0.7], [0.9]])
-    sent = clients.encrypt_together(devices, x, 60, 0, 0, devices[0]._board)
-    shares = clients.share_together(devices, 0, 0, sent[2].c1)
+    sent = participant.encrypt_together(devices, x, 60, 0, 0, devices[0]._board)
+    shares = participant.share_together(devices, 0, 0, sent[2].c1)
     opened = xmkckks.reconstruct(p.ring, sent[2].c0, xmkckks.add_up(p.ring, np.stack([s.d for s in shares])))
     assert rings.centred_float(p.ring, opened, 60)[0] == pytest.approx(-0.7, abs=1e-3)
 
@@ -218,7 +218,7 @@ def test_attack_a_second_spelling_of_c1_would_meet_fresh_noise(params, make_clie
     c1 = randomness.uniform(randomness.insecure_test_rng(1), ring)
     again = c1.copy()
     again[0, 0] += ring.primes[0]
-    assert clients.digest(c1) != clients.digest(again)
+    assert participant.digest(c1) != participant.digest(again)
     noises = [randomness.flooding([device._key.share_noise(x)], ring, params.sigma_phi) for x in (c1, again)]
     assert not np.array_equal(*noises)
     device.use("fixed-point")
@@ -243,7 +243,7 @@ def test_attack_honest_rounds_without_flooding_show_the_size_of_the_keys(params,
     nothing = np.zeros((ring.limbs, ring.n), np.uint32)
 
     def opened(key):
-        residues = fused.fused_round(ring, keys, simulation.draws(p, N, (), key), nothing, one)
+        residues = round_sum.fused_round(ring, keys, simulation.draws(p, N, (), key), nothing, one)
         return rings.centred_float(ring, residues, 0)
 
     with jax.enable_x64(True):

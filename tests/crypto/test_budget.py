@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from otafl.crypto import budget, convergence, feasibility, planning
+from otafl.core.errors import Infeasible, InputError
+from otafl.crypto import budget, feasibility, planning
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.ring import RING_4096, RING_8192, toy_ring
-from otafl.errors import Infeasible, InputError
+from otafl.systems.eezofl import convergence
 
 TEN = budget.fading(np.ones(10), 2 * np.ones(10))
 P4096 = Parameters(RING_4096, f=16, scale_bits=40, sigma_phi=3.2)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from otafl.core.errors import InputError
 from otafl.crypto import budget, randomness, uplink
 from otafl.crypto.parameters import LEAST_WIDTH, Parameters
 from otafl.crypto.ring import RING_4096, RING_8192, toy_ring
-from otafl.errors import InputError
 
 TEN = budget.fading(np.ones(10), 2 * np.ones(10))
 

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from residues import constant, inverse, multiply, opened_by
 
-from otafl.crypto import clients, common, messages, modes, overair, randomness, xmkckks
+from otafl.core.errors import InputError, OtaflError
+from otafl.crypto import common, messages, modes, overair, participant, randomness, xmkckks
 from otafl.crypto import ring as rings
-from otafl.crypto.clients import Client, PublicKey
-from otafl.errors import InputError, OtaflError
+from otafl.crypto.participant import Client, PublicKey
 
 
 def strangers(params, count=3, seed=5):
@@ -149,8 +149,8 @@ def test_an_undirected_device_checks_key_and_c1(params, make_clients):
 
 def test_parts_stay_necessary_after_commitments(params, make_clients):
     devices = make_clients(params)
-    sent = clients.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
-    promised = {part.device: clients.commitment(part) for part in sent}
+    sent = participant.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
+    promised = {part.device: participant.commitment(part) for part in sent}
     with pytest.raises(InputError, match="was changed"):
         devices[0].accept_commitments(promised | {"device-0": bytes(32)})
     devices[0].accept_commitments(promised)
@@ -179,7 +179,7 @@ def test_scalars_are_never_sent_twice_whatever_the_round(params, make_clients):
     for k in range(5, 9):
         with pytest.raises(InputError, match="were sent before"):
             device.encrypt(np.array([0.3]), 60, k, 0, device._board)
-    assert max(len(mark) for mark in device._sent) == clients.MARK_BYTES and len(device._sent) == 2
+    assert max(len(mark) for mark in device._sent) == participant.MARK_BYTES and len(device._sent) == 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1.0, -1, True, "1", None, 1 << 70, np.float32(2), [1], 1j])
@@ -231,11 +231,11 @@ CALLS = {
     "share": (lambda job: job[0].share, 4),
     "share near": (lambda job: lambda parts: job[1].share(0, 0, job[0]._board, parts), 1),
     "accept_commitments": (lambda job: job[0].accept_commitments, 1),
-    "encrypt_together": (lambda job: clients.encrypt_together, 6),
-    "share_together": (lambda job: clients.share_together, 5),
-    "collect": (lambda job: lambda shares, r: clients.collect(shares, ["a", "b"], r, 0, job[0]._board), 2),
-    "collect near": (lambda job: lambda d: clients.collect(
-        [messages.Share("a", 0, 0, clients.digest(job[0]._board), d, True)], ["a"], 0, 0, job[0]._board), 1),
+    "encrypt_together": (lambda job: participant.encrypt_together, 6),
+    "share_together": (lambda job: participant.share_together, 5),
+    "collect": (lambda job: lambda shares, r: participant.collect(shares, ["a", "b"], r, 0, job[0]._board), 2),
+    "collect near": (lambda job: lambda d: participant.collect(
+        [messages.Share("a", 0, 0, participant.digest(job[0]._board), d, True)], ["a"], 0, 0, job[0]._board), 1),
     "play": (lambda job: lambda who, x, mode, r: overair.play(who, x, job[2], mode, r), 4),
     "play near": (lambda job: lambda x, r: overair.play(job[3], x, job[2], "fixed-point", r), 2),
     "run_round": (lambda job: lambda x, h, mode: overair.run_round(job[3], x, h, job[4], job[5], mode), 3),

@@ -13,8 +13,8 @@ import pytest
 from residues import channel_of, constant, fractions_of_q, opened_by
 from scipy import stats
 
-from otafl.crypto import budget, clients, modes, overair, randomness, scaling, xmkckks
-from otafl.errors import InputError
+from otafl.core.errors import InputError
+from otafl.crypto import budget, modes, overair, participant, randomness, scaling, xmkckks
 
 ROUNDS = 32  # of 64 coefficients
 
@@ -183,8 +183,8 @@ def test_clients_refuse_a_chosen_key_where_keys_are_published(params, make_clien
 
 def publish(devices, bits=60):
     """Encrypt, commit, and add up, as an honest digital round does."""
-    sent = clients.encrypt_together(devices, np.ones((4, 1)), bits, 0, 0, devices[0]._board)
-    promised = {part.device: clients.commitment(part) for part in sent}
+    sent = participant.encrypt_together(devices, np.ones((4, 1)), bits, 0, 0, devices[0]._board)
+    promised = {part.device: participant.commitment(part) for part in sent}
     for device in devices:
         device.accept_commitments(promised)
     return sent, xmkckks.add_up(devices[0].agreed.parameters.ring, np.stack([part.c1 for part in sent]))
@@ -211,11 +211,11 @@ def test_digital_clients_refuse_a_c1_that_is_not_the_sum(params, make_clients, c
 
 def test_digital_clients_want_commitments_first_and_only_once(params, make_clients):
     devices = make_clients(params)
-    sent = clients.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
+    sent = participant.encrypt_together(devices, np.ones((4, 1)), 60, 0, 0, devices[0]._board)
     c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
     with pytest.raises(InputError, match="no commitments"):
         devices[0].share(0, 0, c1, sent)
-    promised = {part.device: clients.commitment(part) for part in sent}
+    promised = {part.device: participant.commitment(part) for part in sent}
     devices[0].accept_commitments(promised)
     with pytest.raises(InputError, match="cannot change"):
         devices[0].accept_commitments(promised)
@@ -225,14 +225,14 @@ def test_server_refuses_missing_doubled_or_foreign_shares(params, make_clients):
     devices = make_clients(params)
     names = [device.device for device in devices]
     sent, c1 = publish(devices)
-    shares = clients.share_together(devices, 0, 0, c1, sent)
-    assert clients.collect(shares, names, 0, 0, c1).shape[0] == 4
+    shares = participant.share_together(devices, 0, 0, c1, sent)
+    assert participant.collect(shares, names, 0, 0, c1).shape[0] == 4
     with pytest.raises(InputError, match="missing share of 'device-3'"):
-        clients.collect(shares[:-1], names, 0, 0, c1)
+        participant.collect(shares[:-1], names, 0, 0, c1)
     with pytest.raises(InputError, match="twice"):
-        clients.collect([*shares, shares[0]], names, 0, 0, c1)
+        participant.collect([*shares, shares[0]], names, 0, 0, c1)
     with pytest.raises(InputError, match="another round"):
-        clients.collect([shares[0]._replace(round=1), *shares[1:]], names, 0, 0, c1)
+        participant.collect([shares[0]._replace(round=1), *shares[1:]], names, 0, 0, c1)
 
 
 def test_boards_with_strangers_twins_or_other_agreements_are_refused(params, make_clients):

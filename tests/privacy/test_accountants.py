@@ -5,8 +5,8 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError
-from otafl.plan import Events
+from otafl.core.errors import InputError
+from otafl.core.plan import Events
 from otafl.privacy import ACCOUNTANTS, Release, account, gaussian, zcdp
 
 PLAIN = ["zcdp", "zcdp-optimal", "gaussian", "rdp", "pld"]

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from otafl import policies
-from otafl.errors import InputError
-from otafl.plan import Context, Deployment, Message
-from otafl.policies.fedavg_dp import Config
+from otafl import systems
+from otafl.core.errors import InputError
+from otafl.core.plan import Context, Deployment, Message
 from otafl.privacy import Budget, Ledger, Release, calibrate
+from otafl.systems.ideal.fedavg_dp import Config
 
 
 def message(rate, sensitivity=1.0, adjacency="zero-out") -> Message:
@@ -63,7 +63,7 @@ def test_fedavg_dp_spends_its_target_under_sampling(accountant, make_events):
     """The accountant and the rates in force: it used to be calibrated without sampling and spend a fiftieth."""
     weights, told = np.array([0.6, 0.4]), message([0.05, 0.1])
     site = Deployment(np.ones(2), 1.0, 0.0, weights, 1)
-    policy = policies.make("fedavg-dp", Config(), site, told, Context(rounds=50, eps=8.0, accountant=accountant))
+    policy = systems.make("fedavg-dp", Config(), site, told, Context(rounds=50, eps=8.0, accountant=accountant))
     shape = np.ones((50, 2))
     plan = policy.step((), type("Obs", (), {"coin": shape}))[1]
     variance = np.sum(np.abs(plan.noise[0]) ** 2)

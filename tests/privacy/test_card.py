@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from otafl.errors import InputError
-from otafl.plan import Message
+from otafl.core.errors import InputError
+from otafl.core.plan import Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release, make_card
 from otafl.privacy.card_text import blocks, round_up
 from otafl.report.sections import cards

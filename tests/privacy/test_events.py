@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError, PrivacyViolation
+from otafl.core.errors import InputError, PrivacyViolation
 from otafl.privacy import check_realised, events, inverse_square, noise_multiplier, total_noise_var
 from otafl.privacy.events import join
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import PrivacyViolation
-from otafl.plan import Deployment, Message, Plan, Trace
+from otafl.core.errors import PrivacyViolation
+from otafl.core.plan import Deployment, Message, Plan, Trace
 from otafl.privacy import Budget, Ledger, check_realised, events, inverse_square, make_card
 from otafl.privacy.events import join, leak_of, pick
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import BudgetExceeded, InputError
+from otafl.core.errors import BudgetExceeded, InputError
 from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release, horizon, pld_eps
 
 ADDITIVE = sorted(name for name, entry in ACCOUNTANTS.items() if entry.additive)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.privacy import gaussian, pld_eps, rdp_to_eps, total_rdp
 from otafl.privacy.pld import bin_down
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otafl.experiments.store import RunFolder, parquet
-from otafl.files import to_json
+from otafl.core.files import to_json
+from otafl.runs.store import RunFolder, parquet
 
 CONFIG = """rounds = 30
 [task]

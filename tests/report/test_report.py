@@ -11,13 +11,13 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from otafl.errors import InputError
-from otafl.experiments.store import RunFolder
+from otafl.core.errors import InputError
 from otafl.report import collect, write_report
 from otafl.report.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.report.page import embed, render
 from otafl.report.plots import PLOTS, _line, carried, seed_statistics
 from otafl.report.tables import comparison, numbers, paired_difference
+from otafl.runs.store import RunFolder
 
 NASTY = "</script><b>&\"'`$x_1$ {0} \u2028"
 TWO = {"one": {}, "two": {"private": False, "noiseless": True, "silence": 0.0}}

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl import validate
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, factors
 from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
@@ -20,9 +19,10 @@ from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
 from otafl.channels.pilots import Pilots, RmsEstimate
 from otafl.channels.pilots import estimate as estimate_rms
-from otafl.errors import InputError
-from otafl.plan import Trace
-from otafl.streams import Host
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Trace
+from otafl.core.streams import Host
 
 Reals = NDArray[np.float64]
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.channels.cells import Record, UnitWarning, unknown
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
-from otafl.errors import InputError
-from otafl.plan import Deployment
+from otafl.channels.records import Record, UnitWarning, unknown
+from otafl.core.errors import InputError
+from otafl.core.plan import Deployment
 
 GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
@@ -62,7 +62,7 @@ def load_site(path: str | Path) -> Site:
 
 def save_devices(path: str | Path, devices: Devices) -> None:
     """Write devices as CSV in exact linear units. Distances are not written: the gains they led to are."""
-    from otafl.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
+    from otafl.core.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -87,7 +87,7 @@ def to_deployment(site: Site, dim: int, gain_error: float = 0.0, phase_error: fl
 
 
 def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio | None]:
-    from otafl.files import read_toml
+    from otafl.core.files import read_toml
 
     data, source = read_toml(path), str(path)
     Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file"))

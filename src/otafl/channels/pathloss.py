@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 
 Kind = Literal["log_distance", "exponent", "cost231_hata", "biasvar", "adascale"]
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.clients.sampling import without_replacement
-from otafl.errors import InputError
-from otafl.plan import Adjacency, Array, Message, Unit
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
+from otafl.core.plan import Adjacency, Array, Message, Unit
 from otafl.tasks.models import Model, client_gradients
 
 

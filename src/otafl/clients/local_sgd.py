@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
-from otafl.plan import Adjacency, Array, Unit
+from otafl.core import validate
+from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
+from otafl.core.plan import Adjacency, Array, Unit
 from otafl.tasks.models import Model, client_gradients
 
 

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from otafl import validate
 from otafl.clients.gradient import changed_unit, published_sizes
 from otafl.clients.sampling import poisson_capacity
-from otafl.errors import InputError
-from otafl.plan import Adjacency, Message, Unit
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Adjacency, Message, Unit
 
 UNIFORM_GRID = 2.0**-23  # spacing of float32 uniforms: the probability of `u < rate` is the rate rounded up to it
 DEFAULT_BATCH = 60

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import streams, validate
-from otafl.clients.base import Clients, Data, Seed, none_left_out
 from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
-from otafl.plan import Adjacency, Array, Unit
+from otafl.core import streams, validate
+from otafl.core.messages import Clients, Data, Seed, none_left_out
+from otafl.core.plan import Adjacency, Array, Unit
 from otafl.tasks.models import Model
 
 

@@ -28,12 +28,12 @@ from otafl.crypto.budget import (
     smudging_sigma,
     variance_given,
 )
-from otafl.crypto.convergence import Schedule, Theorem2, theorem2
 from otafl.crypto.feasibility import accepted_snr_db, amplitude_snr_db, grid_tolerance, receiver_bits, traffic
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.planning import Choice, plan_parameters
 from otafl.crypto.ring import RING_4096, RING_8192, Ring
 from otafl.crypto.scaling import quantise_channel
+from otafl.systems.eezofl.convergence import Schedule, Theorem2, theorem2
 
 __all__ = [
     "RING_4096", "RING_8192", "Choice", "Fading", "Headroom", "NoiseBudget", "Parameters", "Ring", "Schedule",

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto.parameters import EPHEMERAL_VAR, GUARD_BITS, Parameters
-from otafl.errors import InputError
 
 Array = Any
 WRAP_SIGMAS = 8.0  # z of the headroom

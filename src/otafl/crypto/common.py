@@ -9,8 +9,8 @@ import hashlib
 
 import numpy as np
 
+from otafl.core.errors import InputError
 from otafl.crypto.ring import Ring
-from otafl.errors import InputError
 
 SEED_BYTES = 32
 DOMAIN = b"otafl xMK-CKKS common polynomial 1"

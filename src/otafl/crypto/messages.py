@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 COMMITMENT_BYTES = 32
 LARGEST_COUNT = 1 << 62  # of rounds and attempts

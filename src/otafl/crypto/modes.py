@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from otafl.core.errors import InputError
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.ring import Ring
 from otafl.crypto.scaling import grid_weights, quantise_channel, scaled_residues
-from otafl.errors import InputError
 
 Array = Any
 PHASES = ("key", "c0", "c1", "share")

@@ -2,7 +2,7 @@
 
 `play` runs every device through the phases of a grid mode and keeps what the server sees; `release` looks at the empty
 coefficients, refuses a failed round, and lets only the decoded scalars out. `run_round` is both. The real-channel modes
-are in `realchannel.py`, the fused form of the same arithmetic in `fused.py`. What devices refuse is in `clients.py`;
+are in `realchannel.py`, the fused form of the same arithmetic in `round_sum.py`. What devices refuse is in `participant.py`;
 nothing here checks on their behalf.
 """
 
@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
-from otafl.crypto import clients as devices
+from otafl.core import validate
+from otafl.core.errors import InputError, OtaflError
 from otafl.crypto import messages, modes, scaling, xmkckks
+from otafl.crypto import participant as devices
 from otafl.crypto.budget import (
     FAIL_SIGMAS,
     Fading,
@@ -24,10 +25,9 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
-from otafl.crypto.clients import Client
 from otafl.crypto.parameters import GUARD_BITS, Parameters
+from otafl.crypto.participant import Client
 from otafl.crypto.randomness import Source
-from otafl.errors import InputError, OtaflError
 
 Superpose = Callable[..., np.ndarray]  # (phase, (N, L, k), kept) -> (L, k)
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto import randomness
 from otafl.crypto.ring import Ring
-from otafl.errors import InputError
 
 STANDARD = "HomomorphicEncryption.org standard (2018), Table 1: classical attacks, ternary secret"
 # largest log2 q for (degree, security level), for errors of at least the level's width

@@ -8,7 +8,8 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import Infeasible
 from otafl.crypto.budget import (
     Fading,
     Headroom,
@@ -19,7 +20,6 @@ from otafl.crypto.budget import (
 )
 from otafl.crypto.feasibility import accepted_snr_db
 from otafl.crypto.parameters import WIDEST_BITS, Parameters
-from otafl.errors import Infeasible
 
 RESIDUE_BITS = 60  # more than the key-dependent residue of any plausible channel
 

@@ -26,10 +26,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto import ntt
 from otafl.crypto.ring import Ring, small_residues
-from otafl.errors import InputError
 
 GAUSSIAN_CUT = 6.0  # sigmas
 GAUSSIAN_WIDEST = 20.0  # 6 sigma still fit int8

@@ -13,8 +13,8 @@ import numpy as np
 
 from otafl.crypto import modes, randomness, xmkckks
 from otafl.crypto import ring as rings
-from otafl.crypto.fused import Draws, Keys
 from otafl.crypto.parameters import Parameters
+from otafl.crypto.round_sum import Draws, Keys
 
 Array = Any
 

@@ -27,9 +27,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import air, streams
-from otafl.air import ANALOG, Uplink
-from otafl.crypto import fused, modes, scaling, simulation, unreduced
+from otafl.core import streams, uplink
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Deployment, Link, Plan, Trace
+from otafl.core.uplink import ANALOG, Uplink
+from otafl.crypto import modes, round_sum, scaling, simulation, unreduced
 from otafl.crypto import ring as rings
 from otafl.crypto.budget import (
     FAIL_SIGMAS,
@@ -40,11 +42,9 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
-from otafl.crypto.fused import Keys
 from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.planning import flooded
-from otafl.errors import InputError
-from otafl.plan import Array, Deployment, Link, Plan, Trace
+from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
 OWN_BUDGET = ("digital", "hybrid", "single-key", "lifted")  # the others share fixed-point's
@@ -150,7 +150,7 @@ def _site(job: Job) -> Any:
 def _lower_analytic(job: Job) -> Any:
     def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:
         variance = analytic_noise_std(np.real(gain), job.parameters) ** 2  # EEZOFL 3.7, given h
-        return air.lower(plan, gain, deployment._replace(noise_var=variance))
+        return uplink.lower(plan, gain, deployment._replace(noise_var=variance))
 
     return lower
 
@@ -173,7 +173,7 @@ def _lower_ring(job: Job) -> Any:
         extra = RingLink(np.broadcast_to(np.real(plan.tx), h.shape), weights, shares, keys)
         if job.mode == "digital":
             extra = extra._replace(prescale=np.ones(h.shape))
-        return air.lower(plan, gain, deployment)._replace(extra=extra)
+        return uplink.lower(plan, gain, deployment)._replace(extra=extra)
 
     return lower
 
@@ -204,7 +204,7 @@ def _combine(job: Job) -> Any:
             raise InputError(f"encrypted uplinks carry P={p.P} scalars per client; use zero-order clients")
         scalars = messages.astype(jnp.float64) * (link.extra.prescale[ids] * factor)[:, None]
         scalars = jnp.where(sent[:, None], scalars, 0.0)
-        return fused.weighted(p.ring, link.extra.weights[ids], scaling.pack(p, scalars, bits))
+        return round_sum.weighted(p.ring, link.extra.weights[ids], scaling.pack(p, scalars, bits))
 
     return combine
 
@@ -220,12 +220,12 @@ def _decode(job: Job, keys: Keys) -> Any:
         opened = scaling.decode(p, received[:, p.layout.kept], bits)
         refused = failed(opened, expected)
         values = jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32)
-        return air.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
+        return uplink.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
 
     return decode
 
 
-def opened_sum(job: Job, keys: Keys, draws: fused.Draws, total: Array, extra: RingLink) -> Array:
+def opened_sum(job: Job, keys: Keys, draws: round_sum.Draws, total: Array, extra: RingLink) -> Array:
     """M^ residues (L, n): what the server has after all phases of this mode."""
     ring, shares = job.computed.ring, extra.share_weights
     if job.mode == "lifted":
@@ -234,8 +234,8 @@ def opened_sum(job: Job, keys: Keys, draws: fused.Draws, total: Array, extra: Ri
         draws, shares = draws._replace(e_star=jnp.zeros_like(draws.e_star[:1])), shares[:1]
     if job.mode in CONTROLS:  # the key that was broadcast is not the sum that the shares will undo
         other = rings.subtract(ring, extra.key_weights, shares)
-        draws = draws._replace(w_key=rings.add(ring, draws.w_key, fused.weighted(ring, other, keys.b)))
-    return fused.fused_round(ring, keys, draws, total, extra.weights, shares)
+        draws = draws._replace(w_key=rings.add(ring, draws.w_key, round_sum.weighted(ring, other, keys.b)))
+    return round_sum.fused_round(ring, keys, draws, total, extra.weights, shares)
 
 
 def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS) -> Array:

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from otafl.core.errors import InputError
 from otafl.crypto import common, randomness
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.randomness import Source
 from otafl.crypto.ring import Ring
-from otafl.errors import InputError
 
 Array = Any
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erf, ndtr, ndtri
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_pld import Row, distinct_rows
 from otafl.privacy.ledger import Ledger

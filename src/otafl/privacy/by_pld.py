@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.plan import Array, Events
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Events
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_rdp import account_rdp
 from otafl.privacy.replacement import CERTIFIED_PAIR, certified_eps

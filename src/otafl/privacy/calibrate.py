@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import brentq
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array, Events, Message
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Events, Message
 from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.pld import loss_interval
 from otafl.privacy.rdp import rdp_budget

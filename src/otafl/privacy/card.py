@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.plan import Message
+from otafl.core.errors import InputError
+from otafl.core.plan import Message
 from otafl.privacy.accountants import ACCOUNTANTS
 from otafl.privacy.attack import ALWAYS, Attack, attack_success
 from otafl.privacy.card_text import markdown, meaning, round_up

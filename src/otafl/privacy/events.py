@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError, PrivacyViolation
-from otafl.plan import Array, Deployment, Events, Message, Plan, Trace
+from otafl.core import validate
+from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.plan import Array, Deployment, Events, Message, Plan, Trace
 
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps
@@ -167,7 +167,7 @@ def noise_multiplier(events: Events, colluders: Array = None) -> Array:
 
     Sampling and silence are not in z: the accountants treat them (`rate`, `possible`, `send_prob`).
 
-    >>> from otafl.plan import Events
+    >>> from otafl.core.plan import Events
     >>> one = Events(amp=np.array([[2.0, 0.0]]), artificial_var=np.array([[3.0, 0.0]]), possible=np.ones((1, 2), bool),
     ...              send_prob=np.ones((1, 2)), receiver_var=np.array([1.0]), live=np.array([True]),
     ...              rate=np.ones(2), sensitivity=np.ones(2))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.plan import Events
+from otafl.core.errors import InputError
+from otafl.core.plan import Events
 from otafl.privacy import participation
 from otafl.privacy.spend import Release
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array, Unit
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Unit
 from otafl.privacy.spend import Release
 
 NOISY_ACCURACY = "noisy accuracy on the clients' data"

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import BudgetExceeded, InputError
-from otafl.plan import Array, Events
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, InputError
+from otafl.core.plan import Array, Events
 from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
@@ -89,7 +89,7 @@ class Ledger:
     """Events and releases of one run under a budget.
 
     >>> import numpy as np
-    >>> from otafl.plan import Events
+    >>> from otafl.core.plan import Events
     >>> ones = np.ones((400, 1))
     >>> run = Events(0.8 * ones, 0 * ones, ones > 0, ones, np.full(400, 0.05**2), ones[:, 0] > 0, np.ones(1),
     ...              np.array([0.09]))
@@ -214,7 +214,7 @@ class Ledger:
         return unpack(content)
 
     def save(self, path: Path) -> None:
-        from otafl.files import write_atomic
+        from otafl.core.files import write_atomic
 
         write_atomic(Path(path), self.to_bytes())
 

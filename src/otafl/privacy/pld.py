@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array
 from otafl.privacy import gaussian
 
 BINS = 24

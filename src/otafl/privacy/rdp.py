@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array
-from otafl.privacy import chords, moments
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array
+from otafl.privacy import moment_bounds, moments
 
 ORDERS: tuple[float, ...] = tuple([round(1 + n / 10, 1) for n in range(1, 100)] + [float(n) for n in range(12, 64)])
 LARGEST_FRACTIONAL = 1000.0  # beyond, the binomial coefficients of the series pass the range of float64
@@ -68,7 +68,7 @@ def total_rdp(rate: Array, noise_multiplier: Array, orders: Array = ORDERS, exac
             total[members] = _sum_exact(q, columns[members], orders)
     elif groups:
         members = np.concatenate([members for _, members in groups])
-        total[members] = chords.sum_upper(row_rate[members], columns[members], orders)
+        total[members] = moment_bounds.sum_upper(row_rate[members], columns[members], orders)
     return (total / (orders - 1)).reshape(*lead, clients, orders.size)
 
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array, Events
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Events
 from otafl.privacy import participation
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.experiments.afford import without_rounds
-from otafl.experiments.sealed import reading
-from otafl.experiments.store import AGAIN, RunFolder, SchemeFolder
-from otafl.files import plain
+from otafl.core.errors import InputError
+from otafl.core.files import plain
 from otafl.report.devices import BARS, groups, read_devices, starts
 from otafl.report.tables import footer, paired_difference
+from otafl.runs.afford import without_rounds
+from otafl.runs.sealed import reading
+from otafl.runs.store import AGAIN, RunFolder, SchemeFolder
 
 NUMBERS = 80_000  # in all per-round matrices of a page together: about 1.6 MB of text
 LONG_NAMES = {  # of metrics, where there is room for them

@@ -8,10 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 from scipy import special
 
-from otafl.experiments.afford import without_rounds
-from otafl.experiments.sealed import reading
-from otafl.experiments.store import AGAIN, RunFolder
 from otafl.privacy.card_text import round_up
+from otafl.runs.afford import without_rounds
+from otafl.runs.sealed import reading
+from otafl.runs.store import AGAIN, RunFolder
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",

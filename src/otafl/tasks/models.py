@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Le, MaxLen
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.tasks import ghost as ghosts
 from otafl.tasks.ghost import Ghost, Loss
 from otafl.tasks.layers import (
