@@ -120,6 +120,9 @@ SCHEMES: dict[str, Entry] = {
     "opc": Entry("OPC: the per-round optimum of power control, weak devices at full power", "biasvar.opc", "opc"),
     "lcpc": Entry("LCPC: one common pre-scaler, truncated inversion", "biasvar.lcpc", "lcpc"),
     "eezofl": Entry("EEZOFL: zero-order scalars, in the clear or encrypted over the air", "eezofl.policy", "eezofl"),
+    "ridge": Entry(
+        "regularised channel inversion: most learning signal for privacy and energy, own CSI", "ridge.policy", "ridge"
+    ),
     "bbfl": Entry("BB-FL: only devices near the server, or in turn with all of them", "biasvar.bbfl", "bbfl"),
 }
 

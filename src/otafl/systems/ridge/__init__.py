@@ -1,0 +1,1 @@
+"""Ridge inversion: the power control that learns most per joule under a privacy budget, by own channel knowledge."""
