@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
-from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
+from otafl.report.tables import METRICS, footer, paired_difference, summaries
+from otafl.runs.statistics import mean_sd, numbers
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load

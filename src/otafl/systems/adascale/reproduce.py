@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import numbers, paired_difference, summaries
+from otafl.report.tables import paired_difference, summaries
+from otafl.runs.statistics import numbers
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from otafl.channels import place as placement
 from otafl.reproductions import curves
-from otafl.reproductions.curves import Scheme, collect, mean_sd, step_size_of
+from otafl.reproductions.curves import Scheme, collect, step_size_of
+from otafl.runs.statistics import mean_sd
 from otafl.reproductions.findings import Grid, Record, draw, each, publish, write_records
 from otafl.runs import build
 from otafl.runs.presets import Preset, find

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
+from otafl.report.tables import METRICS, footer, paired_difference, summaries
+from otafl.runs.statistics import mean_sd, numbers
 from otafl.reproductions.findings import Grid, Record, Verdict, draw, publish
 from otafl.runs.presets import Preset, find
 from otafl.runs.progress import Reporter

@@ -11,7 +11,8 @@ from otafl.core.plan import Events
 from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
 from otafl.reproductions import curves
-from otafl.reproductions.curves import Scheme, collect, mean_sd, step_size_of
+from otafl.reproductions.curves import Scheme, collect, step_size_of
+from otafl.runs.statistics import mean_sd
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,

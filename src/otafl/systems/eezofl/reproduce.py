@@ -13,15 +13,14 @@ from otafl.crypto import budget, feasibility
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.ring import RING_4096, RING_8192
 from otafl.reproductions.curves import (
-    Gap,
     Pair,
     Scheme,
     collect,
     curve_records,
     difference,
-    mean_sd,
     paint,
 )
+from otafl.runs.statistics import Gap, mean_sd
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
