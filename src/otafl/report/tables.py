@@ -9,9 +9,9 @@ from rich.table import Table
 
 from otafl.privacy.card_text import round_up
 from otafl.runs.afford import without_rounds
-from otafl.runs.sealed import reading
 from otafl.runs.statistics import mean_sd, numbers, paired
-from otafl.runs.store import AGAIN, RunFolder
+from otafl.runs.store import RunFolder
+from otafl.runs.summaries import by_seed, summaries
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",
@@ -23,17 +23,6 @@ METRICS = {  # of a scheme's summary, as heads of narrow columns
     "final_eps": "final ε",
     "rounds": "rounds",
 }
-
-
-def summaries(folder: Path) -> list[dict[str, Any]]:
-    """The summary of every finished scheme, in the order of the config, with its time."""
-    found = []
-    for place in RunFolder.open(folder).verified():
-        if place.finished:
-            with reading(place.path, AGAIN):
-                own = {"seconds": place.timing()["seconds"], "card": place.json("card")}
-                found.append({**place.json("summary"), **own})
-    return found
 
 
 def named(entry: dict[str, Any]) -> str:
@@ -60,10 +49,6 @@ def share(values: np.ndarray) -> str:
 def energy(values: np.ndarray) -> str:
     good = values[~np.isnan(values)]
     return f"{np.mean(good):.2g} J" if good.size else "–"
-
-
-def by_seed(entry: dict[str, Any], metric: str) -> dict[int, float]:
-    return dict(zip(entry["seeds"], numbers(entry[metric])))
 
 
 def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict[str, float]:

@@ -83,9 +83,9 @@ def spending(config: Config, allowance: Array, rms: Array, deployment: Deploymen
         return Spending(privacy, np.full(privacy.shape, float(kappa)), np.full(privacy.shape, np.inf))
     validate.positive("joules", config.joules)
     each = config.joules * np.asarray(rms, float) ** 2 / (np.asarray(message.mean_square, float) * privacy)
-    kappa = kappa_for_energy(each)
+    regularised = kappa_for_energy(each)
     privacy *= np.minimum(1.0, each / energy(np.full(1, LARGEST)))  # below the matched filter's: less privacy is spent
-    return Spending(privacy, kappa, np.full(privacy.shape, config.joules))
+    return Spending(privacy, regularised, np.full(privacy.shape, config.joules))
 
 
 def ridge(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
