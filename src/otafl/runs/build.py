@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.core import uplink, streams, uplink_checks
+from otafl.core import streams, uplink
+from otafl.privacy import uplink_checks
 from otafl import systems
 from otafl import clients as client_kinds
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains

@@ -22,7 +22,8 @@ from otafl.runs.afford import without_rounds
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.runs.tune import run_in, tune_step_size, tuned, with_step_sizes
+from otafl.runs.runner import run_in
+from otafl.runs.tune import tune_step_size, tuned, with_step_sizes
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up

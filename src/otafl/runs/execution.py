@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core import uplink, uplink_checks
+from otafl.core import uplink
+from otafl.privacy import uplink_checks
 from otafl import systems
 from otafl.core.messages import ClientMap
 from otafl.core.engine import Engine, make_engine
