@@ -34,6 +34,25 @@ class Task(NamedTuple):
     notes: list[str]  # what lies outside the privacy guarantee, for the card
     sources: dict[str, str]  # data set and hash
 
+    @property
+    def sizes(self) -> list[np.ndarray]:
+        """(K,) records of each client, per seed."""
+        return [np.asarray(part.sizes) for part in self.partitions]
+
+    @property
+    def public_samples(self) -> int:
+        """How many samples rewards come from."""
+        return int(np.sum(np.asarray(self.public.y) >= 0))
+
+
+class Facts(NamedTuple):
+    """What planning needs of a task: no data. The same names as in `Task`."""
+
+    model: Model  # of which nothing but `num_params` is asked
+    sizes: list[np.ndarray]  # (K,) per seed
+    classes: int
+    public_samples: int
+
 
 class HeldOut(NamedTuple):
     """Samples for evaluation, cut into equal blocks so that memory stays bounded."""
@@ -139,25 +158,25 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup:
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
+    clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
     rounds = experiment.horizon(scheme)
     _check_stops(choice, rounds, experiment.privacy.delta)
     sites = []
-    for seed, part in zip(experiment.seed_list, task.partitions):
-        if np.any(part.sizes < 1):
-            nobody = f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}"
+    for seed, sizes in zip(experiment.seed_list, task.sizes):
+        if np.any(sizes < 1):
+            nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
             raise InputError(f"{nobody}; change the partition or the number of clients")
-        message = clients.promise(np.asarray(part.sizes))
-        channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
+        message = clients.promise(sizes)
+        channel, deployment = site_of(experiment, message, sizes)
         whole = draw(
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
         trace = Trace(*(leaf[:rounds] for leaf in whole))
-        known = None if message.adjacency == "add-remove" else np.asarray(part.sizes)
+        known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
