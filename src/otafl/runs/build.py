@@ -8,17 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.core import uplink, streams, uplink_checks
-from otafl import systems
 from otafl import clients as client_kinds
+from otafl import systems
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
-from otafl.core.messages import Clients, Data, Seed
+from otafl.core import uplink, uplink_checks
 from otafl.core.errors import InputError
-from otafl.runs.schema import Experiment, Server, options_of
+from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.runs.facts import Facts, deal, model_of
+from otafl.runs.schema import Experiment, Server, options_of
 from otafl.tasks import features, partitions
 from otafl.tasks.ghost import samples_at_once
-from otafl.tasks.models import MODELS, Model, penalty
+from otafl.tasks.models import Model, penalty
 
 
 class Task(NamedTuple):
@@ -43,15 +44,6 @@ class Task(NamedTuple):
     def public_samples(self) -> int:
         """How many samples rewards come from."""
         return int(np.sum(np.asarray(self.public.y) >= 0))
-
-
-class Facts(NamedTuple):
-    """What planning needs of a task: no data. The same names as in `Task`."""
-
-    model: Model  # of which nothing but `num_params` is asked
-    sizes: list[np.ndarray]  # (K,) per seed
-    classes: int
-    public_samples: int
 
 
 class HeldOut(NamedTuple):
@@ -100,19 +92,14 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
-    data = features.prepare(wanted.data)
-    if wanted.clients > len(data.train.y):
+    if wanted.num_params is not None:
         raise InputError(
-            f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
+            f"task.num_params={wanted.num_params} declares a size alone, for `otafl plan`; give task.data and "
+            "task.model to train"
         )
-    kind = partitions.PARTITIONS[wanted.partition.kind]
-    options = options_of(wanted.partition, kind.options)
-    dealt = [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
-        for seed in experiment.seed_list
-    ]
-    choice = MODELS[wanted.model.name]
-    model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
+    data = features.prepare(wanted.data)
+    dealt = deal(experiment, data.train.y, data.name)
+    model = model_of(experiment, data.train.x.shape[1:], data.classes)
     mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
     at_once = min(10_000, samples_at_once(model.footprint))
@@ -209,13 +196,18 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, made._replace(weights=weights)
 
 
+def bandwidth_of(experiment: Experiment) -> float | None:
+    """Hz; None where the experiment does not say."""
+    return experiment.radio.bandwidth_hz if experiment.devices is None else load_site(experiment.devices).radio.bandwidth_hz
+
+
 def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
     """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
-    if declared != "sizes":
+    if declared != "samples":
         return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
     if message.adjacency == "add-remove":
         raise InputError(
-            "adjacency='add-remove' with task.weights='sizes' is false: every weight moves when a record comes or "
+            "adjacency='add-remove' with task.weights='samples' is false: every weight moves when a record comes or "
             "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
         )
     return np.asarray(sizes / sizes.sum())
