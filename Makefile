@@ -2,13 +2,18 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLOWER := .venv-flower
 export OTAFL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo test slow bench lint docs clean
+.PHONY: demo demo-flower test test-flower slow bench lint docs clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev-ready: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
@@ -19,16 +24,16 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 demo: $(VENV)/.ready            ## run the main job and print its table
 	$(BIN)/otafl compare demo --out runs/demo
 
-test: $(VENV)/.ready            ## the whole test suite without the slow part
+test: $(VENV)/.dev-ready        ## the whole test suite without the slow part
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
-slow: $(VENV)/.ready            ## long reproductions and soak tests
+slow: $(VENV)/.dev-ready        ## long reproductions and soak tests
 	$(BIN)/python -m pytest -m slow
 
 bench: $(VENV)/.ready           ## ratios to peers, measured in one run (installs torch etc. into a venv of its own)
 	$(PYTHON) benchmarks/run.py
 
-lint: $(VENV)/.ready            ## style and types
+lint: $(VENV)/.dev-ready        ## style and types
 	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/mypy
 
@@ -36,4 +41,4 @@ docs: $(VENV)/.docs-ready       ## the documentation site, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOWER) site .cache .pytest_cache .mypy_cache .ruff_cache

@@ -85,6 +85,9 @@ def run(
             print(resolved(experiment), end="")
             return
         folder = runner.start(experiment, out_dir or runner.default_folder(Path(file).stem), reporter(err, json_log))
+    from otafl.report import write_report
+
+    write_report([folder])
     if not json_log:
         _show_run(folder)
 
@@ -243,7 +246,7 @@ def reproduce(
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
     from otafl.reproductions import all_presets as every_preset
-    from otafl.runs import presets
+    from otafl.reproductions.preset_run import reproduce as reproduce_preset
     from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
@@ -251,7 +254,7 @@ def reproduce(
     _working(preset or "all presets", json_log)
     if preset is not None:
         folder = out_dir or Path("runs") / preset
-        presets.reproduce(preset, folder, overrides, quick, reporter(err, json_log), out)
+        reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), out)
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")

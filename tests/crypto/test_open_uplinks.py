@@ -18,6 +18,7 @@ from otafl.core.uplink import ANALOG
 from otafl.crypto import budget, modes, randomness, realchannel, scaling, simulation, unreduced, uplink, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.uplink import Job
+from otafl.report import write_report
 from otafl.systems.eezofl.policy import Config
 
 pytestmark = pytest.mark.filterwarnings("ignore::otafl.crypto.modes.InsecureModeWarning")
@@ -224,4 +225,5 @@ def test_a_run_says_it_aloud_on_the_terminal_the_card_and_the_page(mode, tmp_pat
     flat = " ".join(said.out.split())
     assert SAID[mode] in flat
     assert "NO SECRECY" in " ".join(said.err.split())
+    write_report([tmp_path / "run"])
     assert SAID[mode].split(" in ")[0] in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

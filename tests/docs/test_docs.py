@@ -33,8 +33,7 @@ def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
     yield tmp_path
-    for name in list(systems.REGISTERED):
-        del systems.REGISTERED[name], systems.SCHEMES[name]
+    systems.remove(systems.OWN)
     for follow in systems.WATCHERS:
         follow()
 
@@ -149,7 +148,7 @@ def test_experiments_shown_are_valid(page, desk):
     """Every TOML block with schemes is an experiment: names, keys and values are those of the schema."""
     import tomllib
 
-    own = [block.code for block in blocks(page) if block.language == "python" and "policies.register(" in block.code]
+    own = [block.code for block in blocks(page) if block.language == "python" and "systems.register(" in block.code]
     for code in own:
         exec(code, {"__name__": "page"})
     for block in blocks(page):
@@ -160,7 +159,7 @@ def test_experiments_shown_are_valid(page, desk):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_modules_named_exist(page):
     named = set(re.findall(r"`(otafl(?:\.[a-z_]+)+)`", page.read_text(encoding="utf-8")))
-    for dotted in named - {"otafl.schemes"}:  # the entry-point group
+    for dotted in named - {"otafl.systems"}:  # the entry-point group
         place = ROOT / "src" / Path(*dotted.split("."))
         inside = place.parent.with_suffix(".py"), place.parent / "__init__.py"
         attribute = any(file.is_file() and re.search(rf"\b{place.name}\b", file.read_text()) for file in inside)

@@ -14,7 +14,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.runs.sealed import with_seal
 from otafl.runs.store import RunFolder
-from otafl.runs.tune import run_in
+from otafl.runs.runner import run_in
 from otafl.core.files import to_json
 from otafl.report import collect
 from otafl.report.tables import summaries

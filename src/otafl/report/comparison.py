@@ -13,6 +13,7 @@ from rich.table import Table
 from otafl.core.files import write_atomic
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
+from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
 from otafl.runs.compare import Comparison, Part, compare, not_separated, rank
 from otafl.runs.presets import Preset
@@ -242,6 +243,8 @@ def run_and_write(
     """A comparison with its files."""
     parts = compare(path, folder, overrides, trials, reporter)
     write(parts)
+    for part in parts:
+        write_report([part.run])
     return parts
 
 

@@ -8,14 +8,18 @@ import numpy as np
 from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
+from otafl.core.files import to_json
+from otafl.core.plan import Plan, Trace
+from otafl.core.rounds import Carry
+from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
 from otafl.runs.results import (
     Outcome,
     devices_table,
-    evaluations_table,
     energy_per_device,
+    evaluations_table,
     rounds_table,
     signal_of,
     stop_reasons,
@@ -24,10 +28,6 @@ from otafl.runs.results import (
 )
 from otafl.runs.sealed import npz
 from otafl.runs.store import RunFolder, parquet
-from otafl.core.files import to_json
-from otafl.core.plan import Plan, Trace
-from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
-from otafl.core.rounds import Carry
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -94,7 +94,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "clients": len(first.deployment.weights), "private": systems.SCHEMES[run.scheme.name].private,
+            "channel_uses": first.message.dim, "clients": len(first.deployment.weights),
+            "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
-from otafl.systems.cares.certifier import NO_CERTIFICATE
-from otafl.runs.build import SchemeSetup, Task
 from otafl.core.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
+from otafl.runs.build import SchemeSetup, Task
+from otafl.systems.cares.certifier import NO_CERTIFICATE
 
 Columns = dict[str, np.ndarray]
 
@@ -45,7 +45,8 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
         uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
         for s, site in enumerate(setup.sites)
     ])  # fmt: skip
-    links = [uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment) for s, site in enumerate(setup.sites)]
+    lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
+    links = [lower(s, site) for s, site in enumerate(setup.sites)]
     noise = np.stack([link.noise_std for link in links])
     heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
     per_round = {

@@ -5,15 +5,12 @@ simulated under another seed than any run's, so nothing here costs privacy or se
 """
 
 import math
-from collections.abc import Callable
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.bounds import merit
 from otafl.channels import Channel
 from otafl.core.errors import OtaflError
 from otafl.core.plan import Deployment, Message
@@ -22,19 +19,9 @@ from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import events
 from otafl.runs.build import Task, site_of
 from otafl.runs.schema import Experiment, options_of
+from otafl.systems import settings as rules
 from otafl.systems import simulated
 
-RULES = {
-    "constant": "baselines.settings:constant",
-    "weakest": "baselines.settings:weakest",
-    "cares-static": "cares.settings:settings",
-    "adascale": "adascale.settings:settings",
-    "adascale-stat-level": "adascale.settings:stat_level",
-    "cdpb": "cdpb.settings:settings",
-    "biasvar": "biasvar.settings:settings",
-    "eezofl": "eezofl.settings:settings",
-    "ridge": "ridge.settings:settings",
-}
 PLANS_OF = {"cares-adaptive": "cares-static"}  # a closed loop has no plan: it starts from its open sibling's
 ARMS_AROUND = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the bandit, around the scaling that spends the budget in the horizon
 LARGEST_MOVE = 8.0  # in model space, of one round in which all clients agree
@@ -73,11 +60,6 @@ def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
     return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
 
 
-def rule_of(name: str) -> Callable[..., Any] | None:
-    module, _, attribute = RULES.get(PLANS_OF.get(name, name), "").partition(":")
-    return getattr(import_module(f"otafl.systems.{module}"), attribute) if module else None
-
-
 def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | None = None) -> Chosen:
     """Own knobs by the system's rule, the step by s over the accumulated noise of the plan."""
     place = place_of(experiment, scheme, task)
@@ -98,10 +80,10 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
 
 
 def _own(scheme: Any, place: Place) -> tuple[dict[str, Any], str]:
-    rule = rule_of(scheme.name)
-    if rule is None:
+    name = PLANS_OF.get(scheme.name, scheme.name)
+    if name not in rules.names():
         return {}, ""
-    found = rule(place.deployment, place.message, place.budget, place.rounds, place.channel, place.seed)
+    found = rules.rule(name)(place.deployment, place.message, place.budget, place.rounds, place.channel, place.seed)
     if isinstance(found, simulated.Refusal):
         return {}, found.why
     fixed = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
@@ -126,7 +108,7 @@ def _noise(name: str, options: dict[str, Any], place: Place, private: bool) -> t
 
 
 def _lift(choice: Any, num_params: int) -> tuple[float, float]:
-    """From message to model: factor of the noise per coordinate, and of the norm. Scalars go along random directions."""
+    """From message to model: factor of the noise per coordinate, and of the norm. Scalars take random directions."""
     if choice.kind != "zero-order":
         return 1.0, 1.0
     return 1 / math.sqrt(choice.directions), math.sqrt(num_params) / choice.directions
@@ -147,14 +129,3 @@ def from_plans(experiment: Experiment, task: Task, step_scale: float | None = No
         server = scheme.server.model_copy(update={"step_size": chosen.step_size})
         schemes.append(scheme.model_copy(update={**chosen.options, "server": server}))
     return experiment.model_copy(update={"scheme": schemes}), said
-
-
-def merit_of(snr: float, place: Place) -> tuple[float, float]:
-    """S_max of a place and the efficiency that S is of it."""
-    largest = merit.learning_snr_max(
-        len(place.deployment.weights),
-        math.sqrt(2 * place.budget.zcdp),
-        math.sqrt(float(np.max(place.message.mean_square))),
-        float(np.max(place.message.sensitivity)),
-    )
-    return largest, snr / largest

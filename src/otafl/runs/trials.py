@@ -1,4 +1,4 @@
-"""The same trials for every scheme: rounds, step and clip norm by one Halton sequence, judged on whole devices kept out.
+"""The same trials for every scheme: rounds, step and clip norm by one Halton sequence, judged on devices kept out.
 
 Trial 0 is what plans say; the others follow an unscrambled Halton sequence. In every trial each scheme's own knobs are
 planned anew, so a scheme gains nothing from having many of them. The validation split is cut from the training data and
@@ -17,10 +17,11 @@ from otafl.core.errors import RunError
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
 from otafl.runs.progress import Reporter
+from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, config_hash
 from otafl.runs.settings import STEP_SCALE, from_plans
 from otafl.runs.store import RunFolder
-from otafl.runs.tune import LAST, run_in
+from otafl.runs.tune import LAST
 from otafl.tasks import features
 
 FEWEST_ROUNDS = 25
@@ -97,7 +98,7 @@ def _clipped(clients: Any, factor: float) -> Any:
 
 
 def on_validation(experiment: Experiment) -> Experiment:
-    """Whole devices are kept out: those left hold no more samples each than in the report, so no plan is handicapped."""
+    """Whole devices are kept out: those left hold no more samples each than in the report, so no plan is worse off."""
     data = experiment.task.data
     if not data.validation_fraction:
         data = type(data)(**{**data.__dict__, "validation_fraction": VALIDATION})
