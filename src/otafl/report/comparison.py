@@ -195,7 +195,7 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
     for text in [*said, *refused, *notes, footer(everyone), E_NOTE]:
         console.print(text, markup=False, highlight=False)
     where = last.folder.parent if len(parts) > 1 else last.folder
-    console.print(f"All columns and pairs: {where / 'compare.md'}; pages: {last.run / 'report.html'}", markup=False,
+    console.print(f"All columns and pairs: {where / 'compare.html'}, {where / 'compare.md'}", markup=False,
                   highlight=False, soft_wrap=True)  # fmt: skip
 
 
@@ -245,6 +245,9 @@ def run_and_write(
     write(parts)
     for part in parts:
         write_report([part.run])
+    from otafl.report.compare_page import write_page  # it shows what this module makes
+
+    write_page(parts, path)
     return parts
 
 
