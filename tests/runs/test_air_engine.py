@@ -4,7 +4,6 @@ The engine trains each scheme of a tiny experiment; then a loop of one's own com
 its own model, sends them through `Air` and steps the same optimizer. Nothing is handed from the one to the other.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import pytest
 import otafl
 from otafl.engine import INIT_STREAM
 from otafl.experiments import build, runner
-from otafl.experiments.schema import Experiment, load
-from otafl.experiments.schema import options_of
+from otafl.experiments.schema import Experiment, load, options_of
 from otafl.policies import scheme as scheme_of
 from otafl.runs.schemes import Chosen
 
@@ -202,8 +200,8 @@ def assert_same(experiment: Experiment, scheme: Any, run: Path) -> otafl.Air:
 
 
 @pytest.fixture(scope="module")
-def open_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Experiment, Path]]:
-    yield engine_run(TINY + OPEN, tmp_path_factory.mktemp("open"))
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path]:
+    return engine_run(TINY + OPEN, tmp_path_factory.mktemp("open"))
 
 
 def labels(text: str) -> list[str]:

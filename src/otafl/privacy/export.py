@@ -22,7 +22,7 @@ FORMAT = "otafl-ledger-1"
 def pack(ledger: "Ledger") -> bytes:
     """One JSON line (budget, releases, checksum) and then the events as npz."""
     arrays = {
-        f"{n}_{name}": np.asarray(value)
+        f"{n}_{name}": np.asarray(value, order="C")  # one ledger, one file: however its arrays lie in memory
         for n, part in enumerate(ledger.parts)
         for name, value in part._asdict().items()
     }

@@ -178,7 +178,8 @@ class Air:
     def _resume(self, again: bool) -> None:
         """Plan again what was charged, and find the round to go on with."""
         state, path, rows = self._state, self._folder.path, []
-        for number, metric in enumerate(state.metrics):
+        for number in range(state.charged):
+            metric = state.metrics[number] if number < len(state.metrics) else np.nan
             if not self._plan(number, metric):
                 raise InputError(f"{path}: its {state.charged} rounds cannot be planned again; was otafl changed?")
             rows.append(self._plans.row(number))

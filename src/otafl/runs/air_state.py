@@ -36,7 +36,7 @@ class State:
 
     charged: int = 0  # rounds entered
     chain: str = ""  # hash of their plans
-    metrics: tuple[float, ...] = ()  # what the policy was told before each of them
+    metrics: tuple[float, ...] = ()  # what a closed loop was told before each of them
     last_sent: int = -1
     messages: str = ""  # hash of what was sent there
     last_answered: int = -1
@@ -45,9 +45,8 @@ class State:
     faults: dict[str, int] = dataclasses.field(default_factory=dict)  # how often each kind
 
     def entered(self, metric: float, plan: Plan) -> "State":
-        return dataclasses.replace(
-            self, charged=self.charged + 1, chain=_chained(self.chain, plan), metrics=(*self.metrics, metric)
-        )
+        told = self.metrics if np.isnan(metric) else (*self.metrics, metric)
+        return dataclasses.replace(self, charged=self.charged + 1, chain=_chained(self.chain, plan), metrics=told)
 
     def sent(self, number: int, messages: str) -> "State":
         return dataclasses.replace(self, last_sent=number, messages=messages)
@@ -58,8 +57,10 @@ class State:
         counts = dict(self.faults)
         for fault in faults:
             counts[fault.kind] = counts.get(fault.kind, 0) + 1
-        more = {"answers": self.answers + 1, "failed": self.failed + failed, "faults": counts}
-        return dataclasses.replace(self, last_sent=max(self.last_sent, number), last_answered=number, **more)
+        return dataclasses.replace(
+            self, last_sent=max(self.last_sent, number), last_answered=number, answers=self.answers + 1,
+            failed=self.failed + failed, faults=counts,
+        )  # fmt: skip
 
     def check_plans(self, plans: Sequence[Plan], path: Path | None) -> None:
         """The rounds planned again are those that were charged."""
@@ -67,7 +68,7 @@ class State:
         for plan in plans:
             chain = _chained(chain, plan)
         if chain != self.chain:
-            raise InputError(f"{path}: its rounds are planned otherwise than when they were charged; was otafl changed?")
+            raise InputError(f"{path}: its rounds are planned otherwise than they were charged; was otafl changed?")
 
     def next_round(self, again: bool, fresh_noise: bool, path: Path | None) -> int:
         """Where to go on: see `Air.restore`."""

@@ -52,8 +52,7 @@ class Ahead:
                 f"delta={job.budget.delta:g} ({job.budget.accountant}); raise eps or the noise, or lower the receive "
                 "scaling"
             )
-        # Policies broadcast; bytes of a ledger know the order in memory, so it is always the same.
-        self.plan = Plan(*map(np.ascontiguousarray, plan._replace(live=live)))
+        self.plan = plan._replace(live=live)
         self._silent = np.asarray(plan.max_norm) < 0
         for coin in COINS if np.any(self._silent) else ():
             other = job.trace._replace(coin=np.full_like(job.trace.coin, coin))

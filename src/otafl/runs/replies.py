@@ -123,7 +123,9 @@ def _measured(
     """Messages of one form with their norms; what has another form or no finite norm is left out."""
     if form is None and first:
         form = Counter(found[0] for found in first.values()).most_common(1)[0][0]
-    messages, norms, like = {}, {}, []
+    messages: dict[int, Flat] = {}
+    norms: dict[int, float] = {}
+    like: list[Any] = []
     for client in sorted(first):
         own, flat, leaves = first[client]
         if own != form:

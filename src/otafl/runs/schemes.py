@@ -107,7 +107,7 @@ def _described(attribute: str, scheme: policies.Scheme, parameters: list[inspect
         kind = inspect.formatannotation(one.annotation)
         lines.append(f"{one.name} : {kind}" + ("" if needed else f", default {one.default!r}"))
         lines += [f"    {notes[one.name]}"] if one.name in notes else []
-    lines += ["", "Returns", "-------", "Chosen", "    the scheme with these settings, for `otafl.Air` and the verbs", ""]
+    lines += ["", "Returns", "-------", "Chosen", "    the scheme with these settings, for `otafl.Air`", ""]
     call = f"otafl.{attribute}({', '.join(_sample(one) for one in parameters if one.default is one.empty)})"
     return "\n".join([*lines, "Examples", "--------", ">>> import otafl", f">>> {call}", call, ""])
 

@@ -126,18 +126,19 @@ def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]
     site = settings.site
     table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
     devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
-    count = site if devices is None else len(devices.names)
+    count = site if isinstance(site, int) else len(devices.names)  # type: ignore[union-attr]
     sizes = _sizes(settings, count, np.ones(count, np.int64) if devices is None else devices.samples)
     message = settings.message or client_promise(settings.num_params, settings.clip_norm, settings.adjacency)(sizes)
     validate.shape("message.rate", message.rate, (count,))
-    listed = devices is not None and not table
-    channel = with_gains(settings.channel, devices.mean_power_gain) if listed else settings.channel
+    channel = settings.channel if devices is None else with_gains(settings.channel, devices.mean_power_gain)
     place = SimpleNamespace(
-        channel=channel, radio=_radio(settings, table, listed), devices=Path(site) if table else None,
+        channel=channel,
+        radio=_radio(settings, table, listed=devices is not None and not table),
+        devices=Path(str(site)) if table else None,
         task=SimpleNamespace(clients=count),
-    )  # fmt: skip
+    )
     channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
-    if listed:
+    if devices is not None and not table:
         deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
     if settings.weights is not None:
         deployment = deployment._replace(weights=np.asarray(settings.weights, float))

@@ -33,7 +33,7 @@ class Heard(NamedTuple):
 def air_key(seed: int | None, number: int) -> Any:
     """The key of a round's air: the engine's for a seed; without one, fresh from the operating system, never kept."""
     if seed is None:
-        return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)))
     return jax.random.split(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), number))[1]
 
 
