@@ -16,7 +16,7 @@ from scipy.linalg.blas import saxpy
 
 from otafl.air import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.plan import Link
-from otafl.runs.trees import Flat
+from otafl.runs.trees import BLOCK, Flat
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -115,5 +115,5 @@ def _normals(key: Any, shapes: Shapes) -> list[Any]:
 
 def _add(total: NDArray[np.float32], part: NDArray[np.float32], weight: np.float32) -> None:
     """total += weight * part, in place, in one pass."""
-    if total.size:
-        saxpy(part, total, a=weight)
+    for start in range(0, total.size, BLOCK):
+        saxpy(part[start : start + BLOCK], total[start : start + BLOCK], a=weight)
