@@ -188,6 +188,16 @@ class Air:
             self._metric = None
         self._next = state.next_round(again, self.settings.seed is None, path)
 
+    def close(self) -> None:
+        """Let go of the folder, for `restore` in this process or another. `with otafl.Air(...) as air:` does it too."""
+        self._folder.close()
+
+    def __enter__(self) -> "Air":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
     def reward(self, accuracy: float) -> None:
         """Tell a closed loop the accuracy of the present model: before the first round, and after every round.
 

@@ -164,8 +164,16 @@ class Folder:
             raise InputError(f"{self.path / 'answer.bin'}: is damaged, or not the answer of round {number}")
         return np.frombuffer(body, "<f4").astype(np.float32)
 
+    def close(self) -> None:
+        """Let another process go on."""
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
     def _write(self, name: str, content: dict[str, Any]) -> None:
         assert self.path is not None
+        if self.lock is None:
+            raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         body = json.dumps({"format": FORMAT, **content}, sort_keys=True)
         try:
             write_atomic(self.path / name, f"{_seal(name, body.encode())}\n{body}\n")
@@ -184,7 +192,7 @@ def _locked(path: Path) -> Any:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         handle.close()
-        raise InputError(f"{path}: another process goes on with this loop") from None
+        raise InputError(f"{path}: another loop goes on with it, in this or another process; close it first") from None
     return handle
 
 
