@@ -30,11 +30,12 @@ def accuracy(params: dict) -> float:
 
 gradient = jax.jit(jax.grad(loss))
 air = otafl.Air(
-    "cares-adaptive", site=10, like=params, clip_norm=1.0, channel="cares", eps=30.0, rounds=60, noise_std=0.02, seed=0,
+    "cares-adaptive", site=10, like=params, clip_norm=1.0, channel="cares", eps=30.0, rounds=60, noise_std=0.1, seed=0,
 )  # fmt: skip
 air.reward(accuracy(params))  # of the model before the first round
 for r in air:
     received = r.send({k: gradient(params, x[k], y[k]) for k in r.asked})
-    params = jax.tree.map(lambda p, g: p - 1.0 * g, params, received)
+    params = jax.tree.map(lambda p, g: p - 0.5 * g, params, received)
     r.reward(accuracy(params))
+print(air.card)
 print(f"{air.rounds_charged} rounds, guarantee eps = {air.card.guarantee_eps:g}, accuracy {accuracy(params):.3f}")

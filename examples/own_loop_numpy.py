@@ -1,6 +1,6 @@
 """A training loop of your own, in NumPy: logistic regression of 40 devices over the air, until the budget is spent.
 
-    python examples/own_loop_numpy.py
+python examples/own_loop_numpy.py
 """
 
 import numpy as np
@@ -22,11 +22,11 @@ def update_of(k: int) -> np.ndarray:
 
 air = otafl.Air(
     otafl.constant(rx_scale=0.3), site=40, num_params=31, clip_norm=1.0, channel="cares", eps=8.0, delta=1e-5,
-    rounds=200, noise_std=0.02, seed=0,
+    rounds=200, noise_std=0.1, seed=0,
 )  # fmt: skip
 for r in air:  # charged on entry
     updates = {k: update_of(k) for k in r.asked}
-    model -= 2.0 * r.send(updates)  # clipped, silenced, scaled, added up, noise, decoded
+    model -= 0.5 * r.send(updates)  # clipped, silenced, scaled, added up, noise, decoded
 accuracy = np.mean((x @ model > 0) == y)
-print(f"{air.rounds_charged} rounds, eps = {air.eps:.3f}, accuracy {accuracy:.3f}")
 print(air.card)
+print(f"{air.rounds_charged} rounds, eps = {air.eps:.3f}, accuracy {accuracy:.3f}")

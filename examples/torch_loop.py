@@ -1,6 +1,6 @@
 """A training loop of your own, in PyTorch: messages are lists of gradients, and come back as tensors.
 
-    python examples/torch_loop.py        # needs torch
+python examples/torch_loop.py        # needs torch
 """
 
 import torch
@@ -21,7 +21,8 @@ def update_of(k: int) -> list[torch.Tensor]:
 
 
 air = otafl.Air(
-    otafl.fedavg_dp(), site=10, like=list(net.parameters()), clip_norm=1.0, channel="cares", eps=20.0, rounds=60, seed=0,
+    otafl.fedavg_dp(), site=10, like=list(net.parameters()), clip_norm=1.0, channel="cares", eps=20.0, rounds=60,
+    seed=0,
 )  # fmt: skip
 for r in air:
     received = r.send({k: update_of(k) for k in r.asked})
@@ -29,4 +30,5 @@ for r in air:
         p.grad = gradient
     optimizer.step()
 accuracy = float(((net(x)[..., 0] > 0) == (y > 0)).float().mean())
+print(air.card)
 print(f"{air.rounds_charged} rounds, eps = {air.eps:.3f}, accuracy {accuracy:.3f}")

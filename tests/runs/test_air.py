@@ -1,4 +1,4 @@
-"""`otafl.Air` as a tool: what it asks, refuses, reports, keeps and says. Its numbers are held to the engine's next door."""
+"""`otafl.Air` as a tool: what it asks, refuses, reports, keeps and says. Numbers are held to the engine's next door."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def replies(r: Any, size: int = 6) -> dict[int, np.ndarray]:
     return {int(k): message(int(k), size) for k in r.asked}
 
 
-# --- the loop ----------------------------------------------------------------------------------------------------------
+# --- the loop -----------------------------------------------------------------------------------------------------
 
 
 def test_the_budget_ends_the_loop_and_is_a_cap() -> None:
@@ -138,7 +138,7 @@ def test_whatever_comes_back_the_answer_is_finite_and_bounded(updates: dict[Any,
 FUZZED = otafl.Air("fedavg", site=4, num_params=6, clip_norm=1.0, rounds=400, seed=0, like=message(0))
 
 
-# --- kinds of arrays -----------------------------------------------------------------------------------------------------
+# --- kinds of arrays ----------------------------------------------------------------------------------------------
 
 
 def tree(k: int, array: Any) -> dict[str, Any]:
@@ -164,11 +164,11 @@ def test_torch_tensors_come_back_as_tensors() -> None:
     np.testing.assert_array_equal(got["w"].numpy(), want["w"])
 
 
-# --- who is asked --------------------------------------------------------------------------------------------------------
+# --- who is asked -------------------------------------------------------------------------------------------------
 
 
 def test_only_public_silence_is_left_out() -> None:
-    """Under constant scaling with the bound's gate, silence is the channel's; with the norm's gate it is the message's."""
+    """With the bound's gate silence is the channel's alone; with the norm's gate it is the message's."""
     by_bound, by_norm = (opened(otafl.constant(rx_scale=5.0, silence=s), noise_std=20.0) for s in ("bound", "norm"))
     silenced = [len(r.asked) for r in by_bound]
     assert min(silenced) < 4
@@ -189,7 +189,7 @@ def test_private_coins_stay_private() -> None:
     assert opened("cdpb-is", accountant="rdp", accounting="hidden").asked(0).tolist() == [0, 1, 2, 3]
 
 
-# --- noise ---------------------------------------------------------------------------------------------------------------
+# --- noise --------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
@@ -211,7 +211,9 @@ def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
     text = str(air.card)
     assert "protects nobody by itself" in text.splitlines()[2] and "clipped to norm 1" in text
     same = opened()
-    np.testing.assert_array_equal(next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened()))))
+    np.testing.assert_array_equal(
+        next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened())))
+    )
 
 
 def test_declared_sampling_stands_on_the_card_as_an_assertion() -> None:
@@ -224,7 +226,7 @@ def test_declared_sampling_stands_on_the_card_as_an_assertion() -> None:
     assert "record level" in text and "rate 0.05" in text
 
 
-# --- encrypted rounds ------------------------------------------------------------------------------------------------------
+# --- encrypted rounds ---------------------------------------------------------------------------------------------
 
 
 def encrypted(mode: str) -> otafl.Air:
@@ -252,7 +254,7 @@ def test_a_silent_device_encrypts_zero() -> None:
     assert not r.failed and not other.failed
 
 
-# --- closed loops ----------------------------------------------------------------------------------------------------------
+# --- closed loops -------------------------------------------------------------------------------------------------
 
 
 def test_a_closed_loop_asks_for_its_reward() -> None:
@@ -267,7 +269,7 @@ def test_a_closed_loop_asks_for_its_reward() -> None:
         air.reward(1.5)
 
 
-# --- sites -------------------------------------------------------------------------------------------------------------------
+# --- sites --------------------------------------------------------------------------------------------------------
 
 
 def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
@@ -307,7 +309,7 @@ def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
         opened(scheme)
 
 
-# --- folders -----------------------------------------------------------------------------------------------------------------
+# --- folders ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [1, None])
@@ -351,6 +353,10 @@ def test_an_answered_round_has_one_answer(tmp_path: Path) -> None:
     assert next(again).number == 1 and again.summary["answers"] == 1
 
 
+def killed(*_: Any) -> None:
+    raise OSError("killed here")
+
+
 @pytest.mark.parametrize("seed", [1, None])
 @pytest.mark.parametrize("where", ["keep_answer", "keep", "hear"])
 def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
@@ -362,10 +368,12 @@ def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
     target = air._medium if where == "hear" else air._folder
     if where == "keep":  # the hash is kept, the note about the answer is not
         keep = air._folder.keep
-        monkeypatch.setattr(target, "keep", lambda s: keep(s) if s.last_answered < 0 else (_ for _ in ()).throw(OSError))
+        monkeypatch.setattr(
+            target, "keep", lambda s: keep(s) if s.last_answered < 0 else (_ for _ in ()).throw(OSError)
+        )
     else:
         monkeypatch.setattr(target, where, lambda *a: (_ for _ in ()).throw(OSError))
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="killed here"):
         r.send(replies(r))
     air.close()
     monkeypatch.undo()
@@ -377,7 +385,8 @@ def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
     assert r.number == 0 and later.ledger.rounds() == 1
     with pytest.raises(InputError, match="second release"):
         r.send({k: 0.5 * m for k, m in replies(r).items()})
-    np.testing.assert_array_equal(r.send(replies(r)), next(opened()).send(replies(next(opened()))))
+    whole = next(opened())
+    np.testing.assert_array_equal(r.send(replies(r)), whole.send(replies(whole)))
 
 
 def test_an_entered_round_is_not_charged_again(tmp_path: Path) -> None:
@@ -451,7 +460,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_no_noise_is_kept(tmp_path: Path) -> None:
-    """Without a seed, a folder holds the channel's seed and the answers: no key that noise could be drawn from again."""
+    """Without a seed a folder holds the channel's seed and the last answer: nothing to draw noise from again."""
     air = opened(folder=tmp_path, seed=None)
     r = next(air)
     r.send(replies(r))

@@ -27,7 +27,9 @@ def test_every_scheme_has_a_function_that_describes_itself(name: str) -> None:
     assert attribute in dir(otafl) and make.__name__ == attribute
     config = policies.scheme(name).config
     assert list(inspect.signature(make).parameters) == list(inspect.signature(config).parameters)
-    for parameter, other in zip(inspect.signature(make).parameters.values(), inspect.signature(config).parameters.values()):
+    for parameter, other in zip(
+        inspect.signature(make).parameters.values(), inspect.signature(config).parameters.values()
+    ):
         assert parameter.default == other.default
     assert make.__doc__.startswith(policies.SCHEMES[name].summary[:1].upper())
     runner = doctest.DocTestRunner(verbose=False)
@@ -43,7 +45,11 @@ def test_settings_are_described_where_they_are_declared() -> None:
 
 def test_a_value_is_a_name_with_settings() -> None:
     one = otafl.constant(rx_scale=1)
-    assert one == Chosen("constant", policies.scheme("constant").config(rx_scale=1.0)) == choose("constant", {"rx_scale": 1})
+    assert (
+        one
+        == Chosen("constant", policies.scheme("constant").config(rx_scale=1.0))
+        == choose("constant", {"rx_scale": 1})
+    )
     assert repr(one) == "otafl.constant(rx_scale=1.0)"
     assert pickle.loads(pickle.dumps(one)) == one
 
@@ -81,7 +87,9 @@ def test_a_registered_scheme_joins_them() -> None:
     policies.register("half-of-it", half, Half, "sends half")
     try:
         assert repr(otafl.half_of_it(share=0.25)) == "otafl.half_of_it(share=0.25)"
-        air = otafl.Air(otafl.half_of_it(share=0.25), site=2, num_params=3, noise_std=0.0, rounds=1, seed=0, weights=(0.5, 0.5))
+        air = otafl.Air(
+            otafl.half_of_it(share=0.25), site=2, num_params=3, noise_std=0.0, rounds=1, seed=0, weights=(0.5, 0.5)
+        )
         got = next(air).send({0: np.ones(3, np.float32) / 2, 1: np.ones(3, np.float32) / 2})
         np.testing.assert_allclose(got, 0.125, rtol=1e-6)
     finally:
