@@ -368,11 +368,9 @@ def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
     target = air._medium if where == "hear" else air._folder
     if where == "keep":  # the hash is kept, the note about the answer is not
         keep = air._folder.keep
-        monkeypatch.setattr(
-            target, "keep", lambda s: keep(s) if s.last_answered < 0 else (_ for _ in ()).throw(OSError)
-        )
+        monkeypatch.setattr(target, "keep", lambda state: keep(state) if state.last_answered < 0 else killed())
     else:
-        monkeypatch.setattr(target, where, lambda *a: (_ for _ in ()).throw(OSError))
+        monkeypatch.setattr(target, where, killed)
     with pytest.raises(OSError, match="killed here"):
         r.send(replies(r))
     air.close()
