@@ -1,5 +1,6 @@
 """`otafl.Air` as a tool: what it asks, refuses, reports, keeps and says. Numbers are held to the engine's next door."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -307,6 +308,32 @@ def test_mistakes_are_one_line(wrong: dict[str, Any], said: str) -> None:
 def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
     with pytest.raises(InputError, match="scheme"):
         opened(scheme)
+
+
+def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
+    first = opened(eps=60.0)
+    for r in first:
+        r.send(replies(r))
+    first.ledger.save(tmp_path / "ledger.bin")
+    later = opened(eps=60.0, rounds=50, already_spent=tmp_path / "ledger.bin", folder=tmp_path / "loop")
+    assert later.affordable_rounds == opened(eps=60.0, rounds=50).affordable_rounds - 5
+    next(later)
+    assert later.eps > opened().eps and later.ledger.rounds() == 6
+    later.close()
+    opened(rounds=1).ledger.save(tmp_path / "ledger.bin")  # a smaller debt
+    with pytest.raises(InputError, match="was changed"):
+        otafl.Air.restore(tmp_path / "loop")
+
+
+def test_a_loop_cannot_be_copied() -> None:
+    with pytest.raises(InputError, match="copied"):
+        copy.deepcopy(opened())
+
+
+def test_rounds_without_a_certificate_are_said() -> None:
+    air = opened(otafl.cares_static(diagnostic=True, max_dropped=1e-9), channel="cares", eps=50.0)
+    next(air)
+    assert "certificate" in air.summary["remarks"][0] and air.summary["remarks"][0] in str(air.card)
 
 
 # --- folders ------------------------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ class Air:
         step_size: float = 0.1, classes: int = 2, seed: int | None = None, strict: bool = False,
         outside: Sequence[str] = (), like: Any = None, folder: str | Path | None = None,
     ):  # fmt: skip
+        already_spent = None if already_spent is None else str(Path(already_spent).absolute())
         given = locals()
         template = None if like is None else flatten(like)
         if template is not None and num_params is None:
@@ -125,7 +126,7 @@ class Air:
         self.settings, self._folder, self._state = settings, folder, folder.state
         self.job = open_job(settings, folder.trace_seed)
         inside = self.job.policy.loop == "round"
-        self._plans: Plans = Inside(self.job, folder.trace_seed) if inside else Ahead(self.job)
+        self._plans: Plans = (Inside if inside else Ahead)(self.job, folder.trace_seed)
         self._medium = Medium(self.job.uplink, settings.seed)
         self._form: Form | None = None if like is None else like[0]
         self._like: list[Any] = [] if like is None else like[2]
@@ -191,6 +192,9 @@ class Air:
     def close(self) -> None:
         """Let go of the folder, for `restore` in this process or another. `with otafl.Air(...) as air:` does it too."""
         self._folder.close()
+
+    def __reduce__(self) -> Any:
+        raise InputError("a loop over the air cannot be copied: two of them would release every round twice")
 
     def __enter__(self) -> "Air":
         return self

@@ -1,12 +1,12 @@
 """The privacy card of a loop: what its ledger holds, what the loop enforced, and what only its caller can vouch for."""
 
-from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from otafl.experiments.feedback import in_words
+from otafl.experiments.results import uncertified
 from otafl.privacy import PrivacyCard, make_card
 
 if TYPE_CHECKING:
@@ -22,11 +22,18 @@ def card_of(air: "Air") -> PrivacyCard:
     return make_card(
         air.ledger,
         job.message,
-        outside=["sizes", "simulation-trace", *air.settings.outside, *job.uplink.remarks],
+        outside=["sizes", "simulation-trace", *air.settings.outside, *remarks_of(air)],
         assumptions=_assertions(air),
         alarms=alarms,
         reward=in_words(site, job.releases, air.rounds_charged),
     )
+
+
+def remarks_of(air: "Air") -> list[str]:
+    """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
+    said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
+    known = {} if said is None else {"certified": said[None]}
+    return [*uncertified(SimpleNamespace(info=known, live=rounds)), *air.job.uplink.remarks]  # type: ignore[arg-type]
 
 
 def _assertions(air: "Air") -> list[str]:
@@ -69,5 +76,6 @@ def report_of(air: "Air") -> dict[str, Any]:
         "simulation": air.settings.seed is not None,
         "answers": state.answers,
         "failed": state.failed,
-        "faults": dict(Counter(state.faults)),
+        "faults": dict(state.faults),
+        "remarks": remarks_of(air),
     }

@@ -25,7 +25,7 @@ from otafl.files import sweep, write_atomic
 from otafl.plan import Message, Plan
 from otafl.runs.replies import Fault
 from otafl.runs.schemes import choose
-from otafl.runs.settings import Settings, channel_of
+from otafl.runs.settings import Settings, channel_of, sha256_of
 
 FORMAT = "otafl-air-1"
 
@@ -226,10 +226,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings(plain: dict[str, Any], path: Path) -> Settings:
-    """Settings as `Settings.to_json` wrote them; InputError if the site's file has changed since."""
-    stated = plain.pop("site_sha256", None)
-    if stated is not None and hashlib.sha256(_bytes(Path(plain["site"]))).hexdigest() != stated:
-        raise InputError(f"{path}: the site {plain['site']} was changed since; the plan would be another")
+    """Settings as `Settings.to_json` wrote them; InputError if a file that they name has changed since."""
+    for name, stated in plain.pop("files").items():
+        if sha256_of(name) != stated:
+            raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
     for name in ("sizes", "weights", "outside"):
         plain[name] = None if plain[name] is None else tuple(plain[name])
     if plain["message"] is not None:

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.errors import BudgetExceeded, RunError
-from otafl.plan import Plan, Policy, Trace
+from otafl.errors import BudgetExceeded
+from otafl.plan import Plan, Trace
 from otafl.privacy import Ledger, check_realised, events
 from otafl.rounds import observe, plan_ahead, stack
-from otafl.runs.settings import Job
+from otafl.runs.settings import Job, numerically
 
 COINS = (0.0, float(np.nextafter(1, 0)))  # the two ends of a private coin
 
@@ -35,13 +35,16 @@ class Plans(Protocol):
     def silent(self, number: int) -> np.ndarray:
         """(K,) bool: silent whatever the private coins say."""
 
+    def certified(self, count: int) -> np.ndarray | None:
+        """(count,) bool of a policy that certifies its rounds; None of others."""
+
 
 class Ahead:
     """An open loop: planned, charged and cut at the budget before the first message."""
 
-    def __init__(self, job: Job):
-        state = job.policy.init(0)
-        _, plan, _ = _numerically(job.policy, plan_ahead, job.policy, state, job.trace)
+    def __init__(self, job: Job, seed: int):
+        state = numerically(job.policy.name, job.policy.init, seed)
+        _, plan, self._info = numerically(job.policy.name, plan_ahead, job.policy, state, job.trace)
         released = events(plan, job.trace, job.deployment, job.message)
         check_realised(released, plan, job.trace)
         live = job.ledger.affordable(released) if job.capped else released.live
@@ -56,7 +59,7 @@ class Ahead:
         self._silent = np.asarray(plan.max_norm) < 0
         for coin in COINS if np.any(self._silent) else ():
             other = job.trace._replace(coin=np.full_like(job.trace.coin, coin))
-            self._silent = self._silent & (plan_ahead(job.policy, job.policy.init(0), other)[1].max_norm < 0)
+            self._silent = self._silent & (plan_ahead(job.policy, job.policy.init(seed), other)[1].max_norm < 0)
 
     def make(self, number: int, metric: float) -> bool:
         return number < self.horizon
@@ -70,39 +73,45 @@ class Ahead:
     def silent(self, number: int) -> np.ndarray:
         return self._silent[number]
 
+    def certified(self, count: int) -> np.ndarray | None:
+        said = getattr(self._info, "certified", None)
+        return None if said is None else np.asarray(said)[:count]
+
 
 class Inside:
     """A closed loop: one compiled step of the policy before every round, in float64, as inside the engine."""
 
     def __init__(self, job: Job, seed: int):
         self.policy, self.trace, self.horizon = job.policy, job.trace, job.trace.gain.shape[0]
-        state = _numerically(job.policy, job.policy.init, seed)
+        state = numerically(job.policy.name, job.policy.init, seed)
         self._step = jax.jit(lambda state, row, number, metric: job.policy.step(
             state, observe(job.policy, row, number, metric)))  # fmt: skip
         with jax.enable_x64(True):
             self._state = jax.tree.map(jnp.asarray, state)
         self._plans: list[Plan] = []
         self._silent: list[np.ndarray] = []
+        self._infos: list[Any] = []
 
     def make(self, number: int, metric: float) -> bool:
         row = Trace(*(leaf[number] for leaf in self.trace))
-        state, plan = self._ask(row, number, metric)
+        state, plan, info = self._ask(row, number, metric)
         if not plan.live:
             return False
         silent = plan.max_norm < 0
         for coin in COINS if np.any(silent) else ():
-            _, other = self._ask(row._replace(coin=np.full_like(row.coin, coin)), number, metric)
+            _, other, _ = self._ask(row._replace(coin=np.full_like(row.coin, coin)), number, metric)
             silent = silent & (other.max_norm < 0)
         self._state = state
         self._plans.append(plan)
         self._silent.append(silent)
+        self._infos.append(info)
         return True
 
-    def _ask(self, row: Trace, number: int, metric: float) -> tuple[Any, Plan]:
+    def _ask(self, row: Trace, number: int, metric: float) -> tuple[Any, Plan, Any]:
         with jax.enable_x64(True):
             given = jax.tree.map(jnp.asarray, row)
-            state, plan, _ = self._step(self._state, given, jnp.int32(number), jnp.float64(metric))
-        return state, jax.tree.map(np.asarray, plan)
+            state, plan, info = self._step(self._state, given, jnp.int32(number), jnp.float64(metric))
+        return state, jax.tree.map(np.asarray, plan), info
 
     def row(self, number: int) -> Plan:
         return self._plans[number]
@@ -113,12 +122,9 @@ class Inside:
     def silent(self, number: int) -> np.ndarray:
         return self._silent[number]
 
-
-def _numerically(policy: Policy, function: Any, *args: Any) -> Any:
-    try:
-        return function(*args)
-    except (ArithmeticError, np.linalg.LinAlgError) as problem:
-        raise RunError(f"{policy.name}: planning failed numerically ({problem}); look for extreme numbers") from None
+    def certified(self, count: int) -> np.ndarray | None:
+        known = [getattr(info, "certified", None) for info in self._infos[:count]]
+        return None if any(one is None for one in known) else np.asarray(known, bool)
 
 
 def charged(job: Job, plans: Plans, count: int) -> Ledger:

@@ -14,7 +14,7 @@ from otafl import policies, validate
 from otafl.air import Uplink, uplink_of
 from otafl.channels import PUBLISHED, Channel, draw, energy_from_power, load_devices, load_site, with_gains
 from otafl.clients.gradient import client_promise
-from otafl.errors import BudgetExceeded, Infeasible, InputError
+from otafl.errors import BudgetExceeded, Infeasible, InputError, RunError
 from otafl.experiments.build import site_of
 from otafl.experiments.earlier import eps_left, open_ledger
 from otafl.experiments.feedback import releases_of
@@ -57,9 +57,21 @@ class Settings:
         plain["channel"] = dataclasses.asdict(self.channel)
         if self.message is not None:
             plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
-        if isinstance(self.site, str):
-            plain["site_sha256"] = hashlib.sha256(Path(self.site).read_bytes()).hexdigest()
-        return json.loads(json.dumps(plain, default=str))
+        read = (name for name in (self.site, self.privacy["already_spent"]) if isinstance(name, str))
+        plain["files"] = {name: sha256_of(name) for name in read}
+        return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
+
+
+def sha256_of(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 class Job(NamedTuple):
@@ -104,7 +116,8 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
         step_size=settings.step_size, classes=settings.classes, seed=trace_seed, sizes=sizes, trace=trace,
     )  # fmt: skip
     try:
-        policy = policies.make(settings.scheme.name, settings.scheme.config, deployment, message, context)
+        policy = numerically(settings.scheme.name, policies.make, settings.scheme.name, settings.scheme.config,
+                             deployment, message, context)  # fmt: skip
     except Infeasible as refusal:
         if left == privacy.eps:
             raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
@@ -119,6 +132,14 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
     return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
+
+
+def numerically(name: str, function: Any, *args: Any) -> Any:
+    """Whatever overflows or does not converge while planning is one line."""
+    try:
+        return function(*args)
+    except (ArithmeticError, np.linalg.LinAlgError) as problem:
+        raise RunError(f"{name}: planning failed numerically ({problem}); look for extreme numbers") from None
 
 
 def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
