@@ -311,12 +311,12 @@ def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
 
 
 def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
-    first = opened(eps=60.0)
+    first = opened(eps=8.0)
     for r in first:
         r.send(replies(r))
     first.ledger.save(tmp_path / "ledger.bin")
-    later = opened(eps=60.0, rounds=50, already_spent=tmp_path / "ledger.bin", folder=tmp_path / "loop")
-    assert later.affordable_rounds == opened(eps=60.0, rounds=50).affordable_rounds - 5
+    later = opened(eps=8.0, rounds=50, already_spent=tmp_path / "ledger.bin", folder=tmp_path / "loop")
+    assert later.affordable_rounds == opened(eps=8.0, rounds=50).affordable_rounds - 5
     next(later)
     assert later.eps > opened().eps and later.ledger.rounds() == 6
     later.close()
