@@ -228,6 +228,13 @@ def test_closed_loops_equal_the_engine(tmp_path: Path, label: str) -> None:
     assert (label == "private") == bool(air.ledger.releases)
 
 
+def test_a_closed_loop_that_stops_early_equals_the_engine(tmp_path: Path) -> None:
+    """The engine goes on in chunks after the policy has stopped; neither ledger knows of it."""
+    text = TINY.replace("rounds = 6", "rounds = 20").replace("eps = 200.0", "eps = 4.0")
+    experiment, run = engine_run(text + '[[scheme]]\nname = "cares-adaptive"\n', tmp_path)
+    assert 0 < assert_same(experiment, experiment.scheme[0], run).rounds_charged < 20
+
+
 @pytest.mark.parametrize("mode", ["plain", "analytic", "fixed-point"])
 def test_zero_order_rounds_equal_the_engine(tmp_path: Path, mode: str) -> None:
     text = TINY.replace('channel = "cares"', 'channel = "eezofl"').replace(

@@ -154,7 +154,7 @@ class Ledger:
             )
         if self.budget.accountant == "rdp":
             self._rdp = self._rdp_total(events, ())
-        self.parts.append(events)
+        self.parts.append(_first(events, _ran(events)))
         self.releases.extend(extra)
 
     def release(self, release: Release) -> None:
@@ -279,6 +279,12 @@ def _pick(events: Events, index: tuple[int, ...]) -> Events:
     """One run out of a batch."""
     inner = {n: getattr(events, n)[index] for n in Events._fields if n not in ("rate", "sensitivity")}
     return events._replace(**inner)
+
+
+def _ran(run: Events) -> int:
+    """Rounds up to the last live one: those after it released nothing, and how many there are is no part of a ledger."""
+    live = np.flatnonzero(run.live)
+    return int(live[-1]) + 1 if live.size else 0
 
 
 def _first(run: Events, rounds: int) -> Events:
