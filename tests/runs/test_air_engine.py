@@ -14,11 +14,11 @@ import optax
 import pytest
 
 import otafl
-from otafl.engine import INIT_STREAM
-from otafl.experiments import build, runner
-from otafl.experiments.schema import Experiment, load, options_of
-from otafl.policies import scheme as scheme_of
+from otafl.core.streams import Seed
+from otafl.runs import build, runner
+from otafl.runs.schema import Experiment, load, options_of
 from otafl.runs.schemes import Chosen
+from otafl.systems import scheme as scheme_of
 
 SEED = 3
 TINY = """
@@ -130,7 +130,7 @@ class OwnLoop:
         self.experiment, self.scheme, self.task = experiment, scheme, build.build_task(experiment)
         self.setup = build.build_scheme(experiment, scheme, self.task)
         self.seed = jax.tree.map(lambda leaf: leaf[0], build.seeds_of(experiment, self.task))
-        self.params = self.task.model.init(jax.random.fold_in(self.seed.key, INIT_STREAM))
+        self.params = self.task.model.init(jax.random.fold_in(self.seed.key, Seed.INIT))
         with jax.enable_x64(True):
             self.opt = self.setup.optimizer.init(self.params)
         self.evaluate = jax.jit(build.evaluator(self.task.model, self.task.classes))

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import otafl
-from otafl import policies
-from otafl.errors import InputError
-from otafl.plan import Plan, Policy, always
+from otafl import systems
+from otafl.core.errors import InputError
+from otafl.core.plan import Plan, Policy, always
 from otafl.runs.schemes import Chosen, choose
 
-NAMES = sorted(policies.SCHEMES)
+NAMES = sorted(systems.SCHEMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -25,13 +25,13 @@ def test_every_scheme_has_a_function_that_describes_itself(name: str) -> None:
     attribute = name.replace("-", "_")
     make = getattr(otafl, attribute)
     assert attribute in dir(otafl) and make.__name__ == attribute
-    config = policies.scheme(name).config
+    config = systems.scheme(name).config
     assert list(inspect.signature(make).parameters) == list(inspect.signature(config).parameters)
     for parameter, other in zip(
         inspect.signature(make).parameters.values(), inspect.signature(config).parameters.values()
     ):
         assert parameter.default == other.default
-    assert make.__doc__.startswith(policies.SCHEMES[name].summary[:1].upper())
+    assert make.__doc__.startswith(systems.SCHEMES[name].summary[:1].upper())
     runner = doctest.DocTestRunner(verbose=False)
     for test in doctest.DocTestFinder().find(make, attribute, module=False, globs={}):
         runner.run(test)
@@ -47,7 +47,7 @@ def test_a_value_is_a_name_with_settings() -> None:
     one = otafl.constant(rx_scale=1)
     assert (
         one
-        == Chosen("constant", policies.scheme("constant").config(rx_scale=1.0))
+        == Chosen("constant", systems.scheme("constant").config(rx_scale=1.0))
         == choose("constant", {"rx_scale": 1})
     )
     assert repr(one) == "otafl.constant(rx_scale=1.0)"
@@ -84,7 +84,7 @@ def half(config: Half, deployment: Any, message: Any, context: Any) -> Policy:
 
 
 def test_a_registered_scheme_joins_them() -> None:
-    policies.register("half-of-it", half, Half, "sends half")
+    systems.register("half-of-it", half, Half, "sends half")
     try:
         assert repr(otafl.half_of_it(share=0.25)) == "otafl.half_of_it(share=0.25)"
         air = otafl.Air(
@@ -93,7 +93,7 @@ def test_a_registered_scheme_joins_them() -> None:
         got = next(air).send({0: np.ones(3, np.float32) / 2, 1: np.ones(3, np.float32) / 2})
         np.testing.assert_allclose(got, 0.125, rtol=1e-6)
     finally:
-        del policies.SCHEMES["half-of-it"], policies.REGISTERED["half-of-it"]
+        del systems.SCHEMES["half-of-it"], systems.REGISTERED["half-of-it"]
 
 
 def test_importing_otafl_imports_nothing_heavy() -> None:

@@ -8,17 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from otafl import validate
-from otafl.air import to_float32
-from otafl.errors import BudgetExceeded, InputError
-from otafl.plan import Link, Message, Plan
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, InputError
+from otafl.core.plan import Link, Message
 from otafl.privacy import Ledger, PrivacyCard
 from otafl.runs.air_card import card_of, report_of
 from otafl.runs.air_state import Folder, State
-from otafl.runs.planned import Ahead, Inside, Plans, charged
+from otafl.runs.planned import Ahead, Inside, Plans, charged, link_of
 from otafl.runs.round import Round, noisy_metric
 from otafl.runs.schemes import chosen
 from otafl.runs.settings import PRIVACY, RADIO, Settings, channel_of, open_job
@@ -217,9 +215,7 @@ class Air:
 
     def link(self, number: int) -> Link:
         """The plan after the channel, in float32."""
-        plan = Plan(*(leaf[None] for leaf in self._plans.row(number)))
-        lowered = self.job.uplink.lower(plan, self.job.trace.gain[number : number + 1], self.job.deployment)
-        return _row(to_float32(lowered))
+        return link_of(self.job, self._plans.row(number), number)
 
     def asked(self, number: int) -> np.ndarray:
         """Clients whose message is wanted: all whose silence is not public. Encrypted rounds need everyone."""
@@ -278,10 +274,6 @@ class Air:
         """The summary as lines of text, then the card."""
         lines = [f"{name}: {value}" for name, value in self.summary.items()]
         return "\n".join([*lines, "", self.card.to_markdown()])
-
-
-def _row(link: Link) -> Link:
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], link)  # type: ignore[no-any-return]
 
 
 def _check(given: dict[str, Any]) -> None:

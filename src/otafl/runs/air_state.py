@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.files import sweep, write_atomic
-from otafl.plan import Message, Plan
+from otafl.core.errors import InputError
+from otafl.core.files import sweep, write_atomic
+from otafl.core.plan import Message, Plan
 from otafl.runs.replies import Fault
 from otafl.runs.schemes import choose
 from otafl.runs.settings import Settings, channel_of, sha256_of

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.experiments.execution import NORM_TOLERANCE
+from otafl.core.errors import InputError
+from otafl.runs.execution import NORM_TOLERANCE
 from otafl.runs.trees import Flat, Form, flatten, square_norm
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")

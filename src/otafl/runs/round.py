@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.air import received_snr, transmit_energy
-from otafl.errors import InputError, PrivacyViolation
-from otafl.plan import Plan
-from otafl.rounds import FEEDBACK_STREAM
+from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.plan import Plan
+from otafl.core.streams import Seed
+from otafl.core.uplink import received_snr, transmit_energy
 from otafl.runs.replies import Fault, Sorted, sort
 from otafl.runs.sums import Heard
 from otafl.runs.trees import digest, unflatten
@@ -138,5 +138,5 @@ def noisy_metric(air: "Air", number: int, accuracy: float) -> float:
         source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
         return float(accuracy + wanted.noise_std * source.standard_normal())
     with jax.enable_x64(True):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), FEEDBACK_STREAM), number)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), Seed.FEEDBACK), number)
         return float(accuracy + wanted.noise_std * jax.random.normal(key, (), jnp.float64))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import saxpy
 
-from otafl.air import ANALOG, FLOAT32_SLACK, Uplink
-from otafl.plan import Link
+from otafl.core.plan import Link
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.runs.trees import BLOCK, Flat
 
 Shapes = tuple[tuple[int, ...], ...]

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 Flat = list[NDArray[np.float32]]  # the leaves of one message, each raveled
 
