@@ -1,7 +1,6 @@
 """From what a loop says about its scheme and site to what is planned: trace, deployment, message, policy, budget."""
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,8 @@ from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
-from otafl.runs.schemes import Chosen
+from otafl.runs.schemes import Chosen, choose
+from otafl.runs.sealed import file_digest
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
 PRIVACY = ("eps", "delta", "accountant", "accounting", "already_spent")
@@ -60,15 +60,24 @@ class Settings:
         if self.message is not None:
             plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
         read = (name for name in (self.site, self.privacy["already_spent"]) if isinstance(name, str))
-        plain["files"] = {name: sha256_of(name) for name in read}
+        plain["files"] = {name: file_digest(Path(name), "it is needed here") for name in read}
         return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
 
 
-def sha256_of(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+def from_json(plain: dict[str, Any], path: Path) -> Settings:
+    """Settings as `to_json` wrote them; InputError if a file that they name has changed since."""
+    for name, stated in plain.pop("files").items():
+        if file_digest(Path(name), "the loop was planned with it") != stated:
+            raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
+    for name in ("sizes", "weights", "outside"):
+        plain[name] = None if plain[name] is None else tuple(plain[name])
+    if plain["message"] is not None:
+        one = plain["message"]
+        arrays = {name: np.asarray(one[name], float) for name in ("mean_square", "sensitivity", "rate")}
+        plain["message"] = Message(**{**one, **arrays, "published": tuple(one["published"])})
+    plain["scheme"] = choose(plain["scheme"]["name"], plain["scheme"]["config"])
+    plain["channel"] = channel_of(plain["channel"])
+    return Settings(**plain)
 
 
 def _plain(value: Any) -> Any:
