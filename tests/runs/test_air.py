@@ -486,6 +486,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         otafl.Air.restore(tmp_path / "elsewhere")
 
 
+def test_what_cannot_be_planned_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded):
+        opened(otafl.constant(rx_scale=100.0), eps=0.1, folder=tmp_path / "loop")
+    assert not (tmp_path / "loop").exists()
+    opened(folder=tmp_path / "loop")
+
+
 def test_no_noise_is_kept(tmp_path: Path) -> None:
     """Without a seed a folder holds the channel's seed and the last answer: nothing to draw noise from again."""
     air = opened(folder=tmp_path, seed=None)

@@ -101,19 +101,24 @@ class Folder:
     lock: ExitStack | None = None
 
     @staticmethod
-    def none(settings: Settings) -> "Folder":
-        return Folder(None, settings, _trace_seed(settings), State())
-
-    @staticmethod
-    def new(path: str | Path, settings: Settings) -> "Folder":
-        path = Path(path)
-        if (path / LOOP).exists():
+    def new(path: str | Path | None, settings: Settings) -> "Folder":
+        """Nothing is written before `begin`: a loop that cannot be planned leaves no folder."""
+        if path is not None and (Path(path) / LOOP).exists():
             raise InputError(f"{path}: holds a loop already; go on with otafl.Air.restore({str(path)!r})")
-        folder = Folder(path, settings, _trace_seed(settings), State(), _locked(path))
-        folder.keep(folder.state)
+        seed = secrets.randbits(32) if settings.seed is None else settings.seed
+        return Folder(None if path is None else Path(path), settings, seed, State())
+
+    def begin(self) -> None:
+        """Take the folder and write the settings last: a folder without them holds no loop."""
+        if self.path is None:
+            return
+        self.lock = _locked(self.path)
+        if (self.path / LOOP).exists():
+            self.close()
+            raise InputError(f"{self.path}: another loop began there meanwhile; choose another folder")
+        self.keep(self.state)
         # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
-        folder._write(LOOP, {"settings": json.dumps(settings.to_json()), "trace_seed": folder.trace_seed})
-        return folder
+        self._write(LOOP, {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed})
 
     @staticmethod
     def open(path: Path) -> "Folder":
@@ -174,10 +179,6 @@ class Folder:
             raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         with storage(self.path):
             write_atomic(self.path / name, json.dumps(with_seal(content)))
-
-
-def _trace_seed(settings: Settings) -> int:
-    return secrets.randbits(32) if settings.seed is None else settings.seed
 
 
 def _locked(path: Path) -> ExitStack:

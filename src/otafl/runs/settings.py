@@ -1,29 +1,18 @@
-"""From what a loop says about its scheme and site to what is planned: trace, deployment, message, policy, budget."""
+"""What a loop over the air was opened with: checked at the door, kept in a folder, and read back the same."""
 
 import dataclasses
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from otafl import systems
-from otafl.channels import PUBLISHED, Channel, draw, energy_from_power, load_devices, load_site, with_gains
-from otafl.clients.gradient import clipped_promise
+from otafl.channels import PUBLISHED, Channel
 from otafl.core import validate
-from otafl.core.errors import BudgetExceeded, Infeasible, InputError
-from otafl.core.files import parse
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
-from otafl.core.uplink import Uplink, uplink_of
-from otafl.core.uplink_checks import meet
-from otafl.privacy import Budget, Ledger
-from otafl.runs.build import site_of
-from otafl.runs.feedback import releases_of
-from otafl.runs.prior_spend import eps_left, open_ledger
-from otafl.runs.schema import Privacy, Radio
-from otafl.runs.schemes import Chosen, choose
+from otafl.core.errors import InputError
+from otafl.core.plan import Message
+from otafl.runs.schemes import Chosen, choose, chosen
 from otafl.runs.sealed import file_digest
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
@@ -85,20 +74,6 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-class Job(NamedTuple):
-    """A loop, ready to be planned."""
-
-    trace: Trace  # (T, K)
-    deployment: Deployment
-    message: Message
-    policy: Policy
-    uplink: Uplink
-    budget: Budget
-    ledger: Ledger  # what an earlier run on the same clients has spent
-    releases: tuple[Any, ...]  # that accompany every round
-    capped: bool
-
-
 def channel_of(channel: Any) -> Channel:
     """A published channel's name, a table, a Channel, or None for Rayleigh fading of mean power one."""
     if channel is None:
@@ -114,96 +89,45 @@ def channel_of(channel: Any) -> Channel:
         raise InputError(f"channel: {str(problem).splitlines()[-1].strip()}") from None
 
 
-def open_job(settings: Settings, trace_seed: int) -> Job:
-    """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
-    private = systems.SCHEMES[settings.scheme.name].private
-    privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None}, "Air")
-    channel, deployment, sizes, message = _site(settings)
-    count = len(deployment.weights)
-    trace = draw(channel, count, settings.rounds, trace_seed)
-    left = eps_left(privacy, count) if private else privacy.eps
-    context = Context(
-        rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,
-        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, trace=trace,
-        sizes=None if message.adjacency == "add-remove" else sizes,
-    )  # fmt: skip
-    try:
-        policy = numerically(settings.scheme.name, systems.make, settings.scheme.name, settings.scheme.config,
-                             deployment, message, context)  # fmt: skip
-    except Infeasible as refusal:
-        if left == privacy.eps:
-            raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
-        raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left:.4g}: {refusal}") from None
-    uplink = uplink_of(policy)
-    trace, deployment = meet(uplink, trace, deployment)
-    capped = privacy.eps is not None and private
-    budget = Budget(
-        eps=(privacy.eps or np.inf) if capped else np.inf, delta=privacy.delta, accountant=privacy.accountant,
-        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open", order=None,
-    )  # fmt: skip
-    ledger = open_ledger(budget, count, message, privacy.already_spent)
-    site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
-    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
-
-
-def numerically(name: str, function: Any, *args: Any) -> Any:
-    """Whatever overflows or does not converge while planning is one line."""
-    try:
-        return function(*args)
-    except (ArithmeticError, np.linalg.LinAlgError) as problem:
-        raise InputError(f"{name}: planning failed numerically ({problem}); look for extreme numbers") from None
-
-
-def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
-    """Channel, limits, records of each client (all equal where nothing is said) and what the messages promise."""
-    site = settings.site
-    table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
-    devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
-    count = site if isinstance(site, int) else len(devices.names)  # type: ignore[union-attr]
-    sizes = _sizes(settings, count, np.ones(count, np.int64) if devices is None else devices.samples)
-    adjacency: Any = settings.adjacency
-    promise = clipped_promise(settings.num_params, settings.clip_norm, adjacency, "client")
-    message = settings.message or promise(sizes)
-    validate.shape("message.rate", message.rate, (count,))
-    channel = settings.channel if devices is None else with_gains(settings.channel, devices.mean_power_gain)
-    place = SimpleNamespace(
-        channel=channel,
-        radio=_radio(settings, table, listed=devices is not None and not table),
-        devices=Path(str(site)) if table else None,
-        task=SimpleNamespace(clients=count, weights=_weights(settings, devices is not None)),
+def settings_of(given: dict[str, Any]) -> Settings:
+    """What `Air` was given, by name, checked as far as it can be before the site is known."""
+    _check(given)
+    message, site, spent = given["message"], given["site"], given["already_spent"]
+    given = {**given, "already_spent": None if spent is None else str(Path(spent).absolute())}
+    return Settings(
+        scheme=chosen(given["scheme"]),
+        site=int(site) if isinstance(site, int | np.integer) else str(Path(site).absolute()),
+        num_params=int(given["num_params"] if message is None else message.dim),
+        clip_norm=float(given["clip_norm"] if message is None else message.bound),
+        channel=channel_of(given["channel"]),
+        rounds=int(given["rounds"]),
+        adjacency=given["adjacency"],
+        radio={name: given[name] for name in RADIO},
+        privacy={name: given[name] for name in PRIVACY},
+        sizes=None if given["sizes"] is None else tuple(map(int, given["sizes"])),
+        weights=None if given["weights"] is None else tuple(map(float, given["weights"])),
+        message=message,
+        step_size=float(given["step_size"]),
+        classes=int(given["classes"]),
+        seed=None if given["seed"] is None else int(given["seed"]),
+        strict=bool(given["strict"]),
+        outside=tuple(given["outside"]),
     )
-    channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
-    if devices is not None and not table:
-        deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
-    return channel, deployment, sizes, message
 
 
-def _weights(settings: Settings, listed: bool) -> Any:
-    """As an experiment's `task.weights`: a list, by size where sizes are known, else equal."""
-    if settings.weights is not None:
-        return list(settings.weights)
-    return "sizes" if listed or settings.sizes is not None else "equal"
-
-
-def _sizes(settings: Settings, count: int, known: np.ndarray) -> np.ndarray:
-    """Records of each client, (K,); stated ones replace those of the site."""
-    if settings.weights is not None:
-        validate.shape("weights", settings.weights, (count,))
-        validate.not_negative("weights", settings.weights)
-        validate.sums_to_one("weights", settings.weights, 1e-9)
-    sizes = known if settings.sizes is None else np.asarray(settings.sizes)
-    validate.shape("sizes", sizes, (count,))
-    validate.whole("sizes", sizes)
-    return sizes
-
-
-def _radio(settings: Settings, table: bool, listed: bool) -> Radio:
-    """Limits and noise where the site has none of its own."""
-    given = {name: value for name, value in settings.radio.items() if value is not None}
-    if table and given:
-        raise InputError(f"{settings.site}: has a [radio] block of its own; give no {', '.join(given)} besides")
-    if listed:
-        if "noise_dbm" not in given or set(given) & {"max_energy", "power_dbm", "noise_std"}:
-            raise InputError(f"{settings.site}: says each device's power; give noise_dbm, no energy and no noise_std")
-        given["power_dbm"] = 0.0  # replaced by the devices' own
-    return parse(Radio, given, "Air")
+def _check(given: dict[str, Any]) -> None:
+    """Numbers at the door; the rest is checked where it is used."""
+    if given["message"] is None and given["num_params"] is None:
+        raise InputError("num_params is required: how many real numbers one message has")
+    if given["message"] is None:
+        validate.whole("num_params", given["num_params"])
+        validate.positive("clip_norm", given["clip_norm"])
+        validate.one_of("adjacency", given["adjacency"], ("replace", "zero-out"))
+    validate.whole("rounds", given["rounds"])
+    validate.whole("classes", given["classes"], 2)
+    validate.positive("step_size", given["step_size"])
+    if isinstance(given["site"], int | np.integer):
+        validate.whole("site", given["site"])
+    if given["seed"] is not None:
+        validate.whole("seed", given["seed"], 0)
+        validate.in_closed("seed", given["seed"], 0, 2**32 - 1)
