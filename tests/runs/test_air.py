@@ -296,6 +296,10 @@ def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
     ({"accountant": "best"}, "accountant"), ({"adjacency": "near"}, "adjacency"), ({"seed": -1}, "seed"),
     ({"weights": (0.5, 0.5)}, "weights"), ({"weights": (0.5, 0.5, 0.5, 0.5)}, "weights"), ({"sizes": (1, 2)}, "sizes"),
     ({"site": "nowhere.toml"}, "nowhere.toml"), ({"noise_std": 1.0, "noise_dbm": 3.0}, "noise_dbm"),
+    ({"site": 4.0}, "site"), ({"site": True}, "site"),
+    ({"rounds": "5"}, "rounds"), ({"sizes": (1.5, 1, 1, 1)}, "sizes"),
+    ({"message": 3}, "message"), ({"folder": 3}, "folder"), ({"like": "x"}, "like"), ({"strict": "no"}, "strict"),
+    ({"rounds": 10**6, "site": 10**6}, "memory"), ({"delta": None}, "delta"), ({"channel": 3}, "channel"),
     ({"like": np.ones(3, np.float32)}, "like"), ({"channel": {"fading": {"law": "x"}}}, "channel"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(wrong: dict[str, Any], said: str) -> None:

@@ -85,7 +85,7 @@ class Air:
         outside: Sequence[str] = (), like: Any = None, folder: str | Path | None = None,
     ):  # fmt: skip
         given = locals()
-        template = None if like is None else flatten(like)
+        template = _template(like)
         if template is not None and num_params is None:
             given["num_params"] = template[0].size
         kept = Folder.new(folder, settings_of(given))
@@ -105,7 +105,7 @@ class Air:
         air = cls.__new__(cls)
         kept = Folder.open(Path(folder))
         try:
-            air._open(kept, None if like is None else flatten(like))
+            air._open(kept, _template(like))
             air._resume(again)
         except BaseException:
             kept.close()
@@ -269,3 +269,10 @@ class Air:
         """The summary as lines of text, then the card."""
         lines = [f"{name}: {value}" for name, value in self.summary.items()]
         return "\n".join([*lines, "", self.card.to_markdown()])
+
+
+def _template(like: Any) -> Any:
+    try:
+        return None if like is None else flatten(like)
+    except InputError as problem:
+        raise InputError(f"like {problem}") from None

@@ -103,6 +103,8 @@ class Folder:
     @staticmethod
     def new(path: str | Path | None, settings: Settings) -> "Folder":
         """Nothing is written before `begin`: a loop that cannot be planned leaves no folder."""
+        if path is not None and not isinstance(path, str | Path):
+            raise InputError(f"folder={path!r} must be a path")
         if path is not None and (Path(path) / LOOP).exists():
             raise InputError(f"{path}: holds a loop already; go on with otafl.Air.restore({str(path)!r})")
         seed = secrets.randbits(32) if settings.seed is None else settings.seed

@@ -18,6 +18,7 @@ from otafl.core.uplink_checks import meet
 from otafl.privacy import Budget, Ledger
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
+from otafl.runs.limits import check_traces
 from otafl.runs.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
 from otafl.runs.settings import Settings
@@ -40,9 +41,11 @@ class Job(NamedTuple):
 def open_job(settings: Settings, trace_seed: int) -> Job:
     """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
     private = systems.SCHEMES[settings.scheme.name].private
-    privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None}, "Air")
+    privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message = _site(settings)
     count = len(deployment.weights)
+    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=SimpleNamespace(clients=count))
+    check_traces(size)  # type: ignore[arg-type]
     trace = draw(channel, count, settings.rounds, trace_seed)
     left = eps_left(privacy, count) if private else privacy.eps
     context = Context(

@@ -3,14 +3,15 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field
 
 from otafl.channels import PUBLISHED, Channel
 from otafl.core import validate
 from otafl.core.errors import InputError
+from otafl.core.files import FileModel, parse
 from otafl.core.plan import Message
 from otafl.runs.schemes import Chosen, choose, chosen
 from otafl.runs.sealed import file_digest
@@ -70,8 +71,16 @@ def from_json(plain: dict[str, Any], path: Path) -> Settings:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """NumPy's numbers and sequences as Python's, paths as text; the rest as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+class ChannelTable(FileModel):
+    channel: Channel
 
 
 def channel_of(channel: Any) -> Channel:
@@ -83,51 +92,57 @@ def channel_of(channel: Any) -> Channel:
     if isinstance(channel, str):
         validate.one_of("channel", channel, PUBLISHED)
         return PUBLISHED[channel]
-    try:
-        return TypeAdapter(Channel).validate_python(channel)
-    except (ValidationError, InputError) as problem:
-        raise InputError(f"channel: {str(problem).splitlines()[-1].strip()}") from None
+    return parse(ChannelTable, {"channel": channel}, "Air").channel
+
+
+class Door(FileModel):
+    """What must be right about the plain arguments of `Air`, whoever passes them on."""
+
+    num_params: Annotated[int, Field(ge=1)]
+    clip_norm: Annotated[float, Field(gt=0)]
+    rounds: Annotated[int, Field(ge=1, le=10**7)]
+    adjacency: Literal["replace", "zero-out", "add-remove"]
+    sizes: list[Annotated[int, Field(ge=1)]] | None
+    weights: list[Annotated[float, Field(ge=0)]] | None
+    step_size: Annotated[float, Field(gt=0)]
+    classes: Annotated[int, Field(ge=2)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
+    strict: bool
+    outside: list[str]
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
     """What `Air` was given, by name, checked as far as it can be before the site is known."""
-    _check(given)
-    message, site, spent = given["message"], given["site"], given["already_spent"]
-    given = {**given, "already_spent": None if spent is None else str(Path(spent).absolute())}
+    message, spent = given["message"], given["already_spent"]
+    if message is None and given["num_params"] is None:
+        raise InputError("num_params is required: how many real numbers one message has")
+    if message is not None and not isinstance(message, Message):
+        raise InputError(f"message={message!r} must be an otafl.core.plan.Message")
+    given = {**given, "num_params": given["num_params"] if message is None else message.dim}
+    door = parse(Door, {name: _plain(given[name]) for name in Door.model_fields}, "Air").model_dump()
+    door["clip_norm"] = door["clip_norm"] if message is None else float(message.bound)
+    for name in ("sizes", "weights", "outside"):
+        door[name] = None if door[name] is None else tuple(door[name])
+    given = {**given, "already_spent": None if spent is None else _path("already_spent", spent)}
     return Settings(
         scheme=chosen(given["scheme"]),
-        site=int(site) if isinstance(site, int | np.integer) else str(Path(site).absolute()),
-        num_params=int(given["num_params"] if message is None else message.dim),
-        clip_norm=float(given["clip_norm"] if message is None else message.bound),
+        site=_site_of(given["site"]),
         channel=channel_of(given["channel"]),
-        rounds=int(given["rounds"]),
-        adjacency=given["adjacency"],
-        radio={name: given[name] for name in RADIO},
-        privacy={name: given[name] for name in PRIVACY},
-        sizes=None if given["sizes"] is None else tuple(map(int, given["sizes"])),
-        weights=None if given["weights"] is None else tuple(map(float, given["weights"])),
+        radio={name: _plain(given[name]) for name in RADIO},
+        privacy={name: _plain(given[name]) for name in PRIVACY},
         message=message,
-        step_size=float(given["step_size"]),
-        classes=int(given["classes"]),
-        seed=None if given["seed"] is None else int(given["seed"]),
-        strict=bool(given["strict"]),
-        outside=tuple(given["outside"]),
+        **door,
     )
 
 
-def _check(given: dict[str, Any]) -> None:
-    """Numbers at the door; the rest is checked where it is used."""
-    if given["message"] is None and given["num_params"] is None:
-        raise InputError("num_params is required: how many real numbers one message has")
-    if given["message"] is None:
-        validate.whole("num_params", given["num_params"])
-        validate.positive("clip_norm", given["clip_norm"])
-        validate.one_of("adjacency", given["adjacency"], ("replace", "zero-out"))
-    validate.whole("rounds", given["rounds"])
-    validate.whole("classes", given["classes"], 2)
-    validate.positive("step_size", given["step_size"])
-    if isinstance(given["site"], int | np.integer):
-        validate.whole("site", given["site"])
-    if given["seed"] is not None:
-        validate.whole("seed", given["seed"], 0)
-        validate.in_closed("seed", given["seed"], 0, 2**32 - 1)
+def _site_of(site: Any) -> int | str:
+    if isinstance(site, int | np.integer) and not isinstance(site, bool):
+        validate.whole("site", site)
+        return int(site)
+    return _path("site", site)
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | Path):
+        raise InputError(f"{name}={value!r} must be {'a number of devices or ' if name == 'site' else ''}a path")
+    return str(Path(value).absolute())
