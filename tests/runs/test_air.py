@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otafl
+from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
-from otafl.core.plan import Message
+from otafl.core.plan import Message, Plan, Policy
+from otafl.core.uplink import ANALOG, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
 
@@ -186,6 +189,40 @@ def test_private_coins_stay_private() -> None:
         coin_only += len(set(r.silent) & {int(k) for k in r.asked})
     assert coin_only > 5
     assert opened("cdpb-is", accountant="rdp", accounting="hidden").asked(0).tolist() == [0, 1, 2, 3]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
+    """A policy whose silence looks at messages under gate="open", or whose uplink adds less noise than is charged."""
+
+    def factory(config: Any, deployment: Any, message: Any, context: Any) -> Policy:
+        def step(state: Any, obs: Any) -> Any:
+            tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
+            one = np.ones(tx.shape[:-1])
+            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), one, np.ones(tx.shape), one > 0), ()
+
+        def hushed(plan: Plan, gain: Any, site: Any) -> Any:
+            link = lower(plan, gain, site)
+            return link._replace(noise_std=0.5 * link.noise_std)
+
+        uplink = ANALOG._replace(name="hushed", lower=hushed) if quiet else "analog"
+        return Policy("liar", lambda key: (), step, loop="open", csi="own", gate="open", uplink=uplink)
+
+    return factory
+
+
+@pytest.mark.parametrize(("factory", "said"), [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise")])
+def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) -> None:
+    systems.register("liar", factory, Nothing, "not to be trusted")
+    try:
+        with pytest.raises(PrivacyViolation, match=said):
+            opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}})
+    finally:
+        del systems.SCHEMES["liar"], systems.REGISTERED["liar"]
 
 
 # --- noise --------------------------------------------------------------------------------------------------------
