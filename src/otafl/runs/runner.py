@@ -11,6 +11,7 @@ import jax
 
 from otafl.core.engine import Engine
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
+from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
 from otafl.runs.disk import locked, storage
 from otafl.runs.execution import Execution
@@ -18,7 +19,6 @@ from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, config_hash, load, resolved
 from otafl.runs.store import RunFolder
-from otafl.core.files import sweep
 
 
 def default_folder(name: str) -> Path:

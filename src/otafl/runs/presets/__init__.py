@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import Field
 
 from otafl.core.errors import InputError
-from otafl.systems import SYSTEMS
 from otafl.core.files import FileModel, parse, read_toml
+from otafl.systems import SYSTEMS
+
 
 class Preset(FileModel):
     """What a preset says about itself. Targets are the paper's numbers, as targets and nowhere else."""
