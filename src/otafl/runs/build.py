@@ -199,7 +199,8 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
 
 def bandwidth_of(experiment: Experiment) -> float | None:
     """Hz; None where the experiment does not say."""
-    return experiment.radio.bandwidth_hz if experiment.devices is None else load_site(experiment.devices).radio.bandwidth_hz
+    radio = experiment.radio if experiment.devices is None else load_site(experiment.devices).radio
+    return radio.bandwidth_hz
 
 
 def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:

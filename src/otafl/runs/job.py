@@ -14,8 +14,8 @@ from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
 from otafl.core.uplink import Uplink, uplink_of
-from otafl.core.uplink_checks import meet
 from otafl.privacy import Budget, Ledger
+from otafl.privacy.uplink_checks import meet
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_traces

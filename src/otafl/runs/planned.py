@@ -13,8 +13,8 @@ from otafl.core.errors import BudgetExceeded
 from otafl.core.plan import Link, Plan, Trace, check_silence
 from otafl.core.rounds import ask, observe, plan_ahead, stack
 from otafl.core.uplink import to_float32
-from otafl.core.uplink_checks import check_links, is_own, probe
 from otafl.privacy import Ledger, check_realised, events
+from otafl.privacy.uplink_checks import check_links, is_own, probe
 from otafl.runs.afford import least, least_eps
 from otafl.runs.energy import check_energy
 from otafl.runs.job import Job, numerically
