@@ -10,7 +10,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_FRONT = {"Air": "otafl.runs.air", "Reply": "otafl.runs.replies"}  # found on first use: importing otafl costs nothing
+# Found on first use: importing otafl costs nothing.
+_FRONT = {"Air": "otafl.runs.air", "Reply": "otafl.runs.air.replies"}
 
 
 def __getattr__(name: str) -> Any:

@@ -115,7 +115,8 @@ def row_of(planned: Planned, agreement: float) -> Row:
     site, scheme = planned.setup.sites[0], planned.scheme
     horizon = planned.experiment.horizon(scheme)
     about = {"label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
-             "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED, "csi": site.policy.csi, "unit": site.message.unit, "adjacency": site.message.adjacency}  # fmt: skip
+             "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED, "csi": site.policy.csi,
+             "unit": site.message.unit, "adjacency": site.message.adjacency}  # fmt: skip
     if planned.loop != "open":
         return _closed_loop(planned, about)
     if planned.least_eps:

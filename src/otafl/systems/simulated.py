@@ -19,10 +19,10 @@ from otafl.core.errors import OtaflError
 from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
-from otafl.core.uplink_checks import meet
 from otafl.privacy import Budget, Ledger, calibrate
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.events import events
+from otafl.privacy.uplink_checks import meet
 
 OTHER_SEED = 2**31  # seeds of experiments count from 0
 TIE = 0.999

@@ -11,9 +11,9 @@ from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Plan
 from otafl.core.streams import Seed
 from otafl.core.uplink import received_snr, transmit_energy
-from otafl.runs.replies import Fault, Sorted, sort
-from otafl.runs.sums import Heard
-from otafl.runs.trees import digest, unflatten
+from otafl.runs.air.replies import Fault, Sorted, sort
+from otafl.runs.air.sums import Heard
+from otafl.runs.air.trees import digest, unflatten
 
 if TYPE_CHECKING:
     from otafl.runs.air import Air

@@ -16,12 +16,12 @@ from otafl.core.plan import Context, Deployment, Message, Policy, Trace
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger
 from otafl.privacy.uplink_checks import meet
+from otafl.runs.air.settings import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_traces
 from otafl.runs.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
-from otafl.runs.settings import Settings
 
 
 class Job(NamedTuple):

@@ -23,10 +23,10 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
+from otafl.runs.air.replies import Fault
+from otafl.runs.air.settings import Settings, from_json
 from otafl.runs.disk import locked, storage
-from otafl.runs.replies import Fault
 from otafl.runs.sealed import pack, read_sealed, reading, unpack, with_seal
-from otafl.runs.settings import Settings, from_json
 
 LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
 MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"

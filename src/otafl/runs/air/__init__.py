@@ -14,14 +14,14 @@ from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.core.plan import Link, Message
 from otafl.privacy import Ledger, PrivacyCard
-from otafl.runs.air_card import card_of, report_of
-from otafl.runs.air_state import Folder, State
-from otafl.runs.job import open_job
-from otafl.runs.planned import Ahead, Inside, Plans, charged, link_of
-from otafl.runs.round import Round, noisy_metric
-from otafl.runs.settings import settings_of
-from otafl.runs.sums import Medium
-from otafl.runs.trees import Form, flatten
+from otafl.runs.air.card import card_of, report_of
+from otafl.runs.air.job import open_job
+from otafl.runs.air.planned import Ahead, Inside, Plans, charged, link_of
+from otafl.runs.air.round import Round, noisy_metric
+from otafl.runs.air.settings import settings_of
+from otafl.runs.air.state import Folder, State
+from otafl.runs.air.sums import Medium
+from otafl.runs.air.trees import Form, flatten
 
 
 class Air:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core.errors import InputError
+from otafl.runs.air.trees import Flat, Form, flatten, square_norm
 from otafl.runs.execution import NORM_TOLERANCE
-from otafl.runs.trees import Flat, Form, flatten, square_norm
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
 

@@ -16,7 +16,7 @@ from scipy.linalg.blas import saxpy
 
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
-from otafl.runs.trees import BLOCK, Flat
+from otafl.runs.air.trees import BLOCK, Flat
 
 Shapes = tuple[tuple[int, ...], ...]
 
