@@ -78,6 +78,9 @@ class PrivacyCard:
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
+    def __str__(self) -> str:
+        return self.to_markdown()
+
     def to_markdown(self) -> str:
         kind = "cap (the policy looks at the training)" if self.adaptive else "worst client's spend"
         lines = [

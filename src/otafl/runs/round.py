@@ -1,0 +1,134 @@
+"""One round of a loop: who is asked, the one sending, and what is known of it afterwards."""
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.air import received_snr, transmit_energy
+from otafl.errors import InputError, PrivacyViolation
+from otafl.plan import Plan
+from otafl.rounds import FEEDBACK_STREAM
+from otafl.runs.replies import Fault, Sorted, sort
+from otafl.runs.sums import Heard
+from otafl.runs.trees import digest, unflatten
+
+if TYPE_CHECKING:
+    from otafl.runs.air import Air
+
+
+class Round:
+    """A round that is charged. `send` answers once.
+
+    number : the round, from 0
+    asked : clients whose message is wanted; it leaves out only those whose silence is public
+    eps : spent by the worst client with this round
+    After `send`: `faults`, `failed` (an encrypted round that could not be opened: nothing was applied, the answer is
+    zero, and sending again is a new round with its own charge and fresh noise), and what only a simulation knows and
+    nobody should publish: `silent` clients, `snr`, `energy` (K,) J.
+    """
+
+    def __init__(self, air: "Air", number: int):
+        self._air, self.number = air, number
+        self.asked: np.ndarray = air.asked(number)
+        self.faults: list[Fault] = []
+        self.failed = False
+        self._heard: Heard | None = None
+        self._answered = False
+
+    def send(self, updates: Any) -> Any:
+        """Clip, silence, scale, add up, add noise, decode: the server's mean, in the form of the messages.
+
+        Parameters
+        ----------
+        updates : dict, list
+            {client: pytree}, a list in the order of `asked`, or a list of `otafl.Reply`. NumPy, JAX or torch leaves,
+            floating point, the same structure for all; a client that did not reply is left out, or None
+
+        Returns
+        -------
+        pytree
+            like one message, the same kind of arrays. Before any usable reply: like `like`, or a flat NumPy vector
+
+        Missing, late, duplicate, malformed and non-finite replies count as zero, oversized ones are clipped: `faults`
+        names them. Nothing is renormalised and the charge stays.
+        """
+        air = self._air
+        if self._answered or air._current is not self:
+            raise InputError(f"round {self.number} was sent before; every round is sent once")
+        bound, size = air.job.message.bound, air.settings.num_params
+        found = sort(updates, self.asked, self.number, air.num_clients, size, air._form, bound)
+        if air.settings.strict and found.faults:
+            raise PrivacyViolation(f"round {self.number}: {'; '.join(map(str, found.faults))}; nothing was sent")
+        flat = self._answer(found)
+        self._answered, self.faults = True, found.faults
+        air._form, air._like = found.form, found.like or air._like
+        air._state = air._folder.keep(air._state.answered(self.number, found.faults, self.failed))
+        return flat[0] if found.form is None else unflatten(found.form, flat, air._like)
+
+    def _answer(self, found: Sorted) -> list[np.ndarray]:
+        """What the server hears; with a folder the messages' hash is kept before and the answer after, then given."""
+        air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
+        if air._folder.path is not None:
+            name = digest({client: (found.form, flat) for client, flat in found.messages.items()})
+            stored = air._folder.stored(air._state, self.number, name)
+            if stored is not None:
+                ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+                return np.split(stored, ends[:-1])
+            air._state = air._folder.keep(air._state.sent(self.number, name))
+        link, bound = air.link(self.number), air.job.message.bound
+        heard = air._medium.hear(found.messages, found.norms, link, shapes, bound, self.number)
+        self._heard, self.failed = heard, heard.refused
+        air._folder.keep_answer(self.number, heard.flat)
+        return heard.flat
+
+    def reward(self, accuracy: float) -> None:
+        """Tell a closed loop how good the model is after this round."""
+        self._air.reward(accuracy)
+
+    @property
+    def eps(self) -> float:
+        return float(self._air.ledger_after(self.number + 1).spent().worst)
+
+    @property
+    def plan(self) -> Plan:
+        return self._air._plans.row(self.number)
+
+    @property
+    def silent(self) -> np.ndarray:
+        """Clients that sent no data, asked or not."""
+        return np.flatnonzero(~self._after_sending.sent)
+
+    @property
+    def energy(self) -> np.ndarray:
+        """(K,) J radiated."""
+        heard = self._after_sending
+        return transmit_energy(self.plan, heard.norm, heard.sent, self._air.job.message.dim)
+
+    @property
+    def snr(self) -> float:
+        """Received signal over noise energy, linear."""
+        heard, job = self._after_sending, self._air.job
+        return float(received_snr(self.plan, job.trace.gain[self.number], heard.norm, heard.sent, job.deployment))
+
+    @property
+    def _after_sending(self) -> Heard:
+        if self._heard is None:
+            raise InputError(f"round {self.number}: known once it was sent (and not where the answer came from a folder)")
+        return self._heard
+
+
+def noisy_metric(air: "Air", number: int, accuracy: float) -> float:
+    """What the policy is told: the accuracy, plus the noise that is charged where it is of private data."""
+    wanted = air.job.policy.feedback
+    if air.job.policy.loop != "round" or wanted.data != "private":
+        return accuracy
+    seed = air.settings.seed
+    if seed is None:
+        source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        return float(accuracy + wanted.noise_std * source.standard_normal())
+    with jax.enable_x64(True):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), FEEDBACK_STREAM), number)
+        return float(accuracy + wanted.noise_std * jax.random.normal(key, (), jnp.float64))

@@ -1,0 +1,168 @@
+"""From what a loop says about its scheme and site to what is planned: trace, deployment, message, policy, budget."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from otafl import policies, validate
+from otafl.air import Uplink, uplink_of
+from otafl.channels import PUBLISHED, Channel, draw, energy_from_power, load_devices, load_site, with_gains
+from otafl.clients.gradient import client_promise
+from otafl.errors import BudgetExceeded, Infeasible, InputError
+from otafl.experiments.build import site_of
+from otafl.experiments.earlier import eps_left, open_ledger
+from otafl.experiments.feedback import releases_of
+from otafl.experiments.schema import Privacy, Radio
+from otafl.files import parse
+from otafl.plan import Context, Deployment, Message, Policy, Trace
+from otafl.privacy import Budget, Ledger
+from otafl.runs.schemes import Chosen
+
+RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
+PRIVACY = ("eps", "delta", "accountant", "accounting", "already_spent")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """All that a loop was opened with; what a folder keeps to go on from."""
+
+    scheme: Chosen
+    site: int | str
+    num_params: int
+    clip_norm: float
+    channel: Channel
+    rounds: int
+    adjacency: str
+    radio: dict[str, Any]
+    privacy: dict[str, Any]
+    sizes: tuple[int, ...] | None
+    weights: tuple[float, ...] | None
+    message: Message | None
+    step_size: float
+    classes: int
+    seed: int | None
+    strict: bool
+    outside: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values from which `from_json` makes the same settings."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain["scheme"] = {"name": self.scheme.name, "config": dataclasses.asdict(self.scheme.config)}
+        plain["channel"] = dataclasses.asdict(self.channel)
+        if self.message is not None:
+            plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
+        if isinstance(self.site, str):
+            plain["site_sha256"] = hashlib.sha256(Path(self.site).read_bytes()).hexdigest()
+        return json.loads(json.dumps(plain, default=str))
+
+
+class Job(NamedTuple):
+    """A loop, ready to be planned."""
+
+    trace: Trace  # (T, K)
+    deployment: Deployment
+    message: Message
+    policy: Policy
+    uplink: Uplink
+    budget: Budget
+    ledger: Ledger  # what an earlier run on the same clients has spent
+    releases: tuple[Any, ...]  # that accompany every round
+    capped: bool
+
+
+def channel_of(channel: Any) -> Channel:
+    """A published channel's name, a table, a Channel, or None for Rayleigh fading of mean power one."""
+    if channel is None:
+        return Channel()
+    if isinstance(channel, Channel):
+        return channel
+    if isinstance(channel, str):
+        validate.one_of("channel", channel, PUBLISHED)
+        return PUBLISHED[channel]
+    try:
+        return TypeAdapter(Channel).validate_python(channel)
+    except (ValidationError, InputError) as problem:
+        raise InputError(f"channel: {str(problem).splitlines()[-1].strip()}") from None
+
+
+def open_job(settings: Settings, trace_seed: int) -> Job:
+    """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
+    private = policies.SCHEMES[settings.scheme.name].private
+    privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None}, "Air")
+    channel, deployment, sizes, message = _site(settings)
+    count = len(deployment.weights)
+    trace = draw(channel, count, settings.rounds, trace_seed)
+    left = eps_left(privacy, count) if private else privacy.eps
+    context = Context(
+        rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,
+        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, sizes=sizes, trace=trace,
+    )  # fmt: skip
+    try:
+        policy = policies.make(settings.scheme.name, settings.scheme.config, deployment, message, context)
+    except Infeasible as refusal:
+        if left == privacy.eps:
+            raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
+        raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left:.4g}: {refusal}") from None
+    uplink = uplink_of(policy)
+    trace, deployment = uplink.site(trace, deployment)
+    capped = privacy.eps is not None and private
+    budget = Budget(
+        eps=(privacy.eps or np.inf) if capped else np.inf, delta=privacy.delta, accountant=privacy.accountant,
+        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open", order=None,
+    )  # fmt: skip
+    ledger = open_ledger(budget, count, message, privacy.already_spent)
+    site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
+    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
+
+
+def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
+    """Channel, limits, records of each client (all equal where nothing is said) and what the messages promise."""
+    site = settings.site
+    table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
+    devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
+    count = site if devices is None else len(devices.names)
+    sizes = _sizes(settings, count, np.ones(count, np.int64) if devices is None else devices.samples)
+    message = settings.message or client_promise(settings.num_params, settings.clip_norm, settings.adjacency)(sizes)
+    validate.shape("message.rate", message.rate, (count,))
+    listed = devices is not None and not table
+    channel = with_gains(settings.channel, devices.mean_power_gain) if listed else settings.channel
+    place = SimpleNamespace(
+        channel=channel, radio=_radio(settings, table, listed), devices=Path(site) if table else None,
+        task=SimpleNamespace(clients=count),
+    )  # fmt: skip
+    channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
+    if listed:
+        deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
+    if settings.weights is not None:
+        deployment = deployment._replace(weights=np.asarray(settings.weights, float))
+    return channel, deployment, sizes, message
+
+
+def _sizes(settings: Settings, count: int, known: np.ndarray) -> np.ndarray:
+    """Records of each client, (K,); stated ones replace those of the site."""
+    if settings.weights is not None:
+        validate.shape("weights", settings.weights, (count,))
+        validate.not_negative("weights", settings.weights)
+        validate.sums_to_one("weights", settings.weights, 1e-9)
+    sizes = known if settings.sizes is None else np.asarray(settings.sizes)
+    validate.shape("sizes", sizes, (count,))
+    validate.whole("sizes", sizes)
+    return sizes
+
+
+def _radio(settings: Settings, table: bool, listed: bool) -> Radio:
+    """Limits and noise where the site has none of its own."""
+    given = {name: value for name, value in settings.radio.items() if value is not None}
+    if table and given:
+        raise InputError(f"{settings.site}: has a [radio] block of its own; give no {', '.join(given)} besides")
+    if listed:
+        if "noise_dbm" not in given or set(given) & {"max_energy", "power_dbm", "noise_std"}:
+            raise InputError(f"{settings.site}: says each device's power; give noise_dbm, no energy and no noise_std")
+        given["power_dbm"] = 0.0  # replaced by the devices' own
+    return parse(Radio, given, "Air")
