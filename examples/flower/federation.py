@@ -92,20 +92,25 @@ class Federation:
             )  # fmt: skip
 
     def end(self, *names: str, how: signal.Signals = signal.SIGKILL) -> None:
-        """End processes with all that they started: each leads a group of its own."""
+        """End processes with all that they started: each leads a group of its own, and none is left behind."""
         ending = [self.processes.pop(name) for name in names]
         for order, patience_s in ((how, 5.0), (signal.SIGKILL, 10.0)):
             for process in ending:
-                try:
+                if alive(process):
                     os.killpg(process.pid, order)
-                except ProcessLookupError:
-                    continue
             deadline = time.monotonic() + patience_s
-            for process in ending:
-                try:
-                    process.wait(max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    continue
+            while any(alive(process) for process in ending) and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+
+def alive(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether anybody of its group is there still."""
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def free_ports(count: int) -> list[int]:

@@ -32,6 +32,11 @@ def update(device: int, server_round: int) -> dict[str, np.ndarray]:
     return {name: (0.1 * rng.standard_normal(leaf.shape)).astype(np.float32) for name, leaf in MODEL.items()}
 
 
+def in_order(tree: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Leaves in the model's order: a dict would be sorted by name."""
+    return [tree[name] for name in MODEL]
+
+
 def app(change=update, mods=(clip_mod,)) -> ClientApp:
     client = ClientApp(mods=list(mods))
 
@@ -62,9 +67,8 @@ def own_loop(left_out=lambda device, number: False, **other):
     air = otafl.Air(other.pop("scheme", SCHEME), num_params=9, **{**SITE, **other})
     model = {name: leaf.copy() for name, leaf in MODEL.items()}
     for r in air:
-        sent = {int(k): update(int(k), r.number + 1) for k in r.asked if not left_out(int(k), r.number + 1)}
-        answer = r.send(sent)
-        model = {name: model[name] + answer[name] for name in model}
+        sent = {int(k): in_order(update(int(k), r.number + 1)) for k in r.asked if not left_out(int(k), r.number + 1)}
+        model = {name: leaf + heard for (name, leaf), heard in zip(model.items(), r.send(sent))}
     return air, model
 
 
@@ -284,8 +288,8 @@ def test_devices_are_found_whatever_the_node_ids(tmp_path):
 
 def own_loop_of_one_round():
     air = otafl.Air(SCHEME, num_params=9, **SITE)
-    answer = next(air).send({k: update(k, 1) for k in range(DEVICES)})
-    return {name: MODEL[name] + answer[name] for name in MODEL}
+    answer = next(air).send({k: in_order(update(k, 1)) for k in range(DEVICES)})
+    return {name: leaf + heard for (name, leaf), heard in zip(MODEL.items(), answer)}
 
 
 def test_waits_for_every_device(tmp_path):

@@ -231,25 +231,23 @@ class OverTheAir(Strategy):
         log(INFO, "\t└──> folder: %s", self.folder.path)
 
 
-def _update(reply: Message, model: Leaves, device: int) -> Leaves:
-    """reply - model; nothing where the reply is no such model, which the air reports as malformed."""
+def _update(reply: Message, model: Leaves, device: int) -> list[np.ndarray]:
+    """reply - model in the model's order; nothing where it is no such model, which the air reports as malformed."""
     records = list(reply.content.array_records.values())
     try:
         if len(records) != 1:
             raise InputError(f"{len(records)} ArrayRecords, expected one")
-        return update_of(records[0], model)
+        return list(update_of(records[0], model).values())
     except InputError as problem:
         log(WARNING, "Device %d: %s", device, problem)
-        return {}
+        return []
 
 
 def in_leaves(answer: Any, model: Leaves) -> Leaves:
-    """What the air answered, by name; while nobody has sent anything it is one vector, in the order of the names."""
-    if isinstance(answer, dict):
-        return answer
-    names = sorted(model)
-    ends = np.cumsum([model[name].size for name in names])
-    return {name: part.reshape(model[name].shape) for name, part in zip(names, np.split(answer, ends[:-1]))}
+    """What the air answered, by name: leaves in the model's order, or one vector while nobody has sent anything."""
+    if not isinstance(answer, list):
+        answer = np.split(answer, np.cumsum([leaf.size for leaf in model.values()])[:-1])
+    return {name: part.reshape(leaf.shape) for (name, leaf), part in zip(model.items(), answer)}
 
 
 def row_of(current: Any, air: Any) -> Row:
