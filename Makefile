@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OTAFL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo test slow bench lint docs clean
+.PHONY: demo demo-flower test test-flower slow bench lint docs clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,8 +16,21 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
+.venv-flower/.ready: pyproject.toml   # an environment of its own: Flower pins what others choose
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet --upgrade pip
+	.venv-flower/bin/python -m pip install --quiet torch==2.13.0
+	.venv-flower/bin/python -m pip install --quiet --editable '.[flower]' pytest
+	touch $@
+
 demo: $(VENV)/.ready            ## run the main job and print its table
 	$(BIN)/otafl compare demo --out runs/demo
+
+demo-flower: .venv-flower/.ready   ## a Flower federation of ten real processes over the air; needs mnist.npz in OTAFL_DATA
+	.venv-flower/bin/python examples/flower/federation.py --nodes 10
+
+test-flower: .venv-flower/.ready   ## the bridge to Flower, with real federations
+	.venv-flower/bin/python -m pytest tests/connect
 
 test: $(VENV)/.ready            ## the whole test suite without the slow part
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
@@ -36,4 +49,4 @@ docs: $(VENV)/.docs-ready       ## the documentation site, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-flower site .cache .pytest_cache .mypy_cache .ruff_cache

@@ -58,7 +58,7 @@ def compare(nodes: int, seed: int | None) -> None:
     arrays = model(0, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         air = OverTheAir(
-            otafl.constant(rx_scale=0.3), arrays, folder, site=nodes, clip_norm=1.0, channel="cares", noise_std=0.01,
+            otafl.constant(rx_scale=0.3), arrays, folder, site=nodes, clip_norm=1.0, channel="cares", noise_std=1e-9,
             rounds=REPEATS + 1, seed=seed,
         )  # fmt: skip
         air.nodes.node_of = {node: node for node in range(nodes)}

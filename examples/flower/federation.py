@@ -1,6 +1,6 @@
 """A Flower federation on this machine: SuperLink, SuperNodes and apps as processes of their own, loopback only.
 
-    python examples/flower/federation.py --nodes 10 --folder runs/flower --run-config "rounds=5"
+    python examples/flower/federation.py --nodes 10 --run-config "rounds=5"
 
 Nothing leaves the machine (no telemetry, no update check, nothing installed at run time), nothing is shared with other
 federations (own FLWR_HOME, free ports), and what was started here is ended by its process id.
@@ -125,6 +125,15 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
+def free_folder(first: Path) -> Path:
+    """The folder, or the first free one with a number behind its name."""
+    folder, number = first, 1
+    while folder.exists():
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    return folder
+
+
 def healthy(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
@@ -144,13 +153,14 @@ def wait_until(true: Callable[[], bool], patience_s: float, otherwise: str) -> N
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--folder", type=Path, default=Path("runs/flower"), help="for card, ledger and report")
+    parser.add_argument("--folder", type=Path, help="for card, ledger and report; one that holds a run goes on with it")
     parser.add_argument("--run-config", default="")
     asked = parser.parse_args()
+    folder = asked.folder or free_folder(Path("runs/flower"))
     place = Path(tempfile.mkdtemp(prefix="federation-"))
     started = time.monotonic()
     with Federation(asked.nodes, place) as federation:
-        config = f"devices={asked.nodes} folder='{asked.folder.resolve()}' {asked.run_config}".strip()
+        config = f"devices={asked.nodes} folder='{folder.resolve()}' {asked.run_config}".strip()
         run = federation.run(APP, config)
         shown = 0
         while run.poll() is None or shown < len(federation.log("run")):
@@ -158,12 +168,12 @@ def main() -> int:
             print(text[shown:], end="", flush=True)
             shown = len(text)
             time.sleep(0.3)
-    finished = (asked.folder / "card.md").exists()
+    finished = (folder / "card.md").exists()
     if not finished:
         print(f"the run did not finish; logs are in {place}", file=sys.stderr)
         return 1
-    print((asked.folder / "card.md").read_text(encoding="utf-8"))
-    print(f"{asked.nodes} nodes, {time.monotonic() - started:.0f} s; see {asked.folder}")
+    print((folder / "card.md").read_text(encoding="utf-8"))
+    print(f"{asked.nodes} nodes, {time.monotonic() - started:.0f} s; see {folder}")
     shutil.rmtree(place, ignore_errors=True)
     return 0
 

@@ -5,18 +5,15 @@ as a strategy does. The same clients, as a Flower ClientApp, train from what the
 1e-6 and the same ledger bytes.
 """
 
-from functools import cache
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from grids import LocalGrid
-
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
+from grids import LocalGrid
 
 import otafl
 from otafl import clients as client_kinds
@@ -26,6 +23,7 @@ from otafl.engine import INIT_STREAM
 from otafl.experiments import build, runner
 from otafl.experiments.schema import load
 
+pytestmark = pytest.mark.flower
 SEED, DEVICES, ROUNDS = 3, 5, 5
 EXPERIMENT = """
 rounds = 5
@@ -97,6 +95,10 @@ def all_updates(found, task, clients, params, number: int):
     return clients.messages(params, task.data, seed, drawn.rest, ids, jnp.int32(number))[0]
 
 
+def own(sent, device: int):
+    return jax.tree.map(lambda leaf: np.asarray(leaf[device]), sent)
+
+
 def settings(found, task):
     return dict(
         site=DEVICES, clip_norm=0.2, channel="cares", noise_std=0.05, eps=5000.0, rounds=ROUNDS, seed=SEED,
@@ -122,7 +124,7 @@ def by_loop(experiment):
     air = otafl.Air(otafl.constant(rx_scale=0.4), num_params=flat(params).size, **settings(found, task))
     for r in air:
         sent = all_updates(found, task, clients, params, r.number)
-        answer = r.send({int(k): jax.tree.map(lambda leaf: np.asarray(leaf[k]), sent) for k in r.asked})
+        answer = r.send({int(k): own(sent, int(k)) for k in r.asked})
         params = jax.tree.map(np.add, params, answer)
     return params, air.ledger_bytes()
 

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from grids import call
-
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from grids import call
 
 from otafl.connect.flower import clip_mod, num_params
 from otafl.connect.flower.mod import CLIP_NORM, DEVICE, NAMES, RECORD
 from otafl.errors import InputError
 
+pytestmark = pytest.mark.flower
 MODEL = {"weight": np.linspace(-3, 3, 12, dtype=np.float32).reshape(4, 3), "bias": np.ones(3, np.float32)}
 
 
@@ -106,7 +106,7 @@ def test_two_records_of_arrays_are_refused():
     assert "2 ArrayRecords" in call(app_that_sends(MODEL, more=record(MODEL)), asked()).error.reason
 
 
-# --- which leaves are sent --------------------------------------------------------------------------------------------
+# --- which leaves are sent -------------------------------------------------------------------------------------------
 
 
 def test_statistics_of_batch_norm_are_refused_by_name():

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import otafl
+
 pytestmark = [pytest.mark.flower, pytest.mark.slow]
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'otafl[flower]'")
 pytest.importorskip("torch", reason="PyTorch is not installed")
-
-import otafl
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "examples" / "flower"

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from grids import LocalGrid
-
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from grids import LocalGrid
 
 import otafl
 from otafl.connect.flower import OverTheAir, clip_mod
 from otafl.errors import InputError
 
+pytestmark = pytest.mark.flower
 DEVICES = 3
 SITE = dict(site=DEVICES, clip_norm=2.0, channel="cares", noise_std=1e-4, eps=1e9, rounds=4, max_energy=1e6, seed=1)
 
@@ -79,7 +79,7 @@ def loss_of(torch, arrays: ArrayRecord) -> float:
 def test_pytorch(torch, tmp_path):
     torch.manual_seed(0)
     start = ArrayRecord(cnn(torch).state_dict())
-    assert loss_of(torch, run(torch_app(torch), start, tmp_path)) < 0.8 * loss_of(torch, start)
+    assert loss_of(torch, run(torch_app(torch), start, tmp_path)) < 0.9 * loss_of(torch, start)
 
 
 def test_pytorch_with_batch_norm_is_refused_by_name(torch, tmp_path):

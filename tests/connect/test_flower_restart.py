@@ -10,6 +10,8 @@ from test_flower_strategy import DEVICES, MODEL, SITE, app, leaves, of_round, ow
 import otafl
 from otafl.errors import InputError
 
+pytestmark = pytest.mark.flower
+
 
 class Killed(BaseException):
     """As abrupt as an exception can be."""
@@ -97,7 +99,7 @@ def test_same_messages_get_the_answer_that_was_due(unanswered):
 
 def test_other_messages_for_a_round_that_was_sent_are_refused(unanswered):
     """Two answers under one noise would cancel it. The round is lost, stays charged, and the run goes on."""
-    made, result = go_on(unanswered, client=app(lambda device, t: update(device + 50, t)))
+    _, result = go_on(unanswered, client=app(lambda device, t: update(device + 50, t)))
     assert result.train_metrics_clientapp[2]["lost"] == 1
     assert "other messages" in (unanswered / "report.md").read_text()
     assert (unanswered / "ledger.bin").read_bytes() == own_loop()[0].ledger_bytes()
@@ -116,7 +118,7 @@ def test_answer_that_was_given_but_not_applied_is_lost_not_asked_for_again(tmp_p
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "keep", die)
         run_until_killed(tmp_path)
-    made, result = go_on(tmp_path)
+    _, result = go_on(tmp_path)
     assert result.train_metrics_clientapp[2]["lost"] == 1
     assert (tmp_path / "ledger.bin").read_bytes() == own_loop()[0].ledger_bytes()
 

@@ -1,17 +1,17 @@
-"""`OverTheAir` on a grid in this process: the round of the air, its faults, its record. Real Flower messages and apps."""
+"""`OverTheAir` on a grid in this process: the round of the air, its faults, its record. Messages and apps are real."""
 
 import numpy as np
 import pytest
-from grids import LocalGrid
-
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from grids import LocalGrid
 
 import otafl
 from otafl.connect.flower import OverTheAir, clip_mod
 from otafl.errors import BudgetExceeded, InputError
 from otafl.privacy import Ledger
 
+pytestmark = pytest.mark.flower
 DEVICES, SEED = 4, 5
 MODEL = {"weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3, np.float32)}
 SITE = dict(site=DEVICES, clip_norm=1.0, channel="cares", eps=20.0, rounds=3, noise_std=0.2, seed=SEED)
@@ -85,11 +85,11 @@ def assert_same(arrays: ArrayRecord, model, tolerance=1e-6):
         np.testing.assert_allclose(leaf, model[name], atol=tolerance, rtol=0)
 
 
-# --- the round ---------------------------------------------------------------------------------------------------------
+# --- the round -------------------------------------------------------------------------------------------------------
 
 
 def test_federation_is_a_loop_of_ones_own(tmp_path):
-    made, result, _ = run(tmp_path)
+    _, result, _ = run(tmp_path)
     air, model = own_loop()
     assert_same(result.arrays, model)
     assert (tmp_path / "ledger.bin").read_bytes() == air.ledger_bytes()
@@ -119,7 +119,7 @@ def test_mu_is_that_of_the_gaussian_mechanism(tmp_path):
 
 
 def test_devices_whose_silence_is_public_are_not_asked(tmp_path):
-    made, result, grid = run(tmp_path, max_energy=1e-3)
+    _, result, grid = run(tmp_path, max_energy=1e-3)
     silent = {number: metrics["silent"] for number, metrics in result.train_metrics_clientapp.items()}
     assert any(silent.values())
     for message in grid.received[DEVICES:]:
@@ -127,7 +127,7 @@ def test_devices_whose_silence_is_public_are_not_asked(tmp_path):
         assert device not in silent[int(message.metadata.group_id)]
 
 
-@pytest.mark.parametrize("scheme", [otafl.cdpb_is(), otafl.constant(rx_scale=2.0, silence="norm")], ids=lambda s: s.name)
+@pytest.mark.parametrize("scheme", [otafl.cdpb_is(), otafl.constant(rx_scale=2.0, silence="norm")], ids=str)
 def test_private_silence_does_not_show_in_who_is_asked(tmp_path, scheme):
     """Coins and gates that look at the message act inside the air."""
     _, result, _ = run(tmp_path, scheme=scheme, eps=1000.0, max_energy=1e-2)
@@ -167,7 +167,7 @@ def test_closed_loop_without_accuracy_is_refused(tmp_path):
         made.start(LocalGrid(app(), DEVICES), record(MODEL), num_rounds=2)
 
 
-# --- faults: reported, charged, never renormalised ---------------------------------------------------------------------
+# --- faults: reported, charged, never renormalised -------------------------------------------------------------------
 
 
 def faults_of(result, number: int, kind: str) -> list[int]:
@@ -178,8 +178,8 @@ def test_missing_reply_keeps_its_charge_and_its_weight(tmp_path):
     def lose(replies):
         return [r for r in replies if not (of_round(replies, 2) and from_device(r, 1))]
 
-    made, result, _ = run(tmp_path, tamper=lose)
-    air, model = own_loop(lambda device, number: (device, number) == (1, 2))
+    _, result, _ = run(tmp_path, tamper=lose)
+    _, model = own_loop(lambda device, number: (device, number) == (1, 2))
     assert_same(result.arrays, model)
     assert faults_of(result, 2, "missing") == [1]
     assert (tmp_path / "ledger.bin").read_bytes() == own_loop()[0].ledger_bytes()
@@ -191,7 +191,7 @@ def test_error_of_a_client_counts_as_missing(tmp_path):
             raise RuntimeError("out of memory")
         return update(device, server_round)
 
-    made, result, _ = run(tmp_path, client=app(fails))
+    _, result, _ = run(tmp_path, client=app(fails))
     assert [faults_of(result, number, "missing") for number in (1, 2, 3)] == [[2]] * 3
 
 
@@ -204,14 +204,14 @@ def test_late_reply_is_left_out_and_reported(tmp_path):
             return [r for r in replies if not from_device(r, 3)]
         return [*kept, *replies] if of_round(replies, 2) else replies
 
-    made, result, _ = run(tmp_path, tamper=delay)
+    _, result, _ = run(tmp_path, tamper=delay)
     _, model = own_loop(lambda device, number: (device, number) == (3, 1))
     assert_same(result.arrays, model)
     assert faults_of(result, 1, "missing") == [3] and faults_of(result, 2, "late") == [3]
 
 
 def test_second_reply_of_a_device_is_left_out_and_reported(tmp_path):
-    made, result, _ = run(tmp_path, tamper=lambda replies: [*replies, *replies[:1]])
+    _, result, _ = run(tmp_path, tamper=lambda replies: [*replies, *replies[:1]])
     assert_same(result.arrays, own_loop()[1])
     assert faults_of(result, 1, "duplicate") == [0]
 
@@ -223,7 +223,7 @@ def test_reply_of_a_stranger_is_left_out_and_reported(tmp_path):
                 reply.metadata.__dict__["_src_node_id"] = 999
         return replies
 
-    made, result, _ = run(tmp_path, tamper=forge)
+    _, result, _ = run(tmp_path, tamper=forge)
     assert faults_of(result, 2, "missing") == [0] and faults_of(result, 2, "unknown") == [-1]
 
 
@@ -232,7 +232,7 @@ def test_reply_that_is_not_finite_counts_as_zero(tmp_path):
         own = update(device, server_round)
         return {**own, "bias": np.full(3, np.nan, np.float32)} if device == 1 else own
 
-    made, result, _ = run(tmp_path, client=app(breaks))
+    _, result, _ = run(tmp_path, client=app(breaks))
     assert_same(result.arrays, own_loop(lambda device, number: device == 1)[1])
     assert faults_of(result, 1, "not-finite") == [1]
 
@@ -244,35 +244,36 @@ def test_reply_of_another_shape_counts_as_zero(tmp_path):
                 reply.content = RecordDict({"arrays": record({**MODEL, "bias": np.zeros(4, np.float32)})})
         return replies
 
-    made, result, _ = run(tmp_path, tamper=forge)
+    _, result, _ = run(tmp_path, tamper=forge)
     assert_same(result.arrays, own_loop(lambda device, number: (device, number) == (1, 1))[1])
     assert faults_of(result, 1, "malformed") == [1]
 
 
 def test_oversized_reply_is_clipped_and_reported(tmp_path):
     """A device whose mod was left out, or tampered with: the bound is enforced where it is charged."""
+
     def forge(replies):
         for reply in replies if of_round(replies, 1) else []:
             if from_device(reply, 1):
                 reply.content = RecordDict({"arrays": record({n: leaf + 7 for n, leaf in MODEL.items()})})
         return replies
 
-    made, result, _ = run(tmp_path, tamper=forge)
+    _, result, _ = run(tmp_path, tamper=forge)
     assert faults_of(result, 1, "clipped") == [1]
 
 
 def test_honest_devices_are_never_reported_as_oversized(tmp_path):
-    made, result, _ = run(tmp_path, client=app(lambda d, t: {n: np.float32(50) + leaf for n, leaf in MODEL.items()}))
+    _, result, _ = run(tmp_path, client=app(lambda d, t: {n: np.float32(50) + leaf for n, leaf in MODEL.items()}))
     assert not any(faults_of(result, number, "clipped") for number in (1, 2, 3))
 
 
 def test_round_without_any_reply_is_noise_and_stays_charged(tmp_path):
-    made, result, _ = run(tmp_path, tamper=lambda replies: [] if of_round(replies, 1) else replies)
+    _, result, _ = run(tmp_path, tamper=lambda replies: [] if of_round(replies, 1) else replies)
     assert faults_of(result, 1, "missing") == [0, 1, 2, 3]
     assert (tmp_path / "ledger.bin").read_bytes() == own_loop()[0].ledger_bytes()
 
 
-# --- who is who --------------------------------------------------------------------------------------------------------
+# --- who is who ------------------------------------------------------------------------------------------------------
 
 
 def start(folder, grid, **other):
@@ -343,7 +344,7 @@ def test_device_that_has_left_is_missing(tmp_path):
     assert [faults_of(result, number, "missing") for number in (1, 2, 3)] == [[], [2], [2]]
 
 
-# --- what is left behind -----------------------------------------------------------------------------------------------
+# --- what is left behind ---------------------------------------------------------------------------------------------
 
 
 def test_folder_holds_card_ledger_and_report(tmp_path):

@@ -1,4 +1,4 @@
-"""The ServerApp of Flower's PyTorch quickstart, with the air for a strategy. The model lands in `folder`, with its card."""
+"""The ServerApp of Flower's PyTorch quickstart, with the air for a strategy. Model and card land in `folder`."""
 
 import torch
 from flwr.app import ArrayRecord, Context, MetricRecord

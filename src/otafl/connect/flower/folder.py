@@ -92,10 +92,10 @@ def form(model: ArrayRecord) -> list[Any]:
 def report(summary: Row, rows: list[Row], card: str) -> str:
     """One page: what happened, round by round, and the card."""
     lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
-    lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---|---|---|---|---|---|---|---|"]
+    lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
     lines += [
         f"| {number} | {len(row.get('asked', []))} | {devices(row.get('silent', []))} | {faults(row)} | "
-        f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy'))} |"
+        f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
         for number, row in enumerate(rows, 1)
     ]
     return "\n".join([*lines, "", card])

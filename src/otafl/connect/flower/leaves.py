@@ -14,7 +14,9 @@ from flwr.app import Array, ArrayRecord
 from otafl.errors import InputError
 
 Leaves = dict[str, np.ndarray]
-STATISTICS = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance", "*batch_stats*")
+STATISTICS = (
+    "*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance", "*batch_stats*"
+)  # fmt: skip
 
 
 def on_air(record: ArrayRecord, exclude: Sequence[str] = ()) -> list[str]:
@@ -25,7 +27,7 @@ def on_air(record: ArrayRecord, exclude: Sequence[str] = ()) -> list[str]:
     kept = [name for name in record if not any(fnmatchcase(name, pattern) for pattern in exclude)]
     for name in kept:
         if np.dtype(record[name].dtype).kind != "f":
-            raise InputError(f"leaf {name!r} holds {record[name].dtype}: only floating point travels over the air; exclude it")
+            raise InputError(f"leaf {name!r} holds {record[name].dtype}, not floating point; exclude it by name")
         if any(fnmatchcase(name, pattern) for pattern in STATISTICS):
             raise InputError(f"leaf {name!r} looks like batch-norm statistics of private data; exclude it by name")
     if not kept:

@@ -54,7 +54,7 @@ def clipped(trained: Leaves, update: Leaves, model: Leaves, bound: float) -> Lea
     if not size > bound - lost:  # NaN goes on as it is: the server reports it
         return trained
     if lost >= bound:
-        raise InputError(f"clip_norm={bound:g} is lost in the rounding of this model; use float32 leaves or a larger clip_norm")
+        raise InputError(f"clip_norm={bound:g} is lost in the rounding of this model; raise it, or use wider leaves")
     factor = (bound - lost) / size
     with np.errstate(invalid="ignore"):
         return {name: model[name] + (leaf * factor).astype(leaf.dtype) for name, leaf in update.items()}
@@ -64,7 +64,7 @@ def _who(message: Message, context: Context) -> Message:
     """The device this node is: its `partition-id`."""
     number = context.node_config.get("partition-id")
     if isinstance(number, bool) or not isinstance(number, int):
-        return _refusal(message, "start this SuperNode with --node-config 'partition-id=<number of its device, from 0>'")
+        return _refusal(message, "start this SuperNode with --node-config 'partition-id=<its device, from 0>'")
     return Message(RecordDict({RECORD: ConfigRecord({DEVICE: number})}), reply_to=message)
 
 

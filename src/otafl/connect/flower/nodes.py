@@ -1,4 +1,4 @@
-"""Which node of the federation is which device of the site. Node ids are random; a device is a node's `partition-id`."""
+"""Which node of the federation is which device of the site: node ids are random, its `partition-id` says it."""
 
 import time
 from logging import INFO, WARNING

@@ -109,8 +109,9 @@ class OverTheAir(Strategy):
             raise InputError("evaluate_fn is missing: this scheme learns from the accuracy that it returns")
         self.nodes.wait_for_all(grid, self.patience_s)
         try:
+            evaluation = self._evaluation(evaluate_fn)
             return super().start(
-                grid, self.folder.model, num_rounds, timeout, train_config, evaluate_config, self._evaluation(evaluate_fn)
+                grid, self.folder.model, num_rounds, timeout, train_config, evaluate_config, evaluation
             )
         finally:
             self.folder.write_papers(self.air)
@@ -130,7 +131,7 @@ class OverTheAir(Strategy):
             found = evaluate_fn(server_round, arrays)
             if self.closed_loop:
                 if found is None or "accuracy" not in found:
-                    raise InputError("evaluate_fn must return a MetricRecord with 'accuracy': this scheme learns from it")
+                    raise InputError("evaluate_fn returned no 'accuracy', and this scheme learns from it")
                 self.air.reward(float(found["accuracy"]))  # type: ignore[arg-type]
             return found
 
@@ -251,7 +252,7 @@ def in_leaves(answer: Any, model: Leaves) -> Leaves:
 
 
 def row_of(current: Any, air: Any) -> Row:
-    """The record of a round that was answered. Who was silent, SNR and energies are a simulation's: not for the public."""
+    """The record of a round that was answered. Who was silent, SNR and energies are for the simulation's eyes only."""
     snr = float(current.snr)
     row: Row = {
         "asked": current.asked.tolist(),
@@ -268,12 +269,12 @@ def row_of(current: Any, air: Any) -> Row:
 
 
 def mu_of(air: Any) -> Row:
-    """mu of Gaussian differential privacy, worst client: sqrt(sum 1/z^2) = sqrt(2 rho). Nothing where units are sampled."""
+    """mu of Gaussian differential privacy, worst client: sqrt(sum 1/z^2) = sqrt(2 rho); none under sampling."""
     gaussian = np.all(np.asarray(air.job.message.rate) == 1) and air.job.budget.accounting == "none"
     return {"mu": math.sqrt(2 * float(np.max(air.ledger.zcdp())))} if gaussian else {}
 
 
 def metrics_of(row: Row) -> MetricRecord:
     """A round's numbers as Flower keeps them; text stays in the report."""
-    numbers = {name: float(value) if isinstance(value, str) else value for name, value in row.items() if name != "faults"}
-    return MetricRecord({name: value for name, value in numbers.items() if value is not None})
+    numbers = {name: value for name, value in row.items() if name != "faults" and value is not None}
+    return MetricRecord({name: float(value) if isinstance(value, str) else value for name, value in numbers.items()})
