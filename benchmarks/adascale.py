@@ -18,8 +18,9 @@ from scipy.optimize import brentq
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from engine import cnn_cases
-from otafl.designs.adascale import MNIST, algorithm1, draw, system, water_level
-from otafl.designs.adascale.comparison import METHODS, NU_MNIST, leakage_table
+from otafl.systems.adascale import variables
+from otafl.systems.adascale.comparison import METHODS, NU_MNIST, leakage_table
+from otafl.systems.adascale.design import MNIST, algorithm1, draw, water_level
 
 
 def timed(function):
@@ -55,8 +56,8 @@ def training_round() -> None:
 
 def main() -> None:
     deployment, message = MNIST.deployment(), MNIST.message()
-    floors = np.stack([system.noise_floor(draw(MNIST, seed).gain, deployment, message) for seed in range(3)])
-    leakage = system.leakage_of(deployment, message)
+    floors = np.stack([variables.noise_floor(draw(MNIST, seed).gain, deployment, message) for seed in range(3)])
+    leakage = variables.leakage_of(deployment, message)
 
     table, hindsight, busy = timed(leakage_table)
     again, calibrated, busy_too = timed(lambda: leakage_table(methods=("adascale", "adascale-warm"), mode="calibrated"))

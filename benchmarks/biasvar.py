@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from otafl.designs.biasvar import Radio, params_from_rho, solve_exact
-from otafl.designs.biasvar.sca import solve_sca
-from otafl.designs.biasvar.tradeoff import frontier
+from otafl.systems.biasvar.design import Radio, params_from_rho, solve_exact
+from otafl.systems.biasvar.sca import solve_sca
+from otafl.systems.biasvar.tradeoff import frontier
 
 
 def site(devices: int, seed: int = 0) -> Radio:

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from otafl.crypto import budget, fused, modes, overair, randomness, realchannel, scaling, xmkckks
+from otafl.crypto import budget, modes, overair, randomness, realchannel, round_sum, scaling, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 
@@ -110,13 +110,13 @@ def rounds(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: f
     row(report, f"round of {N} devices, per-device path", size, 1, least(play, seconds))
     source = randomness.OperatingSystem()
     weights = scaling.grid_weights(ring, h, p.f)
-    compiled = jax.jit(fused.fused_round, static_argnums=0)
-    draws = fused.Draws(
+    compiled = jax.jit(round_sum.fused_round, static_argnums=0)
+    draws = round_sum.Draws(
         *xmkckks.ephemeral(p, source, N),
         randomness.flooding([source] * N, ring, p.sigma_phi),
         *(modes.receiver_noise(p, rng) for _ in modes.PHASES),
     )
-    keys = fused.Keys(
+    keys = round_sum.Keys(
         clients[0].agreed.a_hat,
         np.stack([client.public.b for client in clients]),
         xmkckks.secret_polynomial(p, source, (N,)),

@@ -22,12 +22,12 @@ import optax
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from otafl.clients import Gradient, PerSample, gradient, per_sample
-from otafl.clients.base import Data, Seed
-from otafl.engine import make_engine
-from otafl.experiments.build import blocks, evaluator
-from otafl.experiments.layout import choose_seed_map
-from otafl.plan import Link
-from otafl.rounds import Row, make_round
+from otafl.core.engine import make_engine
+from otafl.core.messages import Data, Seed
+from otafl.core.plan import Link
+from otafl.core.rounds import Row, make_round
+from otafl.runs.build import blocks, evaluator
+from otafl.runs.device_mapping import choose_seed_map
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import Model, build
 

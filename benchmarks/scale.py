@@ -24,10 +24,10 @@ def measure(num_clients: int, chunk: int, rounds: int) -> dict[str, float]:
 
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
     from otafl.clients import Gradient, gradient
-    from otafl.clients.base import Data, Seed
-    from otafl.engine import make_engine
-    from otafl.plan import Link
-    from otafl.rounds import Row, make_round
+    from otafl.core.engine import make_engine
+    from otafl.core.messages import Data, Seed
+    from otafl.core.plan import Link
+    from otafl.core.rounds import Row, make_round
     from otafl.tasks.models import build
 
     rng, own = np.random.default_rng(0), 100

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from otafl.certify import Problem, auto_grid, certify
 from otafl.channels import load_site, to_deployment
+from otafl.systems.cares.certifier import Problem, auto_grid, certify
 
 PARAMETERS, CLASSES = 650, 10  # logistic regression on 8x8 images
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from otafl.experiments.runner import start
-from otafl.experiments.schema import Experiment
-from otafl.experiments.store import RunFolder
+from otafl.runs.runner import start
+from otafl.runs.schema import Experiment
+from otafl.runs.store import RunFolder
 
 
 def save_arrays(path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dp_accounting.rdp import RdpAccountant
 
-from otafl.experiments.store import RunFolder
 from otafl.privacy import Ledger
+from otafl.runs.store import RunFolder
 
 
 def main(path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from otafl.experiments.runner import start
-from otafl.experiments.schema import Experiment
+from otafl.runs.runner import start
+from otafl.runs.schema import Experiment
 
 SCALINGS = (0.1, 0.2, 0.4)
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.air import lower, to_float32
-from otafl.clients.base import Data, Seed
-from otafl.engine import make_engine
-from otafl.plan import Context, Deployment, Plan, Policy, Trace
-from otafl.rounds import Carry, Row, make_round, plan_ahead, stack
+from otafl.core.engine import make_engine
+from otafl.core.messages import Data, Seed
+from otafl.core.plan import Context, Deployment, Plan, Policy, Trace
+from otafl.core.rounds import Carry, Row, make_round, plan_ahead, stack
+from otafl.core.uplink import lower, to_float32
 from otafl.tasks.models import Model, build
 
 CLIENTS, SAMPLES, FEATURES, CLASSES = 4, 200, 6, 3

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from otafl import cli, policies
-from otafl.experiments.presets import FOLDER
-from otafl.experiments.schema import Experiment, load, resolved
+from otafl import __version__, cli, systems
+from otafl.core.errors import PrivacyViolation
+from otafl.runs.presets import packaged
+from otafl.runs.schema import Experiment, load, resolved
 
 SMALL = """
 rounds = 3
@@ -33,7 +34,7 @@ model = { name = "logistic" }
 [[scheme]]
 name = "constant"
 """
-PRESETS = sorted(FOLDER.glob("*.toml"))
+PRESETS = list(packaged().values())
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -71,6 +72,13 @@ def otafl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         (2, ["run"]),
         (2, ["run", "--resume", "."]),
         (2, ["run", "small.toml", "--resume", "."]),
+        (2, ["run", "small.toml", "--set", "scheme.²=3"]),
+        (2, ["run", "small.toml", "--set", f"scheme.{'9' * 5000}=3"]),
+        (2, ["run", "small.toml", "--set", f"scheme.0.label={'x' * 300}"]),
+        (2, ["run", "small.toml", "--set", "task.model={name='resnet', width=1000000000000}"]),
+        (2, ["run", "small.toml", "--set", "task.model={name='resnet', depth=6000000002}"]),
+        (2, ["run", "small.toml", "--set", "task.model={name='mlp', hidden=[1000000, 1000000]}"]),
+        (2, ["run", "small.toml", "--set", "clients.clip_norm=1e300"]),
         (2, ["run", "small.toml", "--frobnicate"]),
         (2, ["frobnicate"]),
         (2, ["plan", "nobody"]),
@@ -115,6 +123,52 @@ def test_a_run_from_start_to_report(otafl: Call) -> None:
     ledger = "runs/small/schemes/constant/ledger-0.bin"
     code, out, err = otafl("run", "small.toml", "--set", f"privacy.already_spent={ledger}", "--set", "privacy.eps=70")
     assert (code, out) == (4, ""), err
+
+
+@pytest.mark.parametrize("label", ["x [/y]", "constant [bound]", "[red]x", "a\\\\[b]"])
+def test_brackets_in_labels_and_titles_are_printed_as_they_are(label: str, otafl: Call) -> None:
+    schemes = f"scheme=[{{name='constant', label='{label}'}}, {{name='fedavg', label='{label} 2'}}]"
+    code, out, err = otafl("run", "small.toml", "--set", schemes, "--set", f"title='t {label}'", "--out", "o [/x]")
+    assert (code, err) == (0, "")
+    assert f"t {label}" in out and f"│ {label} " in out and f"│ {label} 2 " in out and "o [/x]/report.html" in out
+    code, out, err = otafl("report", "o [/x]")
+    assert (code, err) == (0, "") and "wrote o [/x]/report.html" in out
+    code, out, err = otafl("compare", "small.toml", "--set", schemes, "--out", "c [/x]")
+    assert (code, err) == (0, "") and f"│ {label} " in out and "c [/x]/run/report.html" in out
+    code, out, err = otafl("report", "c [/x]")  # the folder of a comparison stands for its run
+    assert (code, err) == (0, "") and "wrote c [/x]/run/report.html" in out
+
+
+def test_the_first_steps(otafl: Call) -> None:
+    code, out, err = otafl()
+    assert (code, err) == (0, "") and "Usage" in out
+    assert otafl("--version") == (0, f"otafl {__version__}\n", "")
+    _, everything, _ = otafl("list", "--json")
+    code, some, err = otafl("list", "models", "--json")
+    assert (code, err) == (0, "") and json.loads(some) == {"models": json.loads(everything)["models"]}
+    code, some, err = otafl("list", "cares", "--json")
+    assert set(json.loads(some)["schemes"]) == {"cares-static", "cares-adaptive"} & set(json.loads(some)["schemes"])
+    code, out, err = otafl("list", "nosuchthing")
+    assert code == 2 and "nothing is called 'nosuchthing'" in err
+
+
+def test_a_comparison_with_one_seed_and_tuned_steps(otafl: Call) -> None:
+    two = "scheme=[{name='constant', label='a'}, {name='constant', label='b', rx_scale=0.3, rounds=60}]"
+    code, out, err = otafl(
+        "compare", "small.toml", "--set", two, "--set", "task.data=digits", "--tune", "0.1,0.3", "--out", "c"
+    )
+    assert (code, err) == (0, "")
+    assert "nan" not in out and "one paired seed: no interval" in out and "-0.0%" not in out
+    assert "step sizes from 0.1, 0.3" in out
+
+
+def test_resume_takes_no_other_folder(otafl: Call) -> None:
+    code, _, err = otafl("run", "--resume", "a", "--out", "b")
+    assert code == 2 and "no --out" in err
+
+
+def test_a_broken_promise_has_its_own_code() -> None:
+    assert PrivacyViolation.exit_code == 5
 
 
 def test_a_broken_pipe_is_no_traceback() -> None:
@@ -237,6 +291,8 @@ def accepts(schema: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
                 else {word: True}
             )
             ok = holds[word]
+        elif word == "maxLength":
+            ok = not isinstance(value, str) or len(value) <= rule
         elif word in ("minItems", "maxItems"):
             ok = not isinstance(value, list) or (len(value) >= rule if word == "minItems" else len(value) <= rule)
         else:
@@ -309,8 +365,8 @@ def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl:
 
 def test_list_names_everything_with_a_summary(otafl: Call) -> None:
     everything = json.loads(otafl("list", "--json")[1])
-    assert set(everything["schemes"]) == set(policies.SCHEMES)
-    assert set(everything["presets"]) == {path.stem for path in FOLDER.glob("*.toml")}
+    assert set(everything["schemes"]) == set(systems.SCHEMES)
+    assert set(everything["presets"]) == set(packaged())
     assert all(summary for entries in everything.values() for summary in entries.values())
     text = otafl("list")[1]
     assert all(name in text for entries in everything.values() for name in entries)

@@ -16,7 +16,7 @@ _FRONT = {"Air": "otafl.runs.air", "Reply": "otafl.runs.replies"}  # found on fi
 def __getattr__(name: str) -> Any:
     if name in _FRONT:
         return getattr(import_module(_FRONT[name]), name)
-    if name.startswith("_") or find_spec(f"otafl.{name}"):  # `from otafl import policies` asks here first
+    if name.startswith("_") or find_spec(f"otafl.{name}"):  # `from otafl import systems` asks here first
         raise AttributeError(f"module 'otafl' has no attribute {name!r}")
     return import_module("otafl.runs.schemes").factory_named(name)
 

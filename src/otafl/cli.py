@@ -8,17 +8,20 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from otafl.errors import Infeasible, InputError, OtaflError, RunError
+from otafl import __version__
+from otafl.core.errors import Infeasible, InputError, OtaflError, RunError
+from otafl.runs.interrupts import EXIT_CODE, immediate_stop
 
 app = typer.Typer(
     name="otafl",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Over-the-air federated learning with privacy: plan, run, account, certify, compare.\n\n"
-    "Exit codes: 0 done, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, 130 interrupted.",
+    "Exit codes: 0 done, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, "
+    "5 a privacy promise was broken and the run stopped, 130 interrupted.",
 )
 out = Console(width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True)
@@ -27,6 +30,24 @@ Override = Annotated[
     list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        print(f"otafl {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _working(on: object, json_log: bool) -> None:
+    """Something to look at while libraries load and schemes are planned."""
+    if err.is_terminal and not json_log:
+        err.print(f"{on}: loading and planning ...", style="dim", markup=False, highlight=False)
 
 
 @app.command()
@@ -42,17 +63,19 @@ def run(
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
-    from otafl.experiments import runner
-    from otafl.experiments.presets import find
-    from otafl.experiments.progress import reporter
-    from otafl.experiments.schema import Experiment, load, resolved
+    if not (schema or show):
+        _working(resume or file, json_log)
+    from otafl.runs import runner
+    from otafl.runs.presets import find
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import Experiment, load, resolved
 
     if schema:
         print(json.dumps(Experiment.model_json_schema(), indent=2))
         return
     if resume is not None:
-        if file is not None or overrides:
-            raise InputError("--resume takes the config from the run folder; give no FILE and no --set with it")
+        if file is not None or overrides or out_dir is not None:
+            raise InputError("--resume takes all from the run folder; give no FILE, no --set and no --out with it")
         folder = runner.resume(resume, reporter(err, json_log))
     else:
         if file is None:
@@ -71,8 +94,7 @@ def _show_run(folder: Path) -> None:
 
     table, footer = comparison(folder)
     out.print(table)
-    out.print(footer)
-    out.print(f"Report: {folder / 'report.html'}")
+    out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -83,19 +105,21 @@ def compare(
     overrides: Override = [],  # noqa: B006
     tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
-    """Compare schemes at one privacy target: paired seeds, tuned step sizes, a ranking that says when it is a tie."""
-    from otafl.experiments import compare as comparison
-    from otafl.experiments.presets import find
-    from otafl.experiments.progress import reporter
-    from otafl.experiments.schema import load
+    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
+    _working(file, json_log)
+    from otafl.runs import compare as comparison
+    from otafl.runs.presets import find
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import load
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
     if not json_log:
-        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out)
+        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out, wide)
 
 
 def _numbers(text: str) -> list[float] | None:
@@ -106,46 +130,59 @@ def _numbers(text: str) -> list[float] | None:
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
+def list_(
+    only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
-    from otafl import planners, policies
+    from otafl import systems
     from otafl.channels import CHANNELS
     from otafl.clients import KINDS
-    from otafl.experiments.presets import presets
     from otafl.privacy import ACCOUNTANTS
+    from otafl.runs.presets import presets
+    from otafl.systems import planning
     from otafl.tasks.datasets import DATASETS
     from otafl.tasks.models import MODELS
     from otafl.tasks.partitions import PARTITIONS
 
     everything: dict[str, dict[str, str]] = {
-        "schemes": {name: entry.summary for name, entry in policies.SCHEMES.items()},
+        "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},
         "presets": {name: preset.summary for name, preset in presets().items()},
-        "plan": {name: planners.load(name).summary for name in planners.available()},
+        "plan": {name: planning.load(name).summary for name in planning.available()},
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
-        "accountants": {name: ACCOUNTANT_SUMMARIES[name] for name in ACCOUNTANTS},
+        "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},
     }
+    everything = _only(everything, only)
     if as_json:
         print(json.dumps(everything, indent=2))
         return
     for kind, entries in everything.items():
         table = Table(title=kind, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
         for name, summary in entries.items():
-            table.add_row(f"[cyan]{name}[/]", summary)
+            table.add_row(f"[cyan]{escape(name)}[/]", escape(summary))
         out.print(table)
         out.print()
 
 
-ACCOUNTANT_SUMMARIES = {
-    "zcdp": "zero-concentrated DP, classic conversion rho + 2 sqrt(rho ln(1/delta)); what published schemes count in",
-    "zcdp-optimal": "zero-concentrated DP, the smallest eps that its Renyi curve implies",
-    "gaussian": "exact for Gaussian rounds without sampling",
-    "rdp": "Renyi DP: Poisson sampling and random participation",
-    "pld": "privacy-loss distributions: tightest with sampling, no running value",
-}
+def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, dict[str, str]]:
+    """One kind, or the entries of all kinds that have the word in their name or summary."""
+    if word is None:
+        return everything
+    if word in everything:
+        return {word: everything[word]}
+    want = word.lower()
+    found = {
+        kind: {name: said for name, said in entries.items() if want in f"{name} {said}".lower()}
+        for kind, entries in everything.items()
+    }
+    found = {kind: entries for kind, entries in found.items() if entries}
+    if not found:
+        raise InputError(f"nothing is called {word!r}; the kinds are {', '.join(everything)}")
+    return found
 
 
 def _summaries(registry: dict[str, Any]) -> dict[str, str]:
@@ -165,10 +202,11 @@ def plan(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Write plots and exports into this folder.")] = None,
 ) -> None:
     """Design a deployment without training: what to transmit, what it costs, whether it is feasible at all."""
-    from otafl import files, planners
-    from otafl.experiments.schema import assign
+    from otafl.core import files
+    from otafl.runs.schema import assign
+    from otafl.systems import planning
 
-    planner = planners.load(scheme)
+    planner = planning.load(scheme)
     if schema:
         print(json.dumps(planner.inputs.model_json_schema(), indent=2))
         return
@@ -182,7 +220,7 @@ def plan(
         assign(data, override)
     inputs = files.parse(planner.inputs, data, file)
     try:
-        design = planner.plan(inputs, file.parent)
+        design = planning.design(scheme, inputs, file)
     except Infeasible as refusal:
         if as_json:
             print(files.to_json({"feasible": False, "reason": str(refusal), "report": refusal.report}))
@@ -194,7 +232,7 @@ def plan(
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
         for path in planner.pictures(design, out_dir):
-            err.print(f"wrote {path}")
+            err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -207,12 +245,13 @@ def reproduce(
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
-    from otafl.experiments import everything as every_preset
-    from otafl.experiments import presets
-    from otafl.experiments.progress import reporter
+    from otafl.reproductions import all_presets as every_preset
+    from otafl.runs import presets
+    from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
         raise InputError("give one preset's name, or --all (see `otafl list`)")
+    _working(preset or "all presets", json_log)
     if preset is not None:
         folder = out_dir or Path("runs") / preset
         presets.reproduce(preset, folder, overrides, quick, reporter(err, json_log), out)
@@ -222,27 +261,31 @@ def reproduce(
     folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
     outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out)
     failed = [name for name, said in outcome.items() if said != every_preset.DONE]
-    out.print(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}")
+    said = f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}"
+    out.print(said, markup=False, highlight=False, soft_wrap=True)
     if failed:
         raise RunError(f"not done: {', '.join(failed)}")
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are overlaid with paired differences.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, or folders of comparisons; several are overlaid and paired.")
+    ],
     out_file: Annotated[Path | None, typer.Option("--out", help="Where to write; default RUN/report.html.")] = None,
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
     from otafl.report import write_report
+    from otafl.runs.store import run_of
 
-    for path in write_report(runs, out_file):
-        out.print(f"wrote {path}")
+    for path in write_report([run_of(path) for path in runs], out_file):
+        out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Versions, devices and data sets found: what to look at first when something is odd."""
-    from otafl.experiments.doctor import examine
+    from otafl.runs.doctor import examine
 
     found = examine()
     if as_json:
@@ -253,41 +296,40 @@ def doctor(as_json: AsJson = False) -> None:
             title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2)
         )
         for name, value in entries.items():
-            table.add_row(name, str(value))
+            table.add_row(escape(name), escape(str(value)))
         out.print(table)
         out.print()
 
 
 def main() -> None:
     """Entry point: every refusal is one line on stderr and its exit code; nothing a user does ends in a traceback."""
+    with immediate_stop():
+        sys.exit(_call())
+
+
+def _say(text: str, code: int) -> int:
+    err.print(f"otafl: {text}", style=None, markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def _call() -> int:
+    """Run the command; returns the exit code."""
     try:
-        app(standalone_mode=False)
+        return int(app(standalone_mode=False) or 0)
     except OtaflError as refusal:
-        err.print(f"otafl: {refusal}", style=None, markup=False, highlight=False, soft_wrap=True)
-        sys.exit(refusal.exit_code)
-    except KeyboardInterrupt:
-        err.print("otafl: stopped at once; --resume continues from the last checkpoint, if one was written")
-        sys.exit(130)
-    except typer.Abort:
-        sys.exit(130)
+        return _say(str(refusal), refusal.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_CODE
     except BrokenPipeError:  # the reader of our output has left: `otafl list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
     except OSError as problem:
-        err.print(
-            f"otafl: {problem.filename or 'system'}: {problem.strerror or problem}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-        sys.exit(1)
+        return _say(f"{problem.filename or 'system'}: {problem.strerror or problem}", 1)
     except MemoryError:
-        err.print("otafl: out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1")
-        sys.exit(1)
+        return _say("out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1", 1)
     except Exception as problem:  # click's usage errors carry their own text and code
         if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
-            err.print(f"otafl: {problem.format_message()}", markup=False, highlight=False, soft_wrap=True)
-            sys.exit(problem.exit_code)
+            return _say(problem.format_message(), problem.exit_code)
         raise
 
 

@@ -18,14 +18,14 @@ from otafl.channels import (
     Geometry,
     PathLoss,
     Pilots,
-    Stream,
     draw,
     draw_seeds,
     place,
     rescale_log,
     with_gains,
 )
-from otafl.errors import InputError
+from otafl.core.errors import InputError
+from otafl.core.streams import Host
 
 EVERYTHING = Channel(
     fading=Fading("rician", coherence_rounds=3, k_factor_db=2.0),
@@ -105,7 +105,7 @@ def test_streams_are_independent():
 
 
 def test_no_two_streams_share_their_numbers():
-    words = [np.random.default_rng([seed, which]).integers(2**63) for seed in range(20) for which in Stream]
+    words = [np.random.default_rng([seed, which]).integers(2**63) for seed in range(20) for which in Host]
     assert len(set(words)) == 20 * 7
 
 

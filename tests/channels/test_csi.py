@@ -9,7 +9,7 @@ from scipy import stats
 from otafl.channels import CsiError, Fading
 from otafl.channels.csi import estimates
 from otafl.channels.fading import gains
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 GAIN = gains(Fading(), np.random.default_rng(0), np.full((200, 5), 1e-6))
 STD = st.none() | st.floats(1e-9, 1e3)

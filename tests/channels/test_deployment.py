@@ -19,7 +19,7 @@ from otafl.channels import (
     save_devices,
     to_deployment,
 )
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CSV = "name,gain_db,power_dbm,samples\na,-90,20,100\nb,-95.5,17,200\n"

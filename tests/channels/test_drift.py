@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from otafl.channels import Drift
 from otafl.channels.drift import factors
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 
 @given(

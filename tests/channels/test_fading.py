@@ -8,7 +8,7 @@ from scipy import stats
 
 from otafl.channels import Fading, constant, rayleigh, real_gaussian, rician
 from otafl.channels.fading import gains, pilot_law
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 ROUNDS = 40_000
 RMS = np.broadcast_to([0.3, 2.0], (ROUNDS, 2))

@@ -6,7 +6,7 @@ from scipy import stats
 
 from otafl.channels import Geometry
 from otafl.channels.geometry import distances
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 LAWS = [
     (Geometry("disc", high_m=1750.0), lambda r: (r / 1750) ** 2),

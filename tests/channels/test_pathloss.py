@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from otafl.channels import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, to_db
 from otafl.channels.pathloss import shadowing_db
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 HATA = {"kind": "cost231_hata", "carrier_mhz": 1800.0, "base_height_m": 30.0, "device_height_m": 1.5}
 LAWS = [

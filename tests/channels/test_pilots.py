@@ -7,7 +7,7 @@ from scipy import stats
 from otafl.channels import Fading, Pilots, limits
 from otafl.channels.fading import gains, pilot_law
 from otafl.channels.pilots import estimate, shares
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 LAWS = [
     Fading("rayleigh"),

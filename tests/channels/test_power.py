@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otafl.channels import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 
 @given(st.floats(-300, 300))

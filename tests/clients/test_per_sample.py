@@ -1,5 +1,7 @@
 """Clients that clip every sample: sensitivity, batch law, overflow, energy, noise. Level of chi-square tests: 1e-6."""
 
+from importlib import import_module
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import small
-from otafl import air, policies
-from otafl.clients.base import Data, Seed
-from otafl.clients.per_sample import PerSample, per_sample, poisson_rate
-from otafl.errors import InputError
-from otafl.plan import Context
-from otafl.policies import adascale
+from otafl import systems
+from otafl.clients.per_sample import PerSample, per_sample
+from otafl.clients.per_sample_promise import poisson_rate
+from otafl.core import uplink
+from otafl.core.errors import InputError
+from otafl.core.messages import Data, Seed
+from otafl.core.plan import Context
+from otafl.systems.adascale import policy as adascale
 from otafl.tasks.models import from_loss
 
 SIZES = np.array([20, 50, 60, 70])
@@ -93,8 +97,8 @@ PARAMS = SWITCHED.init(jax.random.key(0))
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(1e-3, 1e4), st.integers(0, 199), st.integers(0, 2**31 - 1))
-def test_removing_one_record_moves_the_aggregate_by_at_most_its_sensitivity(scale, sample, number):
-    """Unit: one record of one client, add/remove; the server's sum weighs every client by 1/M."""
+def test_emptying_one_record_moves_the_aggregate_by_at_most_its_sensitivity(scale, sample, number):
+    """Unit: one record of one client, zero-out; the server's sum weighs every client by 1/M."""
     send = SENDERS["poisson"]
     with_it, _ = send(PARAMS, switched_data(scale), number)
     without, _ = send(PARAMS, switched_data(scale, sample), number)
@@ -167,7 +171,7 @@ def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarra
         return messages["c"][:, 0], overflow
 
     sums, overflow = jax.jit(lambda numbers: jax.lax.map(one, numbers, batch_size=100))(jnp.arange(rounds))
-    scaled = np.asarray(sums, float) * batch / (1 - air.FLOAT32_SLACK)
+    scaled = np.asarray(sums, float) * batch / (1 - uplink.FLOAT32_SLACK)
     assert np.abs(scaled - np.round(scaled)).max() < 1e-3
     return np.round(scaled).astype(int), np.asarray(overflow)
 
@@ -207,19 +211,20 @@ def test_overflow_is_flagged_and_never_truncated_silently():
     assert np.any(~complete)  # so that the line above could have failed
 
 
-def test_a_run_stops_where_a_batch_does_not_fit(tmp_path):
-    from otafl.errors import PrivacyViolation
-    from otafl.experiments import runner
-    from otafl.experiments.schema import Experiment
+def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
+    from otafl.core.errors import PrivacyViolation
+    from otafl.runs import runner
+    from otafl.runs.schema import Experiment
 
     experiment = Experiment.model_validate({
         "rounds": 20, "seeds": 1, "evaluate_every": 20, "channel": "adascale",
         "task": {"clients": 4, "partition": {"kind": "iid"}, "model": {"name": "logistic"}},
         "radio": {"power_dbm": 23.0, "noise_dbm": -90.0},
-        "clients": {"kind": "per-sample", "batch": 10, "overflow_tail": 0.99},
+        "clients": {"kind": "per-sample", "batch": 10},
         "privacy": {"accountant": "rdp"},
         "scheme": [{"name": "adascale-equal", "nu": 0.1}],
     })  # fmt: skip
+    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: (38, 12))
     with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
         runner.start(experiment, tmp_path / "run")
 
@@ -284,7 +289,7 @@ def test_mean_energy_of_poisson_messages_meets_the_limit_and_single_rounds_pass_
 
 
 def small_obs(trace):
-    from otafl.plan import Obs
+    from otafl.core.plan import Obs
 
     return Obs(0, trace.estimate[0], trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], trace.coin[0], np.nan)
 
@@ -325,6 +330,6 @@ def test_a_batch_larger_than_a_client_is_refused_under_poisson():
 
 def test_policies_with_a_gate_refuse_poisson_messages():
     message = per_sample(PerSample(CLIP, BATCH), small.model()).promise(SIZES)
-    constant = policies.scheme("constant")
+    constant = systems.scheme("constant")
     with pytest.raises(InputError, match="norm bound"):
-        policies.make("constant", constant.config(rx_scale=0.1, silence="bound"), RADIO, message, small.CONTEXT)
+        systems.make("constant", constant.config(rx_scale=0.1, silence="bound"), RADIO, message, small.CONTEXT)

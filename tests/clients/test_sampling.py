@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from otafl.clients.base import Seed
 from otafl.clients.per_sample import PerSample, draw_cohort
+from otafl.clients.per_sample_promise import rooms
 from otafl.clients.sampling import first_distinct, poisson_capacity, without_replacement
+from otafl.core.messages import Seed
 
 LEVEL = 1e-6
 
@@ -140,8 +141,7 @@ def test_a_cohort_takes_each_record_with_its_clients_rate_and_nobody_elses():
 def test_a_cohort_flags_exactly_the_draws_that_do_not_fit():
     taken, never = cohorts(400, 3)
     _, overflow = cohorts(400, 3, overflow_tail=0.9)
-    room, _ = poisson_capacity(np.full(2, 0.2), np.full(2, 10), 0.45)
-    own, _ = poisson_capacity(np.array([0.2]), np.array([10]), 0.9 / 4)
+    room, own = rooms(PerSample(batch=2, overflow_tail=0.9), 2, 2, 10)
     counts = np.stack([taken[:, one].sum(1) for one in OWN], 1)
     assert not never.any() and 0 < overflow.sum() < 400
     np.testing.assert_array_equal(overflow, (counts.sum(1) > room) | np.any(counts > own, axis=1))

@@ -8,8 +8,9 @@ import pytest
 import small
 from otafl.clients import ZeroOrder, zero_order
 from otafl.clients.gradient import take
-from otafl.clients.zero_order import DIRECTION_STREAM, draw_directions
-from otafl.errors import InputError
+from otafl.clients.zero_order import draw_directions
+from otafl.core.errors import InputError
+from otafl.core.streams import Round
 from otafl.tasks.models import build
 
 MODEL = build("logistic", (small.FEATURES,), small.CLASSES)
@@ -38,7 +39,7 @@ def test_messages_and_update_equal_a_naive_loop(directions, round_):
     drawn, overflow = clients.draw(seed, keys, jnp.arange(4))
     found, _ = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(round_))
     x, y, _ = (np.asarray(part) for part in take(small.data(), seed, drawn, jnp.arange(4)))
-    key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
+    key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), Round.DIRECTION)
     phi = [np.asarray(leaf, float) for leaf in jax.tree.leaves(draw_directions(key, params, "rademacher", directions))]
     theta = [np.asarray(leaf, float) for leaf in jax.tree.leaves(params)]
     radius = 0.2 * (1 + round_) ** -0.25

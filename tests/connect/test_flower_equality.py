@@ -17,11 +17,11 @@ from grids import LocalGrid
 
 import otafl
 from otafl import clients as client_kinds
-from otafl.clients.base import draw
 from otafl.connect.flower import OverTheAir, clip_mod
-from otafl.engine import INIT_STREAM
-from otafl.experiments import build, runner
-from otafl.experiments.schema import load
+from otafl.core.messages import draw
+from otafl.core.streams import Seed
+from otafl.runs import build, runner
+from otafl.runs.schema import load
 
 pytestmark = pytest.mark.flower
 SEED, DEVICES, ROUNDS = 3, 5, 5
@@ -83,7 +83,7 @@ def experiment(tmp_path_factory):
 
 
 def initial(task):
-    return jax.tree.map(np.asarray, task.model.init(jax.random.fold_in(jax.random.key(jnp.uint32(SEED)), INIT_STREAM)))
+    return jax.tree.map(np.asarray, task.model.init(jax.random.fold_in(jax.random.key(jnp.uint32(SEED)), Seed.INIT)))
 
 
 def all_updates(found, task, clients, params, number: int):

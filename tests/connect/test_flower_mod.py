@@ -8,7 +8,7 @@ from grids import call
 
 from otafl.connect.flower import clip_mod, num_params
 from otafl.connect.flower.mod import CLIP_NORM, DEVICE, NAMES, RECORD
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 pytestmark = pytest.mark.flower
 MODEL = {"weight": np.linspace(-3, 3, 12, dtype=np.float32).reshape(4, 3), "bias": np.ones(3, np.float32)}

@@ -8,7 +8,7 @@ from grids import LocalGrid
 
 import otafl
 from otafl.connect.flower import OverTheAir, clip_mod
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 pytestmark = pytest.mark.flower
 DEVICES = 3

@@ -8,7 +8,7 @@ from grids import LocalGrid
 from test_flower_strategy import DEVICES, MODEL, SITE, app, leaves, of_round, own_loop, record, run, strategy, update
 
 import otafl
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 pytestmark = pytest.mark.flower
 

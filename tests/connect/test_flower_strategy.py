@@ -8,7 +8,7 @@ from grids import LocalGrid
 
 import otafl
 from otafl.connect.flower import OverTheAir, clip_mod
-from otafl.errors import BudgetExceeded, InputError
+from otafl.core.errors import BudgetExceeded, InputError
 from otafl.privacy import Ledger
 
 pytestmark = pytest.mark.flower

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from residues import channel_of, constant, fractions_of_q, inverse, multiply, opened_by
 
+from otafl.core.errors import InputError
 from otafl.crypto import (
     budget,
-    clients,
-    fused,
     modes,
     overair,
+    participant,
     randomness,
     realchannel,
+    round_sum,
     scaling,
     simulation,
     uplink,
     xmkckks,
 )
 from otafl.crypto import ring as rings
-from otafl.errors import InputError
 
 
 class Forged:
@@ -54,14 +54,16 @@ def divided(ring, residues, step):
 def test_attack_constant_c1_reads_a_key_from_one_share_despite_flooding(params, make_clients):
     """An active server over the air: c1 = q/4 makes the share s q/4 + e*. No device can tell."""
     device, ring = make_clients(params)[0], params.ring
+    device.use("fixed-point")
     device.encrypt(np.ones(1), 76, 0, 0, device._board)
     share = device.share(0, 0, constant(ring, ring.q // 4))
     assert np.array_equal(np.rint(4 * fractions_of_q(ring, share.d)), device._key._s)
 
 
 def test_attack_chosen_key_reads_a_single_scalar_without_any_share(params, make_clients):
-    """An active server broadcasts b = -s' a + e' with its own s' and opens what is encrypted under it."""
+    """An active server over the air: b = -s' a + e' with its own s', and it opens what is encrypted under it."""
     device, agreed = make_clients(params)[0], make_clients(params)[0].agreed
+    device.use("fixed-point")
     own, forged = xmkckks.keygen(agreed, randomness.insecure_test_rng(77))
     sent = device.encrypt(np.full(1, 0.3), 76, 0, 0, forged)
     opened = opened_by(params.ring, own._s, sent.c0, sent.c1)
@@ -69,12 +71,14 @@ def test_attack_chosen_key_reads_a_single_scalar_without_any_share(params, make_
 
 
 def test_attack_one_clients_c1_in_place_of_the_sum_opens_that_client(params, channel, make_clients):
-    """Digital without the client's check (over the air there is none): the shares decrypt one message."""
+    """Hybrid: keys are checked, C1 cannot be. The shares decrypt one message if the server separates its c1."""
     p = dataclasses.replace(params, sigma_phi=budget.smudging_sigma(params, channel, 20, "digital"))
     devices = make_clients(p)
+    for device in devices:
+        device.use("hybrid")
     x = np.array([[0.3], [0.1], [-0.7], [0.9]])
-    sent = clients.encrypt_together(devices, x, 60, 0, 0, devices[0]._board)
-    shares = clients.share_together(devices, 0, 0, sent[2].c1)  # no parts: unchecked
+    sent = participant.encrypt_together(devices, x, 60, 0, 0, devices[0]._board)
+    shares = participant.share_together(devices, 0, 0, sent[2].c1)
     opened = xmkckks.reconstruct(p.ring, sent[2].c0, xmkckks.add_up(p.ring, np.stack([s.d for s in shares])))
     assert rings.centred_float(p.ring, opened, 60)[0] == pytest.approx(-0.7, abs=1e-3)
 
@@ -84,6 +88,7 @@ def test_attack_two_nearby_questions_read_the_key(params, make_clients):
     device, ring = make_clients(params)[0], params.ring
     first = randomness.uniform(randomness.insecure_test_rng(1), ring)
     step = 1 << 80
+    device.use("fixed-point")
     second = xmkckks.reconstruct(ring, first, constant(ring, step))
     answers = []
     for k, c1 in enumerate((first, second)):
@@ -157,6 +162,7 @@ def test_attack_disguised_c1_looks_uniform_and_reads_a_key(params, make_clients,
     looks = fractions_of_q(ring, c1)
     assert abs(looks.mean()) < 4 * 0.289 / np.sqrt(ring.n)  # centred: a uniform one has mean 0, std 0.289
     assert 0.22 < looks.std() < 0.35
+    device.use("fixed-point")
     device.encrypt(np.ones(1), 76, 0, 0, device._board)
     share = device.share(0, 0, c1)
     with jax.enable_x64(True):
@@ -212,9 +218,10 @@ def test_attack_a_second_spelling_of_c1_would_meet_fresh_noise(params, make_clie
     c1 = randomness.uniform(randomness.insecure_test_rng(1), ring)
     again = c1.copy()
     again[0, 0] += ring.primes[0]
-    assert clients.digest(c1) != clients.digest(again)
+    assert participant.digest(c1) != participant.digest(again)
     noises = [randomness.flooding([device._key.share_noise(x)], ring, params.sigma_phi) for x in (c1, again)]
     assert not np.array_equal(*noises)
+    device.use("fixed-point")
     device.encrypt(np.ones(1), 76, 0, 0, device._board)
     for spelling in (again, c1.astype(np.uint64), c1[:, :-1]):
         with pytest.raises(InputError, match="each below its prime"):
@@ -236,7 +243,7 @@ def test_attack_honest_rounds_without_flooding_show_the_size_of_the_keys(params,
     nothing = np.zeros((ring.limbs, ring.n), np.uint32)
 
     def opened(key):
-        residues = fused.fused_round(ring, keys, simulation.draws(p, N, (), key), nothing, one)
+        residues = round_sum.fused_round(ring, keys, simulation.draws(p, N, (), key), nothing, one)
         return rings.centred_float(ring, residues, 0)
 
     with jax.enable_x64(True):

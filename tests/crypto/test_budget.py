@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from otafl.crypto import budget, convergence, feasibility, planning
+from otafl.core.errors import Infeasible, InputError
+from otafl.crypto import budget, feasibility, planning
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.ring import RING_4096, RING_8192, toy_ring
-from otafl.errors import Infeasible, InputError
+from otafl.systems.eezofl import convergence
 
 TEN = budget.fading(np.ones(10), 2 * np.ones(10))
 P4096 = Parameters(RING_4096, f=16, scale_bits=40, sigma_phi=3.2)
@@ -45,8 +46,8 @@ def test_conditional_noise_runs_under_jit():
 @pytest.mark.parametrize("mode", ["fixed-point", "hybrid", "digital"])
 def test_smudging_drowns_the_residue_by_its_bits(mode):
     flooded = planning.flooded(P4096, TEN, 40, mode)
-    silent = dataclasses.replace(P4096, sigma_phi=budget.TINY)
-    ratio = budget.average_variance(flooded, TEN, mode) / budget.average_variance(silent, TEN, mode)
+    quiet = budget.average_variance(P4096, TEN, mode, sigma_phi=0.0)
+    ratio = budget.average_variance(flooded, TEN, mode) / quiet
     assert 0.5 * np.log2(ratio) == pytest.approx(40, abs=1e-6)
 
 
@@ -62,7 +63,7 @@ def test_smudging_drowns_the_residue_by_its_bits(mode):
 )
 def test_planned_grid_matches_the_flooding_table(sigma, ring, bits, most):
     channel = budget.fading(np.ones(10), (1 + sigma**2) * np.ones(10))
-    choice = planning.plan_parameters(Parameters(ring, sigma_phi=1.0, guard=False), channel, bits, 0.01)
+    choice = planning.plan_parameters(Parameters(ring, guard=False), channel, bits, 0.01)
     assert choice.parameters.f == most
     assert choice.decoded_std <= 0.01
     assert choice.headroom.least >= 0

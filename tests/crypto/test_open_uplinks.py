@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from test_uplink import COARSE, FADING, ROUNDS, N, P, links, real_trace, train
 
-from otafl import policies
-from otafl.air import ANALOG
+from otafl import systems
+from otafl.core.errors import InputError
+from otafl.core.plan import Context, Deployment, Message
+from otafl.core.uplink import ANALOG
 from otafl.crypto import budget, modes, randomness, realchannel, scaling, simulation, unreduced, uplink, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.uplink import Job
-from otafl.errors import InputError
-from otafl.plan import Context, Deployment, Message
-from otafl.policies.eezofl import Config
+from otafl.systems.eezofl.policy import Config
 
 pytestmark = pytest.mark.filterwarnings("ignore::otafl.crypto.modes.InsecureModeWarning")
 OPEN = ["single-key", "lifted"]
@@ -173,8 +173,8 @@ def test_privacy_noise_is_refused_where_single_scalars_are_open(mode):
     site = Deployment(np.full(N, 1e4), 1.0, 1.0, np.full(N, 1 / N), 1)
     message = Message(1, 10.0, np.full(N, 100.0), np.full(N, 20.0), np.ones(N), "client", "replace")
     with pytest.raises(InputError, match="single scalars are open"):
-        policies.make("eezofl", Config(mode=mode, dp_noise=1.0), site, message, Context(rounds=2, seed=1))
-    remarks = policies.make("eezofl", Config(mode=mode), site, message, Context(rounds=2, seed=1)).uplink.remarks
+        systems.make("eezofl", Config(mode=mode, dp_noise=1.0), site, message, Context(rounds=2, seed=1))
+    remarks = systems.make("eezofl", Config(mode=mode), site, message, Context(rounds=2, seed=1)).uplink.remarks
     assert not any("hides the key-dependent part" in line for line in remarks)
 
 

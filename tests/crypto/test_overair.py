@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from otafl.crypto import budget, fused, modes, overair, randomness, realchannel, scaling, singlekey, xmkckks
+from otafl.core.errors import InputError
+from otafl.crypto import budget, modes, overair, randomness, realchannel, round_sum, scaling, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
-from otafl.errors import InputError
 
-fused_round = partial(jax.jit, static_argnums=0)(fused.fused_round)
+fused_round = partial(jax.jit, static_argnums=0)(round_sum.fused_round)
 
 
 def draw_channel(rng, count=4, f=16, sigma=1.0):
@@ -44,10 +44,10 @@ def test_fused_equals_per_device_bit_for_bit(params, make_clients, rng, mode):
     seen = overair.play(clients, x, air, ring_mode)
     agreed, s, _, draw, e_star = replay_randomness(params, 3, 4, seen.c1)
     messages = scaling.encode(params, x, budget.message_bits(params, ring_mode))
-    keys = fused.Keys(agreed.a_hat, np.stack([client.public.b for client in clients]), s)
-    draws = fused.Draws(*draw, e_star, *(air.noise[phase] for phase in modes.PHASES))
+    keys = round_sum.Keys(agreed.a_hat, np.stack([client.public.b for client in clients]), s)
+    draws = round_sum.Draws(*draw, e_star, *(air.noise[phase] for phase in modes.PHASES))
     with jax.enable_x64(True):
-        total = fused.weighted(params.ring, air.weights["c0"], messages)
+        total = round_sum.weighted(params.ring, air.weights["c0"], messages)
         fast = fused_round(params.ring, keys, draws, total, air.weights["c0"], air.weights["key"])
     assert np.array_equal(fast, seen.received)
 
@@ -96,18 +96,6 @@ def test_sound_modes_recover_the_sum_within_the_predicted_error(params, channel,
         assert result.insecure_test_rng
 
 
-def test_single_key_recovers_the_sum_and_every_client_opens_every_ciphertext(params, rng):
-    with pytest.warns(modes.InsecureModeWarning, match="single-key"):
-        shared = singlekey.SharedKey(
-            xmkckks.setup(params, randomness.insecure_test_rng(1)), randomness.insecure_test_rng(2)
-        )
-    h, x = draw_channel(rng), rng.normal(size=(4, 1))
-    std = float(np.sqrt(budget.variance_given(params, (h**2).sum(), 4, "single-key")))
-    assert abs(shared.run(x, h, rng)[0] - h @ x[:, 0]) < 6 * std
-    c0, c1 = shared.encrypt(x)
-    assert shared.open(c0[2], c1[2])[0] == pytest.approx(x[2, 0], abs=1e-9)
-
-
 @pytest.mark.parametrize(
     ("chosen", "f", "scale"),
     [(rings.RING_4096, 16, 60), pytest.param(rings.RING_8192, 60, 60, marks=pytest.mark.slow)],
@@ -141,12 +129,12 @@ def test_large_ring_decodes_within_the_budget_in_the_fused_form(rng):
 
     @jax.jit
     def play(weights, messages, draws):
-        keys = fused.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
-        return fused.fused_round(ring, keys, draws, fused.weighted(ring, weights, messages), weights)
+        keys = round_sum.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
+        return round_sum.fused_round(ring, keys, draws, round_sum.weighted(ring, weights, messages), weights)
 
     messages = scaling.encode(p, x, budget.message_bits(p))
     with jax.enable_x64(True):
-        received = np.asarray(play(weights, messages, fused.Draws(*draw, e_star, *noise)))
+        received = np.asarray(play(weights, messages, round_sum.Draws(*draw, e_star, *noise)))
     decoded = scaling.decode(p, received, budget.decode_bits(p))
     std = float(budget.analytic_noise_std(h, p))
     assert abs(decoded.values[0] - h @ x[:, 0]) < 6 * std
@@ -171,14 +159,14 @@ def test_measured_noise_has_the_predicted_variance_given_the_channel(params, rng
     @jax.jit
     def many(s, e, weights, draws):
         def one(s, e, weights, draws):
-            keys = fused.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
-            received = fused.fused_round(ring, keys, draws, jax.numpy.zeros((ring.limbs, n), "uint32"), weights)
+            keys = round_sum.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
+            received = round_sum.fused_round(ring, keys, draws, jax.numpy.zeros((ring.limbs, n), "uint32"), weights)
             return rings.centred_float(ring, received, budget.decode_bits(p))
 
         return jax.lax.map(lambda row: one(*row), (s, e, weights, draws), batch_size=50)
 
     with jax.enable_x64(True):
-        error = np.asarray(many(s, e, weights, fused.Draws(v, e0, e1, e_star, *noise)))
+        error = np.asarray(many(s, e, weights, round_sum.Draws(v, e0, e1, e_star, *noise)))
     ratio = (error**2).mean(1) / budget.analytic_noise_std(h, p) ** 2
     assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(rounds)
     quadratic = float(np.mean(budget.variance_given(dataclasses.replace(p, sigma_phi=1.0), (h**2).sum(1), N)))
@@ -260,7 +248,7 @@ def test_encoding_fused_rounds_and_decoding_run_under_scan(params, rng):
     h = scaling.quantise_channel(rng.normal(1, 1, (rounds, N)), p.f).h
     x = rng.normal(size=(rounds, N, 2)).astype(np.float32)
     draws = [
-        fused.Draws(
+        round_sum.Draws(
             *xmkckks.ephemeral(p, source, N),
             randomness.flooding([source] * N, ring, p.sigma_phi),
             *(modes.receiver_noise(p, rng) for _ in modes.PHASES),
@@ -275,12 +263,12 @@ def test_encoding_fused_rounds_and_decoding_run_under_scan(params, rng):
 
     @jax.jit
     def run(rows):
-        keys = fused.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
+        keys = round_sum.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
 
         def step(carry, row):
             values, weights, draw = row
-            total = fused.weighted(ring, weights, scaling.pack(p, values, budget.message_bits(p)))
-            received = fused.fused_round(ring, keys, draw, total, weights)
+            total = round_sum.weighted(ring, weights, scaling.pack(p, values, budget.message_bits(p)))
+            received = round_sum.fused_round(ring, keys, draw, total, weights)
             return carry, scaling.decode(p, received, budget.decode_bits(p))
 
         return jax.lax.scan(step, 0, rows)[1]

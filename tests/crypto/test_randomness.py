@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from otafl.core.errors import InputError
 from otafl.crypto import randomness, ring
-from otafl.errors import InputError
 
 SMALL = ring.toy_ring(64, limbs=4)
 

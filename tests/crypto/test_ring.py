@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otafl.core.errors import InputError
 from otafl.crypto import ntt, ring
 from otafl.crypto.scaling import scaled_residues
-from otafl.errors import InputError
 
 SMALL = ring.toy_ring(16, limbs=3)
 multiply = partial(jax.jit, static_argnums=0)(ring.multiply)

@@ -10,17 +10,17 @@ import optax
 import pytest
 
 import small
-from otafl.air import ANALOG, to_float32
 from otafl.clients import ZeroOrder, zero_order
-from otafl.crypto import budget, fused, scaling, simulation, uplink, xmkckks
+from otafl.core.engine import make_engine
+from otafl.core.errors import InputError
+from otafl.core.plan import Plan, Trace
+from otafl.core.rounds import Row, make_round, stack
+from otafl.core.uplink import ANALOG, to_float32
+from otafl.crypto import budget, round_sum, scaling, simulation, uplink, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.ring import toy_ring
 from otafl.crypto.uplink import Job
-from otafl.engine import make_engine
-from otafl.errors import InputError
-from otafl.plan import Plan, Trace
-from otafl.rounds import Row, make_round, stack
 
 N, P, ETA = small.CLIENTS, 2, 0.05
 FADING = budget.fading(np.ones(N), 2 * np.ones(N))
@@ -133,11 +133,11 @@ def test_client_mapping_does_not_matter(plain):
 @partial(jax.jit, static_argnums=0)
 def phase_by_phase(ring, keys, draw, extra, m):
     """The protocol with every ciphertext and every share formed on its own: M^ residues (L, n)."""
-    key = rings.add(ring, fused.weighted(ring, extra.key_weights, keys.b), draw.w_key)
+    key = rings.add(ring, round_sum.weighted(ring, extra.key_weights, keys.b), draw.w_key)
     c0, c1 = xmkckks.encrypt(ring, keys.a_hat, rings.transform(ring, key), draw.v, draw.e0, draw.e1, m)
-    C0 = rings.add(ring, fused.weighted(ring, extra.weights, c0), draw.w_c0)
-    C1 = rings.add(ring, fused.weighted(ring, extra.weights, c1), draw.w_c1)
-    D = fused.weighted(ring, extra.share_weights, xmkckks.shares(ring, C1, keys.s, draw.e_star))
+    C0 = rings.add(ring, round_sum.weighted(ring, extra.weights, c0), draw.w_c0)
+    C1 = rings.add(ring, round_sum.weighted(ring, extra.weights, c1), draw.w_c1)
+    D = round_sum.weighted(ring, extra.share_weights, xmkckks.shares(ring, C1, keys.s, draw.e_star))
     return rings.add(ring, C0, rings.add(ring, D, draw.w_share))
 
 
@@ -180,7 +180,7 @@ def test_ring_and_analytic_mode_have_the_same_noise():
     silent = np.zeros((N, 1), np.float32)
 
     def one(a_hat, s, e, link, key):
-        keys = fused.Keys(a_hat, xmkckks.public_keys(p.ring, a_hat, s, e), s)
+        keys = round_sum.Keys(a_hat, xmkckks.public_keys(p.ring, a_hat, s, e), s)
         total = made.combine(link, jnp.arange(N), jnp.ones(N, bool), jnp.ones(N, jnp.float32), jnp.asarray(silent))
         return uplink._decode(job, keys)(total, link, key)[0][0]
 

@@ -13,10 +13,11 @@ import pytest
 from pages import PAGES, ROOT, Block, blocks, commands, links, name_of
 from typer.main import get_command
 
-from otafl import cli, planners, policies
-from otafl.experiments.presets import presets
-from otafl.experiments.schema import Experiment
-from otafl.files import parse
+from otafl import cli, systems
+from otafl.core.files import parse
+from otafl.runs.presets import presets
+from otafl.runs.schema import Experiment
+from otafl.systems import planning
 
 RUN = [page for page in PAGES if any(block.language in ("python", "bash") for block in blocks(page))]
 COMMANDS = get_command(cli.app).commands
@@ -32,9 +33,9 @@ def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
     yield tmp_path
-    for name in list(policies.REGISTERED):
-        del policies.REGISTERED[name], policies.SCHEMES[name]
-    for follow in policies.WATCHERS:
+    for name in list(systems.REGISTERED):
+        del systems.REGISTERED[name], systems.SCHEMES[name]
+    for follow in systems.WATCHERS:
         follow()
 
 
@@ -80,6 +81,8 @@ def run_line(line: str, block: Block, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "examples").glob("*.py")))
 def test_examples_run(name, desk, monkeypatch, capsys):
+    if name.startswith("torch_"):
+        pytest.importorskip("torch")
     for script, *arguments in [["scaling_sweep.py", "swept"], [name, "swept"]] if name == "recount.py" else [[name]]:
         monkeypatch.setattr(sys, "argv", [script, *arguments])
         runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
@@ -139,7 +142,7 @@ def test_commands_exist(page):
             assert flags <= known, f"{name_of(page)}: otafl {' '.join(words)}"
             subject = words[1] if len(words) > 1 else ""
             if re.fullmatch(r"[a-z][a-z0-9-]*", subject) and subject not in made:
-                wanted = {"plan": planners.available(), "run": presets(), "reproduce": presets()}.get(verb)
+                wanted = {"plan": planning.available(), "run": presets(), "reproduce": presets()}.get(verb)
                 assert wanted is None or subject in wanted, f"{name_of(page)}: otafl {verb} {subject}"
 
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from pages import ROOT
 
-from otafl.experiments.presets import presets
-from otafl.experiments.reproductions import record
-from otafl.experiments.reproductions.pages import PLACE, fill
+from otafl.reproductions import record
+from otafl.reproductions.pages import PLACE, fill
+from otafl.runs.presets import presets
 
 RESULTS = ROOT / "docs" / "results"
 ROWS = record.record().row

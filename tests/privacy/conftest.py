@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from otafl.plan import Deployment, Events, Message, Plan, Trace
+from otafl.core.plan import Deployment, Events, Message, Plan, Trace
 
 
 @pytest.fixture(scope="session")

@@ -1,3 +1,4 @@
+import html
 import json
 import subprocess
 import sys
@@ -5,10 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from otafl.errors import InputError
-from otafl.plan import Message
+from otafl.core.errors import InputError
+from otafl.core.plan import Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release, make_card
-from otafl.privacy.card import round_up
+from otafl.privacy.card_text import blocks, round_up
+from otafl.report.sections import cards
 
 
 def message(rate=1.0, adjacency="replace", unit="client") -> Message:
@@ -50,12 +52,60 @@ def test_numbers_are_those_of_the_ledger(ledger):
 
 
 def test_accountants_that_do_not_apply_are_named(make_events):
-    ledger = Ledger(Budget(60.0, 1e-5, adjacency="replace"), clients=2)
-    ledger.spend(make_events(np.full((3, 2), 2.0), rate=0.1))
-    card = make_card(ledger, message(rate=0.1, unit="record"))
-    assert [name for name, _ in card.refused] == ["rdp"]
-    assert "fresh Poisson batches" in card.sampling
-    assert "`rdp` does not apply" in card.to_markdown()
+    ledger = Ledger(Budget(60.0, 1e-5, "rdp", "hidden", adjacency="replace"), clients=2)
+    ledger.spend(make_events(np.full((3, 2), 2.0), send_prob=0.5))
+    card = make_card(ledger, message())
+    assert [name for name, _ in card.refused] == ["zcdp", "zcdp-optimal", "gaussian", "pld"]
+    assert "`pld` does not apply" in card.to_markdown()
+
+
+def test_every_format_says_the_same(ledger):
+    """The page used to lose the reward: both formats are made of the same blocks."""
+    identity = {"scheme": "constant", "data": "digits", "seeds": [0, 1], "date": "2026-01-02", "clip_norm": 1.0}
+    card = make_card(
+        ledger, message(), reward="accuracy on public data", alarms=["insecure keys"], identity=identity, simulated=True
+    )
+    data = json.loads(card.to_json())
+    page = html.unescape(cards([{"id": "s0", "label": "constant", "card": data}]))
+    text = card.to_markdown()
+    for block in blocks(data):
+        rows = [cell for row in block.rows for cell in row] if block.kind == "table" else block.rows
+        for part in rows:
+            assert part in text and part.replace("`", "") in page, part
+    for needed in ("accuracy on public data", "protects nobody by itself", "2026-01-02", "clip norm", "noise multip"):
+        assert needed in text and needed in page
+    assert text.splitlines()[2] == "**insecure keys.**"
+    assert page.index("insecure keys") < page.index("Guarantee: ε = 60")
+
+
+def test_the_card_says_what_its_number_means(make_events):
+    ledger = Ledger(Budget(60.0, 1e-5, adjacency="zero-out"), clients=2)
+    ledger.spend(make_events(np.full((4, 2), [2.0, 8.0])))
+    data = make_card(ledger, message(adjacency="zero-out")).to_dict()
+    assert "all data of one client counted as nothing" in data["meaning"]
+    assert data["identity"]["noise_multiplier"] == 2.0
+    assert data["attack"]["mu"] == pytest.approx(1.0)
+    assert data["attack"]["tpr_at_1pct"] == pytest.approx(0.09236, abs=1e-5)
+    assert data["attack"]["words"].startswith("up to ten times better")
+    who = {entry["observer"]: entry["eps"] for entry in data["observers"]}
+    assert who["server"] == who["buyer"] == data["guarantee"]["eps"] and who["eavesdropper"] is None
+
+
+def test_under_sampling_no_mu_is_printed_and_columns_without_it_say_so(make_events):
+    ledger = Ledger(Budget(60.0, 1e-5, "pld"), clients=2)
+    ledger.spend(make_events(np.full((20, 2), 4.0), rate=0.5))
+    card = make_card(ledger, message(rate=0.5, unit="record", adjacency="add-remove"))
+    text = card.to_markdown()
+    assert card.to_dict()["attack"]["mu"] is None
+    assert "μ = " not in text and "mu_equivalent" in text
+    assert "| gaussian, without sampling | none |" in text and "| pld | none |" in text
+
+
+def test_a_large_delta_is_an_alarm(make_events):
+    ledger = Ledger(Budget(60.0, 0.1, adjacency="replace"), clients=20)
+    ledger.spend(make_events(np.full((2, 20), 2.0)))
+    assert "not below 1/n = 0.05" in make_card(ledger, message()).alarms[0]
+    assert make_card(ledger, message(), units=9).alarms == ()
 
 
 def test_adjacency_must_match(ledger):
@@ -69,6 +119,8 @@ def test_no_noise_prints_inf_as_strict_json(make_events):
     card = make_card(ledger, message(adjacency="add-remove"), accountants=["zcdp"])
     assert json.loads(card.to_json())["spent"][0]["eps_worst"] == "inf"
     assert "nothing protects" in card.trusted_noise
+    assert not card.spends[0].certified and "| no: ε = ∞ |" in card.to_markdown()
+    assert "No guarantee: ε = ∞" in card.to_markdown()
 
 
 @pytest.mark.parametrize("eps", [1e-7, 0.12345, 1.0, 29.3974, 999.95, 12345.6])

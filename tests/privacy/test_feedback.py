@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.privacy import Release, noisy_accuracy
 
 WEIGHTS = np.array([0.5, 0.3, 0.2])

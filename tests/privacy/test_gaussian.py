@@ -5,7 +5,7 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.privacy import gaussian
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.privacy import (
     gaussian,
     hidden_replace_rdp,

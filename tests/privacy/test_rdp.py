@@ -9,8 +9,9 @@ from flint import acb, arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError
-from otafl.privacy import chords, rdp
+from otafl.core.errors import InputError
+from otafl.privacy import moment_bounds as chords
+from otafl.privacy import rdp
 from otafl.privacy.moments import sampled_gaussian_log_moment
 
 

@@ -6,7 +6,7 @@ from dp_accounting.rdp import rdp_privacy_accountant as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.privacy import zcdp
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otafl.experiments.store import RunFolder
-from otafl.files import to_json, write_atomic
+from otafl.core.files import to_json
+from otafl.runs.store import RunFolder, parquet
 
 CONFIG = """rounds = 30
 [task]
@@ -28,13 +28,14 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
     """Tables of one scheme: random, but of the shape, type and range that a run writes."""
     place, private, every = run.scheme(label), how.get("private", True), 10
     place.path.mkdir(parents=True)
+    contents: dict[str, bytes | str] = {}
     lengths = [rounds - n * how.get("shorter", 0) for n in range(len(seeds))]
     seed = np.concatenate([np.full(length, s) for s, length in zip(seeds, lengths)])
     round_ = np.concatenate([np.arange(length) for length in lengths])
     rows = len(seed)
     sent = rng.random((rows, clients)) > how.get("silence", 0.2)
     energy = rng.exponential(0.01, (rows, clients)) * sent
-    place.table("rounds", {
+    contents["rounds.parquet"] = parquet({
         "seed": seed, "round": round_, "rx_scale": rng.random(rows), "noise_std": rng.random(rows),
         "update_norm": rng.random(rows).astype(np.float32), "sent": sent.sum(1), "sent_weight": sent.mean(1),
         "snr": np.full(rows, np.inf) if how.get("noiseless") else rng.random(rows), "energy_share": energy.max(1),
@@ -42,7 +43,7 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
         **({"info_queue": rng.random(rows).cumsum()} if how.get("queue") else {}),
     })  # fmt: skip
     if how.get("devices", True):
-        place.table("devices", {
+        contents["devices.parquet"] = parquet({
             "seed": np.repeat(seed, clients), "round": np.repeat(round_, clients), "sent": sent.ravel(),
             "client": np.tile(np.arange(clients), rows), "norm": np.ones(sent.size, np.float32),
             "raw_norm": np.ones(sent.size, np.float32), "energy": energy.ravel(), "energy_limit": np.ones(sent.size),
@@ -56,7 +57,7 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
         "penalty": np.full(count, how.get("penalty", 0.0)),
         "eps": np.concatenate(ends) * rng.random(count) if private else np.full(count, np.inf),
     }  # fmt: skip
-    place.table("evaluations", evaluations)
+    contents["evaluations.parquet"] = parquet(evaluations)
     last = {s: {k: v[evaluations["seed"] == s][-1] for k, v in evaluations.items()} for s in seeds}
     per_seed = {
         "final_accuracy": [last[s]["accuracy"] for s in seeds], "best_accuracy": [last[s]["accuracy"] for s in seeds],
@@ -77,13 +78,11 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
                  "spent": [{**spend, "eps_worst": max(eps), "eps_mean": float(np.mean(eps)), "eps": eps}],
                  "not_applicable": {"pld": "no <reason>"}, "trusted_noise": "none", "sampling": "every round",
                  "assumptions": ["noise is Gaussian"], "outside_the_guarantee": ["sizes"]},
-        "timing": {"seconds": 1.5, "rounds": rows},
-        "done": {"rounds": rounds},
     }  # fmt: skip
     if how.get("certificate"):
         files["certificate"] = how["certificate"]
-    for name, content in files.items():
-        write_atomic(place.path / f"{name}.json", to_json(content))
+    contents |= {f"{name}.json": to_json(content) for name, content in files.items()}
+    place.finish(contents, rounds, {"seconds": 1.5, "rounds": rows})
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 
     def make(name: str, schemes: dict[str, dict[str, Any]], seeds: Any = (0, 1, 2), rounds: int = 30, clients: int = 6,
              title: str = "A run", config: str = CONFIG) -> Path:  # fmt: skip
-        manifest = {"title": title, "schemes": list(schemes), "seeds": list(seeds), "config_sha256": "c0ffee",
+        manifest = {"title": title, "schemes": list(schemes), "seeds": list(seeds),
                     "data": {"name": "digits", "sha256": "beef"}, "versions": {"jax": "1"}, "machine": {"cores": "2"},
                     "parameters": 10}  # fmt: skip
         run = RunFolder.create(tmp_path / name, config, manifest)

@@ -11,12 +11,13 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.report import collect, write_report
 from otafl.report.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.report.page import embed, render
 from otafl.report.plots import PLOTS, _line, carried, seed_statistics
 from otafl.report.tables import comparison, numbers, paired_difference
+from otafl.runs.store import RunFolder
 
 NASTY = "</script><b>&\"'`$x_1$ {0} \u2028"
 TWO = {"one": {}, "two": {"private": False, "noiseless": True, "silence": 0.0}}
@@ -148,14 +149,18 @@ def test_nothing_finished_is_still_a_page(make_run):
     assert "No scheme has finished" in written[0].read_text(encoding="utf-8") and len(written) == 1
 
 
+def test_devices_that_were_not_recorded_leave_their_figures_out(make_run):
+    page = page_of(make_run("r", {"one": {"devices": False}}))
+    assert 'data-chart="silence"' not in page
+    assert page.count("<figure") > 0
+
+
 @pytest.mark.parametrize("missing", ["devices", "rounds", "evaluations"])
-def test_missing_tables_leave_their_figures_out(make_run, missing):
+def test_a_table_that_was_written_and_is_gone_is_refused(make_run, missing):
     run = make_run("r", {"one": {"queue": True}})
     (run / "schemes" / "one" / f"{missing}.parquet").unlink()
-    page = page_of(run)
-    figure = {"devices": "silence", "rounds": "info_queue", "evaluations": "accuracy"}[missing]
-    assert f'data-chart="{figure}"' not in page
-    assert page.count("<figure") > 0
+    with pytest.raises(InputError, match=rf"one/{missing}\.parquet: is missing; remove .* --resume"):
+        page_of(run)
 
 
 def test_a_stopped_seed_counts_with_its_last_evaluation(make_run):
@@ -243,9 +248,10 @@ def test_groups_cover_everything_in_order():
 
 def test_a_scheme_without_privacy_has_no_value_at_a_target(make_run):
     run = make_run("r", TWO)
-    summary = run / "schemes" / "two" / "summary.json"
-    content = json.loads(summary.read_text())
-    summary.write_text(json.dumps({**content, "accuracy_at_eps": [0.5] * 3}))
+    place = RunFolder.open(run).scheme("two")
+    contents = {name: place.content(name) for name in place.hashes()}
+    contents["summary.json"] = json.dumps({**place.json("summary"), "accuracy_at_eps": [0.5] * 3})
+    place.finish(contents, 30, {"seconds": 1.5, "rounds": 90})
     assert collect([run])["schemes"][1]["summary"]["accuracy_at_eps"] == [None] * 3
 
 

@@ -4,7 +4,6 @@ The engine trains each scheme of a tiny experiment; then a loop of one's own com
 its own model, sends them through `Air` and steps the same optimizer. Nothing is handed from the one to the other.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ import optax
 import pytest
 
 import otafl
-from otafl.engine import INIT_STREAM
-from otafl.experiments import build, runner
-from otafl.experiments.schema import Experiment, load
-from otafl.experiments.schema import options_of
-from otafl.policies import scheme as scheme_of
+from otafl.core.streams import Seed
+from otafl.runs import build, runner
+from otafl.runs.schema import Experiment, load, options_of
 from otafl.runs.schemes import Chosen
+from otafl.systems import scheme as scheme_of
 
 SEED = 3
 TINY = """
@@ -132,7 +130,7 @@ class OwnLoop:
         self.experiment, self.scheme, self.task = experiment, scheme, build.build_task(experiment)
         self.setup = build.build_scheme(experiment, scheme, self.task)
         self.seed = jax.tree.map(lambda leaf: leaf[0], build.seeds_of(experiment, self.task))
-        self.params = self.task.model.init(jax.random.fold_in(self.seed.key, INIT_STREAM))
+        self.params = self.task.model.init(jax.random.fold_in(self.seed.key, Seed.INIT))
         with jax.enable_x64(True):
             self.opt = self.setup.optimizer.init(self.params)
         self.evaluate = jax.jit(build.evaluator(self.task.model, self.task.classes))
@@ -202,8 +200,8 @@ def assert_same(experiment: Experiment, scheme: Any, run: Path) -> otafl.Air:
 
 
 @pytest.fixture(scope="module")
-def open_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Experiment, Path]]:
-    yield engine_run(TINY + OPEN, tmp_path_factory.mktemp("open"))
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path]:
+    return engine_run(TINY + OPEN, tmp_path_factory.mktemp("open"))
 
 
 def labels(text: str) -> list[str]:
@@ -228,6 +226,13 @@ def test_closed_loops_equal_the_engine(tmp_path: Path, label: str) -> None:
     air = assert_same(experiment, experiment.scheme[0], run)
     assert air.rounds_charged == experiment.rounds
     assert (label == "private") == bool(air.ledger.releases)
+
+
+def test_a_closed_loop_that_stops_early_equals_the_engine(tmp_path: Path) -> None:
+    """The engine goes on in chunks after the policy has stopped; neither ledger knows of it."""
+    text = TINY.replace("rounds = 6", "rounds = 20").replace("eps = 200.0", "eps = 4.0")
+    experiment, run = engine_run(text + '[[scheme]]\nname = "cares-adaptive"\n', tmp_path)
+    assert 0 < assert_same(experiment, experiment.scheme[0], run).rounds_charged < 20
 
 
 @pytest.mark.parametrize("mode", ["plain", "analytic", "fixed-point"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otafl.errors import DataMissing, InputError
+from otafl.core.errors import DataMissing, InputError
 from otafl.tasks import datasets, formats
 from otafl.tasks.sources import DATASETS, MNIST_RAW_SHA256
 

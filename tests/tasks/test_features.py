@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from sklearn.decomposition import PCA
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.tasks import datasets
 from otafl.tasks.features import DataOptions, PcaOptions, apply_pca, fit_pca, prepare, scale_pixels, split
 

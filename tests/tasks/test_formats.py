@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.tasks import datasets, fetch, formats
 from otafl.tasks.sources import CIFAR10_BATCHES, DATASETS, EMNIST_NAMES, IDX_NAMES
 

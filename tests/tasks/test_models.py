@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.tasks import models
 from otafl.tasks.layers import max_pool, uniform_draws
 from otafl.tasks.linear import conv

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 from otafl.tasks import partitions
 
 BALANCED = np.repeat(np.arange(10), 60)

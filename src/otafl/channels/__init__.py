@@ -3,13 +3,11 @@
 `draw(channel, num_clients, rounds, seed)` turns a `Channel` into a `Trace` before the run. Host, NumPy, float64.
 """
 
-from otafl.channels.cells import UnitWarning
 from otafl.channels.channel import (
     CHANNELS,
     PUBLISHED,
     Channel,
     Placement,
-    Stream,
     draw,
     draw_seeds,
     place,
@@ -25,6 +23,7 @@ from otafl.channels.pathloss import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, 
 from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
 from otafl.channels.radio import Radio, TrustWarning
+from otafl.channels.records import UnitWarning
 
 __all__ = [
     "CHANNELS",
@@ -42,7 +41,6 @@ __all__ = [
     "Placement",
     "Radio",
     "Site",
-    "Stream",
     "TrustWarning",
     "UnitWarning",
     "constant",

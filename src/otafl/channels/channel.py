@@ -6,13 +6,11 @@ order, so a longer horizon extends a shorter one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum, unique
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl import validate
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, factors
 from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
@@ -21,23 +19,12 @@ from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
 from otafl.channels.pilots import Pilots, RmsEstimate
 from otafl.channels.pilots import estimate as estimate_rms
-from otafl.errors import InputError
-from otafl.plan import Trace
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Trace
+from otafl.core.streams import Host
 
 Reals = NDArray[np.float64]
-
-
-@unique
-class Stream(IntEnum):
-    """Second word of `default_rng([seed, stream])`, one per kind of randomness."""
-
-    PLACEMENT = 101
-    SHADOWING = 102
-    FADING = 103
-    DRIFT = 104
-    PILOTS = 105
-    CSI = 106
-    COINS = 107
 
 
 @dataclass(frozen=True)
@@ -106,6 +93,11 @@ class Channel:
         """Declared bound on |gain / estimate| - 1, for `plan.Deployment`."""
         return 0.0 if self.csi is None else self.csi.gain_error
 
+    @property
+    def phase_error(self) -> float:
+        """Declared bound on the angle between gain and estimate, rad, for `plan.Deployment`."""
+        return 0.0 if self.csi is None else self.csi.phase_error
+
 
 class Placement(NamedTuple):
     """Where the devices are and how well they are heard on average."""
@@ -114,7 +106,7 @@ class Placement(NamedTuple):
     mean_power_gain: Reals  # (K,) E|h|^2 before drift
 
 
-def stream(seed: int, which: Stream) -> np.random.Generator:
+def stream(seed: int, which: Host) -> np.random.Generator:
     """The generator of one kind of randomness of one seed."""
     return np.random.default_rng([seed, which])
 
@@ -136,7 +128,7 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
     seed = seed if channel.placement_seed is None else channel.placement_seed
     distance = None
     if channel.geometry is not None and channel.path_loss is not None:
-        rng = stream(seed, Stream.PLACEMENT) if rng is None else rng
+        rng = stream(seed, Host.PLACEMENT) if rng is None else rng
         distance = distances(channel.geometry, num_clients, rng)
         power = from_db(-loss_db(channel.path_loss, distance))
     else:
@@ -145,7 +137,7 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
             validate.shape("mean_power_gain", given, (num_clients,))
         power = np.broadcast_to(given, (num_clients,))
     if channel.shadowing_db:
-        shadow_db = draw_shadowing_db(stream(seed, Stream.SHADOWING), num_clients, channel.shadowing_db)
+        shadow_db = draw_shadowing_db(stream(seed, Host.SHADOWING), num_clients, channel.shadowing_db)
         power = power * from_db(-shadow_db)
     if channel.scale_range is not None:
         power = 2 * rescale_log(np.sqrt(power / 2), *channel.scale_range) ** 2
@@ -158,7 +150,7 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
 def _small_scale(channel: Channel, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
     if single is not None:
         return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
-    return gains(channel.fading, stream(seed, Stream.FADING), rms_gain)
+    return gains(channel.fading, stream(seed, Host.FADING), rms_gain)
 
 
 def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
@@ -174,13 +166,13 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     single = np.random.default_rng(seed) if channel.draw_order == "single" else None
     rms_gain = np.broadcast_to(np.sqrt(place(channel, num_clients, seed, single).mean_power_gain), shape).copy()
     if channel.drift is not None:
-        rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Stream.DRIFT))
+        rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Host.DRIFT))
     gain = _small_scale(channel, rms_gain, seed, single)
     known = RmsEstimate(rms_gain, rms_gain, rms_gain)
     if channel.pilots is not None:
-        known = estimate_rms(channel.pilots, channel.fading, rms_gain, stream(seed, Stream.PILOTS))
-    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Stream.CSI))
-    coin = stream(seed, Stream.COINS).random(shape)
+        known = estimate_rms(channel.pilots, channel.fading, rms_gain, stream(seed, Host.PILOTS))
+    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI))
+    coin = stream(seed, Host.COINS).random(shape)
     return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 
 Reals = NDArray[np.float64]
 

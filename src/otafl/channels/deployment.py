@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.channels.cells import MAX_DB, Record, UnitWarning, unknown
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
-from otafl.errors import InputError
-from otafl.plan import Deployment
+from otafl.channels.records import Record, UnitWarning, unknown
+from otafl.core.errors import InputError
+from otafl.core.plan import Deployment
 
 GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
@@ -62,7 +62,7 @@ def load_site(path: str | Path) -> Site:
 
 def save_devices(path: str | Path, devices: Devices) -> None:
     """Write devices as CSV in exact linear units. Distances are not written: the gains they led to are."""
-    from otafl.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
+    from otafl.core.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -72,7 +72,7 @@ def save_devices(path: str | Path, devices: Devices) -> None:
     write_atomic(Path(path), buffer.getvalue())
 
 
-def to_deployment(site: Site, dim: int, gain_error: float = 0.0) -> Deployment:
+def to_deployment(site: Site, dim: int, gain_error: float = 0.0, phase_error: float | None = None) -> Deployment:
     """What the radios may do in one round of `dim` real numbers, one per complex sample; weights by data size."""
     symbol_time_s = site.radio.symbol_time_s
     return Deployment(
@@ -82,11 +82,12 @@ def to_deployment(site: Site, dim: int, gain_error: float = 0.0) -> Deployment:
         weights=site.devices.samples / site.devices.samples.sum(),
         dim=dim,
         gain_error=gain_error,
+        phase_error=phase_error,
     )
 
 
 def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio | None]:
-    from otafl.files import read_toml
+    from otafl.core.files import read_toml
 
     data, source = read_toml(path), str(path)
     Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file"))
@@ -172,9 +173,8 @@ def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
     try:
         loss = float(loss_db(path_loss, distance))
     except InputError as error:
-        raise record.mistake("distance_m", str(error)) from None
-    if not abs(loss) <= MAX_DB:
-        raise record.mistake("distance_m", f"gives a path loss of {loss:.3g} dB, outside [-{MAX_DB:.0f}, {MAX_DB:.0f}]")
+        said = str(error).replace(f"distance_m={distance!r} gives", "gives")
+        raise record.mistake("distance_m", said) from None
     return distance, float(from_db(-loss))
 
 

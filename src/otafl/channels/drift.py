@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl import validate
+from otafl.core import validate
 
 
 @dataclass(frozen=True)

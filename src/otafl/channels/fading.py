@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 
 Kind = Literal["rayleigh", "rician", "real_gaussian", "constant"]
 Gains = NDArray[np.complex128]

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 
 Kind = Literal["disc", "ring", "interval", "given"]
 

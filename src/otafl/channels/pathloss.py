@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 
 Kind = Literal["log_distance", "exponent", "cost231_hata", "biasvar", "adascale"]
 
@@ -130,7 +130,15 @@ def loss_db(law: PathLoss, distance_m: ArrayLike) -> NDArray[np.float64]:
         "biasvar": biasvar_db,
         "adascale": adascale_db,
     }
-    return laws[law.kind](distance_m, **numbers)
+    loss = laws[law.kind](distance_m, **numbers)
+    if np.any(beyond := ~(np.abs(loss) <= validate.MAX_DB)):
+        first = tuple(np.argwhere(beyond)[0])
+        place = f"[{', '.join(map(str, first))}]" if first else ""
+        raise InputError(
+            f"distance_m{place}={float(np.asarray(distance_m, float)[first])!r} gives a path loss of "
+            f"{float(loss[first]):.3g} dB, outside [-{validate.MAX_DB:.0f}, {validate.MAX_DB:.0f}]"
+        )
+    return loss
 
 
 def from_db(value_db: ArrayLike) -> NDArray[np.float64]:

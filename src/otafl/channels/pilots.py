@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from otafl import validate
 from otafl.channels.fading import Fading, PilotLaw, pilot_law
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 
 Reals = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ Host, NumPy, float64.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otafl import validate
+from otafl.core import validate
 
 
 def dbm_to_w(power_dbm: ArrayLike) -> NDArray[np.float64]:

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.channels.cells import Record, UnitWarning
 from otafl.channels.pathloss import PathLoss
 from otafl.channels.power import dbm_to_w, w_to_dbm
-from otafl.errors import InputError
+from otafl.channels.records import Record, UnitWarning
+from otafl.core.errors import InputError
 
 NOISE = ("noise_dbm_per_hz", "noise_dbm", "noise_w")
 TRUSTED = tuple(f"trusted_{name}" for name in NOISE)

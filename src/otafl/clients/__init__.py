@@ -7,11 +7,11 @@ the sensitivity that `fold` enforces. How clients are mapped (all at once, one b
 
 from collections.abc import Callable
 
-from otafl.clients.base import Clients, Data, Seed, Stats, fold
 from otafl.clients.gradient import Gradient, gradient
 from otafl.clients.local_sgd import LocalSGD, local_sgd
 from otafl.clients.per_sample import PerSample, per_sample
 from otafl.clients.zero_order import ZeroOrder, zero_order
+from otafl.core.messages import Clients, Data, Seed, Stats, fold
 
 KINDS: dict[str, tuple[type, Callable[..., Clients]]] = {
     "gradient": (Gradient, gradient),

@@ -1,16 +1,18 @@
 """Clients that send their mini-batch gradient, clipped as a whole: the message of CARES and bias-variance."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.clients.sampling import without_replacement
-from otafl.plan import Array, Message
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
+from otafl.core.plan import Adjacency, Array, Message, Unit
 from otafl.tasks.models import Model, client_gradients
 
 
@@ -20,18 +22,43 @@ class Gradient:
 
     clip_norm: float = 1.0
     batch: int = 64  # per client; 0 takes all its samples
-    adjacency: Literal["replace", "zero-out"] = "replace"
+    adjacency: Adjacency = "replace"
+    unit: Unit = "client"
 
 
-def client_promise(dim: int, clip_norm: float, adjacency: str) -> Any:
-    """Any change of one client's data moves its message by at most 2 clip_norm (replace) or clip_norm (zero-out)."""
-    factor = 2.0 if adjacency == "replace" else 1.0
+def clipped_promise(dim: int, clip_norm: float, adjacency: Adjacency, unit: Unit) -> Callable[[np.ndarray], Message]:
+    """What messages promise that are clipped as a whole, to G = `clip_norm`.
+
+    Unit client: replacing its data moves its message by 2 G, a message that becomes zero by G. Unit record: 2 G
+    whatever the adjacency, because one record may turn the whole message.
+    """
+    if unit == "client" and adjacency == "add-remove":
+        raise InputError("adjacency='add-remove' needs unit='record': the roster is published; use 'zero-out'")
+    factor = 1.0 if unit == "client" and adjacency == "zero-out" else 2.0
 
     def promise(sizes: np.ndarray) -> Message:
         ones = np.ones(len(sizes))
-        return Message(dim, clip_norm, clip_norm**2 * ones, factor * clip_norm * ones, ones, "client", adjacency)  # type: ignore[arg-type]
+        known = "sizes stay secret" if adjacency == "add-remove" else published_sizes(sizes)
+        said = (f"{adjacency}: {changed_unit(adjacency, unit)}; {known}",)
+        return Message(dim, clip_norm, clip_norm**2 * ones, factor * clip_norm * ones, ones, unit, adjacency, said)
 
     return promise
+
+
+def changed_unit(adjacency: Adjacency, unit: Unit) -> str:
+    """What happens to one unit between two adjacent worlds, for the privacy card."""
+    if adjacency == "add-remove":
+        return f"a {unit} comes or goes"
+    if adjacency == "replace":
+        return f"a {unit}'s data become any other"
+    if unit == "client":
+        return "a client's message becomes zero"
+    return "a record becomes an empty one that keeps its place"
+
+
+def published_sizes(sizes: np.ndarray) -> str:
+    low, high = int(np.min(sizes)), int(np.max(sizes))
+    return f"sizes {low}…{high} are published" if low < high else f"sizes, all {low}, are published"
 
 
 class Batch(NamedTuple):
@@ -72,7 +99,7 @@ def take(data: Data, seed: Seed, drawn: Batch, ids: Array) -> tuple[Array, Array
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`, each with at least `min_size` samples.
 
-    Sensitivity: unit client, see `client_promise`; every round sees every client.
+    Sensitivity: see `clipped_promise`; every round sees every client.
     """
     validate.positive("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
@@ -83,5 +110,5 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
         return client_gradients(model, params, *take(data, seed, drawn, ids)), none_left_out(ids)
 
-    promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
+    promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
     return Clients(draw, messages, identity_lift, promise, config.clip_norm)

@@ -1,15 +1,15 @@
 """Clients that take several local SGD steps and send where they got to, in gradient units: the message of CDPB."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, identity_lift, none_left_out
-from otafl.clients.gradient import Batch, client_promise, draw_batch, take
-from otafl.plan import Array
+from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
+from otafl.core import validate
+from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
+from otafl.core.plan import Adjacency, Array, Unit
 from otafl.tasks.models import Model, client_gradients
 
 
@@ -21,11 +21,12 @@ class LocalSGD:
     batch: int = 64
     steps: int = 5
     local_step_size: float = 0.1
-    adjacency: Literal["replace", "zero-out"] = "replace"
+    adjacency: Adjacency = "replace"
+    unit: Unit = "client"
 
 
 def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
-    """Clients for `model`. Sensitivity: unit client; the clip bounds whatever the local steps did (CDPB E14)."""
+    """Clients for `model`. Sensitivity: see `clipped_promise`: the clip bounds all that local steps do (CDPB E14)."""
     validate.positive("clip_norm", config.clip_norm)
     validate.positive("local_step_size", config.local_step_size)
     validate.whole("batch", config.batch, 0)
@@ -50,5 +51,5 @@ def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
 
         return jax.vmap(one)(drawn, ids), none_left_out(ids)
 
-    promise = client_promise(model.num_params, config.clip_norm, config.adjacency)
+    promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
     return Clients(draw, messages, identity_lift, promise, config.clip_norm)

@@ -1,36 +1,20 @@
 """Clients that clip every sample's gradient: the message of AdaScale (Poisson batches) and of record-level CARES."""
 
 import functools
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, clip_factors, identity_lift, per_client
 from otafl.clients.gradient import Batch, draw_batch, take
-from otafl.clients.sampling import poisson_capacity
-from otafl.errors import InputError
-from otafl.plan import Array, Message, Unit
+from otafl.clients.per_sample_promise import UNIFORM_GRID, PerSample, batch_of, check, on_grid, promise_of, rooms
+from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
+from otafl.core.plan import Array
 from otafl.tasks.ghost import Saved
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model
 from otafl.tasks.models import per_sample as per_sample_gradients
-
-UNIFORM_GRID = 2.0**-23  # spacing of float32 uniforms: the probability of `u < rate` is the rate rounded up to it
-
-
-@dataclass(frozen=True)
-class PerSample:
-    """Sum of clipped per-sample gradients over a constant, the (expected) batch size."""
-
-    clip_norm: float = 1.0
-    batch: int = 60  # per client; expected size under Poisson sampling; 0 takes all samples
-    sampling: Literal["poisson", "without-replacement"] = "poisson"
-    unit: Unit = "record"
-    overflow_tail: float = 1e-12  # a Poisson batch outgrows its fixed shape with at most this probability per round
 
 
 class Cohort(NamedTuple):
@@ -41,57 +25,29 @@ class Cohort(NamedTuple):
     used: Array  # (n, B) bool
 
 
-def expected_batch(config: PerSample, sizes: np.ndarray) -> np.ndarray:
-    """(K,) the constant each client divides by."""
-    sizes = np.asarray(sizes)
-    wanted = np.where(config.batch == 0, sizes, config.batch)
-    if config.sampling == "poisson" and np.any(wanted > sizes):
-        worst = int(np.argmin(sizes))
-        raise InputError(
-            f"batch={config.batch} must be at most the samples of every client, but client {worst} has {sizes[worst]}"
-        )
-    return np.minimum(wanted, sizes).astype(float)
+def drawn_rate(config: PerSample, sizes: Array) -> Array:
+    """(n,) `poisson_rate` inside the compiled round; float32 rounds it up to the same grid, never higher."""
+    if config.rate is not None:
+        return jnp.full(sizes.shape, np.float32(on_grid(config.rate)))
+    wanted = _wanted(config, sizes)
+    return jnp.minimum(jnp.ceil(wanted / sizes / np.float32(UNIFORM_GRID)) * np.float32(UNIFORM_GRID), 1)
 
 
-def poisson_rate(config: PerSample, sizes: np.ndarray) -> np.ndarray:
-    """(K,) the sampling rates that are really used: batch / size on the grid of the generator, rounded up."""
-    return np.minimum(np.ceil(expected_batch(config, sizes) / sizes / UNIFORM_GRID) * UNIFORM_GRID, 1.0)
-
-
-def promise_of(config: PerSample, dim: int) -> Any:
-    """What the messages promise, see `Message`.
-
-    Poisson: add-remove of one record moves the sum by clip_norm / batch; the norm has no bound, its mean square is
-    (1 + (1 - rate)/batch) clip_norm^2. Without replacement: replacing one record moves it by 2 clip_norm / batch.
-    Unit client (without replacement only): replacing all of a client's data moves it by 2 clip_norm.
-    """
-
-    def promise(sizes: np.ndarray) -> Message:
-        expected, ones = expected_batch(config, sizes), np.ones(len(sizes))
-        if config.sampling == "poisson":
-            rate = poisson_rate(config, sizes)
-            square = (1 + (1 - rate) / expected) * config.clip_norm**2
-            return Message(dim, np.inf, square, config.clip_norm / expected, rate, "record", "add-remove")
-        square = config.clip_norm**2 * ones
-        change = 2 * config.clip_norm / expected if config.unit == "record" else 2 * config.clip_norm * ones
-        return Message(dim, config.clip_norm, square, change, ones, config.unit, "replace")
-
-    return promise
+def _wanted(config: PerSample, sizes: Array) -> Array:
+    """(n,) float32 what each client divides by."""
+    if config.divisor is not None:
+        return jnp.full(sizes.shape, np.float32(config.divisor))
+    return jnp.where(batch_of(config) == 0, sizes, batch_of(config)).astype(jnp.float32)
 
 
 def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
     """Poisson batches of a few clients in one fixed shape, and whether they did not fit it."""
     rows, sizes = seed.rows[ids], seed.sizes[ids]
     clients, width = rows.shape
-    wanted = jnp.where(config.batch == 0, sizes, config.batch).astype(jnp.float32)
-    rate = jnp.minimum(jnp.ceil(wanted / sizes / np.float32(UNIFORM_GRID)) * np.float32(UNIFORM_GRID), 1)
-    # The shapes must do for any sizes up to `width`; equal rates give the largest mean for a given batch.
-    share = min(config.batch / width, 1.0) if config.batch else 1.0
-    room, _ = poisson_capacity(np.full(clients, share), np.full(clients, width), config.overflow_tail / 2)
-    own, _ = poisson_capacity(np.array([share]), np.array([width]), config.overflow_tail / (2 * clients))
+    room, own = rooms(config, clients, seed.sizes.shape[0], width)
     inside = jnp.arange(width, dtype=jnp.int32) < sizes[:, None]
     draws = jax.vmap(lambda k: jax.random.uniform(k, (width,), jnp.float32))(keys)
-    hit = inside & (draws < rate[:, None])
+    hit = inside & (draws < drawn_rate(config, sizes)[:, None])
     flat = jnp.nonzero(hit.reshape(-1), size=room, fill_value=0)[0].astype(jnp.int32)
     counts = jnp.sum(hit, axis=1, dtype=jnp.int32)
     starts = jnp.cumsum(counts, dtype=jnp.int32) - counts
@@ -103,11 +59,7 @@ def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple
 
 def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`; norms come without forming per-sample gradients where the model can do that."""
-    validate.positive("clip_norm", config.clip_norm)
-    validate.whole("batch", config.batch, 0)
-    validate.in_open("overflow_tail", config.overflow_tail, 0, 1)
-    if config.sampling == "poisson" and config.unit == "client":
-        raise InputError("unit='client' needs sampling='without-replacement': a Poisson sum has no norm bound")
+    check(config)
     ghost = per_sample_gradients(model)
 
     def clipped(saved: Saved) -> tuple[Saved, Array, Array]:
@@ -125,13 +77,12 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
         saved, factor, sound = clipped(ghost.trace(params, data.x[drawn.rows], data.y[drawn.rows]))
-        wanted = jnp.where(config.batch == 0, seed.sizes[ids], config.batch).astype(jnp.float32)
-        weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / wanted[:, None]
+        weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / _wanted(config, seed.sizes[ids])[:, None]
         left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
         return ghost.sums(saved, Groups(weights, drawn.slots)), left_out
 
     def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
-        return draw_batch(seed, keys, ids, config.batch, min_size)
+        return draw_batch(seed, keys, ids, batch_of(config), min_size)
 
     def fixed_messages(
         params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array

@@ -7,13 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
-from otafl.clients.base import Clients, Data, Seed, none_left_out
-from otafl.clients.gradient import Batch, client_promise, draw_batch, take
-from otafl.plan import Array
+from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
+from otafl.core import streams, validate
+from otafl.core.messages import Clients, Data, Seed, none_left_out
+from otafl.core.plan import Adjacency, Array, Unit
 from otafl.tasks.models import Model
-
-DIRECTION_STREAM = 2**31 - 2  # keeps the directions' key apart from clients' and the air's
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,8 @@ class ZeroOrder:
     law: Literal["rademacher", "gaussian", "sphere"] = "rademacher"
     radius: float = 0.05  # gamma_0
     radius_decay: float = 0.25  # gamma_k = gamma_0 (1 + k)^-decay
-    adjacency: Literal["replace", "zero-out"] = "replace"
+    adjacency: Adjacency = "replace"
+    unit: Unit = "client"
 
 
 def draw_directions(key: Array, params: Any, law: str, count: int) -> Any:
@@ -52,7 +51,7 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     validate.whole("batch", config.batch, 0)
 
     def directions(seed: Seed, params: Any, round_: Array) -> Any:
-        key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), DIRECTION_STREAM)
+        key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), streams.Round.DIRECTION)
         return draw_directions(key, params, config.law, config.directions)
 
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
@@ -78,5 +77,5 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         phi = directions(seed, params, round_)
         return jax.tree.map(lambda d: jnp.tensordot(received, d, axes=1) / config.directions, phi)
 
-    promise = client_promise(config.directions, config.clip_norm, config.adjacency)
+    promise = clipped_promise(config.directions, config.clip_norm, config.adjacency, config.unit)
     return Clients(draw, messages, lift, promise, config.clip_norm)

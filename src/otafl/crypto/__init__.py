@@ -4,10 +4,11 @@ ring, ntt         Z_q[X]/(X^n+1) as residues, exact, jit-able
 randomness        operating-system randomness and exact samplers
 parameters        what a job agrees on; security table
 scaling           floats to residues and back, channel grid, packing
-xmkckks, clients  keys, encryption, shares; what devices refuse
+common, xmkckks   the common polynomial; keys, encryption, shares
+messages, clients what devices publish and commit to; what they refuse
 modes, overair    channels on a grid; the protocol, failure detection
 fused             the same round for simulation under scan
-singlekey, realchannel   comparisons that are insecure or must fail
+unreduced, realchannel   comparisons that are insecure or must fail
 budget, planning, feasibility, convergence   noise, parameters, radio, theorem
 
 Importing needs numpy and jax only.
@@ -27,12 +28,12 @@ from otafl.crypto.budget import (
     smudging_sigma,
     variance_given,
 )
-from otafl.crypto.convergence import Schedule, Theorem2, theorem2
 from otafl.crypto.feasibility import accepted_snr_db, amplitude_snr_db, grid_tolerance, receiver_bits, traffic
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.planning import Choice, plan_parameters
 from otafl.crypto.ring import RING_4096, RING_8192, Ring
 from otafl.crypto.scaling import quantise_channel
+from otafl.systems.eezofl.convergence import Schedule, Theorem2, theorem2
 
 __all__ = [
     "RING_4096", "RING_8192", "Choice", "Fading", "Headroom", "NoiseBudget", "Parameters", "Ring", "Schedule",

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto.parameters import EPHEMERAL_VAR, GUARD_BITS, Parameters
-from otafl.errors import InputError
 
 Array = Any
 WRAP_SIGMAS = 8.0  # z of the headroom
 FAIL_SIGMAS = 32.0  # z of the failure check, against the budget averaged over fading
-TINY = 1e-300  # stands for "no share noise" where a width must be positive
+MOST_SMUDGING = 400.0  # bits: wider noise leaves float64
 
 
 class Fading(NamedTuple):
@@ -117,22 +117,31 @@ def decoded_variance(budget: NoiseBudget, n: int, Lambda: float) -> float:
     return budget.B_eps_squared / (n * Lambda**2)
 
 
-def variance_given(p: Parameters, Q: Array, N: int, mode: str = "fixed-point", Q_keys: Array | None = None) -> Array:
+def variance_given(
+    p: Parameters,
+    Q: Array,
+    N: int,
+    mode: str = "fixed-point",
+    Q_keys: Array | None = None,
+    sigma_phi: float | None = None,
+) -> Array:
     """Decoded variance of one scalar given Q = sum h^2 of the ciphertexts' channel. Plain arithmetic: jit-able.
 
-    `Q_keys` is the same sum for the block that carries keys and shares, where that is another one (fixed-point).
+    `Q_keys` is the same sum for the block that carries keys and shares, where that is another one (fixed-point);
+    `sigma_phi` another width of the share noise than the job's, 0 for what the keys alone leave.
     Averaging over fading is exact where this is linear in Q; for fixed-point see `average_variance`.
     """
     n, error, air = p.ring.n, p.error_var, p.sigma_w**2
     keys, small = (Q if Q_keys is None else Q_keys), 2.0 ** (-2 * p.f)
+    flood = p.sigma_phi if sigma_phi is None else sigma_phi
     if mode in ("fixed-point", "lifted"):  # EEZOFL 3.5, 3.7; real gains have no grid whose scale the message shares
         small = 1.0 if mode == "lifted" else small
         product = EPHEMERAL_VAR * Q * (error * keys + air) + p.secret_var * keys * (error * Q + air)
-        return (n * product + small * (Q * error + keys * p.sigma_phi**2 + 2 * air)) / p.Lambda**2
+        return (n * product + small * (Q * error + keys * flood**2 + 2 * air)) / p.Lambda**2
     if mode == "digital":
-        N_keys, Q, air, flood, small = N, N, 0.0, p.sigma_phi, 1.0
+        N_keys, Q, air, small = N, N, 0.0, 1.0
     elif mode == "hybrid":  # EEZOFL 8
-        N_keys, flood = N, p.sigma_phi
+        N_keys = N
     elif mode == "single-key":
         N_keys, flood = 1, 0.0
     else:
@@ -141,11 +150,17 @@ def variance_given(p: Parameters, Q: Array, N: int, mode: str = "fixed-point", Q
     return (n * product + error * Q + air + small * N_keys * flood**2) / p.Lambda**2
 
 
-def average_variance(p: Parameters, channel: Fading, mode: str = "fixed-point") -> float:
-    """Decoded variance of one scalar averaged over fading; what a server that does not know h can predict."""
+def average_variance(
+    p: Parameters, channel: Fading, mode: str = "fixed-point", sigma_phi: float | None = None
+) -> float:
+    """Decoded variance of one scalar averaged over fading; what a server that does not know h can predict.
+
+    `sigma_phi` as in `variance_given`.
+    """
     if mode not in ("fixed-point", "lifted"):
-        return float(variance_given(p, channel.S_O, channel.N, mode))
-    budget = noise_budget(p.ring.n, channel, math.sqrt(p.error_var), p.sigma_w, p.sigma_phi, p.secret_var)
+        return float(variance_given(p, channel.S_O, channel.N, mode, sigma_phi=sigma_phi))
+    flood = p.sigma_phi if sigma_phi is None else sigma_phi
+    budget = noise_budget(p.ring.n, channel, math.sqrt(p.error_var), p.sigma_w, flood, p.secret_var)
     return decoded_variance(budget if mode == "lifted" else on_grid(budget, p.f), p.ring.n, p.Lambda)
 
 
@@ -184,8 +199,8 @@ def smudging_sigma(
     By default all devices smudge together. With `h_floor` (fixed-point) one honest device whose |h| is at least that
     suffices; a device in a deeper fade is not covered.
     """
-    validate.positive("smudging_bits", smudging_bits)
-    residue = math.sqrt(average_variance(dataclasses.replace(p, sigma_phi=TINY), channel, mode)) * p.Lambda
+    validate.in_left_open("smudging_bits", smudging_bits, 0, MOST_SMUDGING)
+    residue = math.sqrt(average_variance(p, channel, mode, sigma_phi=0.0)) * p.Lambda
     if mode in ("fixed-point", "lifted"):
         reach = math.sqrt(channel.S_O) if h_floor is None else h_floor
     else:
@@ -221,9 +236,9 @@ class Headroom(NamedTuple):
         return self._fields[int(np.argmin(self))]
 
 
-def headroom(p: Parameters, channel: Fading, mode: str = "fixed-point") -> Headroom:
-    """How much of q is left, condition by condition."""
-    std = math.sqrt(average_variance(p, channel, mode))
+def headroom(p: Parameters, channel: Fading, mode: str = "fixed-point", sigma_phi: float | None = None) -> Headroom:
+    """How much of q is left, condition by condition; `sigma_phi` as in `variance_given`."""
+    std = math.sqrt(average_variance(p, channel, mode, sigma_phi))
     unit = p.log2_q - decode_bits(p, mode)
     return Headroom(
         unit - 1 - math.log2(p.Mmax + WRAP_SIGMAS * std),
@@ -245,7 +260,7 @@ def largest_f(p: Parameters, channel: Fading, mode: str = "fixed-point") -> int:
     fits = [
         f
         for f in range(int(p.log2_q) + 1)
-        if headroom(dataclasses.replace(p, f=f, sigma_phi=p.sigma_phi * 2.0 ** (f - p.f)), channel, mode).least >= 0
+        if headroom(dataclasses.replace(p, f=f), channel, mode, p.sigma_phi * 2.0 ** (f - p.f)).least >= 0
     ]
     return max(fits, default=-1)
 

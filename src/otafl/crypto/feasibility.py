@@ -7,7 +7,7 @@ amplitude needs 645 dB.
 import math
 from typing import NamedTuple
 
-from otafl import validate
+from otafl.core import validate
 from otafl.crypto.budget import Fading
 from otafl.crypto.parameters import Parameters
 

@@ -5,7 +5,7 @@ c0, c1, share). The sound ones give (key, share) one set of weights and (c0, c1)
 exactly that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from otafl.core.errors import InputError
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.ring import Ring
 from otafl.crypto.scaling import grid_weights, quantise_channel, scaled_residues
-from otafl.errors import InputError
 
 Array = Any
 PHASES = ("key", "c0", "c1", "share")
@@ -32,6 +32,22 @@ SHARED_KEY = (
     "NO SECRECY AMONG CLIENTS in mode 'single-key': all hold one key, so each opens every ciphertext it hears, and so "
     "does the server once a single client hands the key over; whoever opens the sums must be trusted with every scalar"
 )
+
+
+def named(mode: Any, allowed: Collection[str]) -> str:
+    """A mode's name, or a refusal."""
+    if type(mode) is not str or mode not in allowed:
+        said = f"mode={mode!r}" if type(mode) is str else "mode"
+        raise InputError(f"{said} must be one of {', '.join(allowed)}")
+    return mode
+
+
+def secrecy(name: str, p: Parameters) -> str:
+    """Against whom this mode hides scalars with these parameters; none outside the security table."""
+    stated = MODES[name].secrecy
+    if stated.startswith(RLWE) and p.security_bits == 0:
+        return "none: n, q and the widths of the noise are outside the security table"
+    return stated
 
 
 class InsecureModeWarning(UserWarning):
@@ -116,9 +132,7 @@ def grid_air(
         "zf": lambda: (_preequalised(p, equalised("zf", h, rng, pilot_error)), PHASES[1:]),
         "mmse": lambda: (_preequalised(p, equalised("mmse", h, rng, pilot_error)), PHASES[1:]),
     }
-    if mode not in build:
-        raise InputError(f"mode={mode!r} must be one of {', '.join(build)}")
-    weights, noisy = build[mode]()
+    weights, noisy = build[named(mode, build)]()
     silent = np.zeros((p.ring.limbs, p.ring.n), dtype=np.uint32)
     return Air(p.ring, weights, {phase: receiver_noise(p, rng) if phase in noisy else silent for phase in PHASES})
 

@@ -2,7 +2,8 @@
 
 `play` runs every device through the phases of a grid mode and keeps what the server sees; `release` looks at the empty
 coefficients, refuses a failed round, and lets only the decoded scalars out. `run_round` is both. The real-channel modes
-are in `realchannel.py`, one shared key in `singlekey.py`, the fused form of the same arithmetic in `fused.py`.
+are in `realchannel.py`, the fused form of the same arithmetic in `round_sum.py`. What devices refuse is in `participant.py`;
+nothing here checks on their behalf.
 """
 
 import warnings
@@ -11,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl.crypto import clients as devices
-from otafl.crypto import modes, scaling, xmkckks
+from otafl.core import validate
+from otafl.core.errors import InputError, OtaflError
+from otafl.crypto import messages, modes, scaling, xmkckks
+from otafl.crypto import participant as devices
 from otafl.crypto.budget import (
     FAIL_SIGMAS,
     Fading,
@@ -22,10 +25,9 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
-from otafl.crypto.clients import Client
 from otafl.crypto.parameters import GUARD_BITS, Parameters
+from otafl.crypto.participant import Client
 from otafl.crypto.randomness import Source
-from otafl.errors import InputError, OtaflError
 
 Superpose = Callable[..., np.ndarray]  # (phase, (N, L, k), kept) -> (L, k)
 
@@ -63,19 +65,13 @@ def play(
     attempt: int = 0,
 ) -> Transcript:
     """Phases 1 to 4 with one message row per device, `values` (N, P). EEZOFL 3.5"""
-    agreed = clients[0].agreed
-    p = agreed.parameters
-    if any(client.agreed.digest != agreed.digest for client in clients):
-        raise InputError("the devices of a round must agree on a, q, n, f and scale")
-    if len({client.device for client in clients}) != len(clients):
-        raise InputError("duplicate device id in the round")
+    p = devices.same_job(clients).parameters
+    for client in clients:
+        client.use(mode)
     if len(clients) < 2:
         warnings.warn("a single device: the decrypted sum is its own scalar", stacklevel=2)
     kept = p.layout.kept
     key = air("key", np.stack([client.public.b for client in clients]))
-    if mode in ("digital", "hybrid"):
-        for client in clients:
-            client.check_key(key)
     sent = devices.encrypt_together(clients, values, message_bits(p, mode), round, attempt, key)
     c0 = air("c0", np.stack([part.c0[:, kept] for part in sent]), kept)
     c1 = air("c1", np.stack([part.c1 for part in sent]))
@@ -97,6 +93,10 @@ def release(
     p: Parameters, received: np.ndarray, expected_rms: float, bits: int, insecure_test_rng: bool, z: float = FAIL_SIGMAS
 ) -> RoundResult:
     """Decode M^ (L, kept) and let the scalars out, or raise `RoundFailed`. EEZOFL 7.5"""
+    shape = (p.ring.limbs, p.layout.kept.size)
+    if not isinstance(received, np.ndarray) or received.dtype != np.uint32 or received.shape != shape:
+        raise InputError(f"received must be uint32 residues of shape {shape}")
+    validate.positive("expected_rms", messages.real("expected_rms", expected_rms, ()))
     decoded = scaling.decode(p, received, bits)
     if decoded.empty_rms > z * expected_rms:
         raise RoundFailed(
@@ -124,7 +124,9 @@ def run_round(
 
     The failing controls end in `RoundFailed` here; use `play` to look at their residues.
     """
-    p = clients[0].agreed.parameters
+    p = devices.same_job(clients).parameters
+    modes.named(mode, modes.GRID_MODES)
+    h = messages.real("h", h, (len(clients),))
     budget_mode = mode if mode in ("digital", "hybrid") else "fixed-point"
     check_headroom(p, channel, budget_mode)
     air = modes.grid_air(mode, p, h, rng, setup_h=setup_h)
@@ -141,6 +143,9 @@ def analytic_round(p: Parameters, values: np.ndarray, h: np.ndarray, rng: np.ran
 def gather_clients(agreed: xmkckks.Setup, count: int, sources: Sequence[Source] | None = None) -> list[Client]:
     """`count` devices with fresh keys that have all accepted each other's public keys."""
     made = [Client(f"device-{i}", agreed, sources[i] if sources else None) for i in range(count)]
+    promised = {client.device: client.key_commitment for client in made}
+    for client in made:
+        client.accept_key_commitments(promised)
     board = [client.public for client in made]
     for client in made:
         client.accept_board(board)

@@ -8,9 +8,9 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import Infeasible
 from otafl.crypto.budget import (
-    TINY,
     Fading,
     Headroom,
     average_variance,
@@ -19,8 +19,9 @@ from otafl.crypto.budget import (
     smudging_sigma,
 )
 from otafl.crypto.feasibility import accepted_snr_db
-from otafl.crypto.parameters import Parameters
-from otafl.errors import Infeasible
+from otafl.crypto.parameters import WIDEST_BITS, Parameters
+
+RESIDUE_BITS = 60  # more than the key-dependent residue of any plausible channel
 
 
 class Choice(NamedTuple):
@@ -40,7 +41,7 @@ def flooded(
 
 def smallest_scale(p: Parameters, channel: Fading, smudging_bits: float, tau: float, mode: str) -> int:
     """log2 of the least power-of-two Lambda with decoded std <= tau, flooding included."""
-    unit = dataclasses.replace(p, scale_bits=0, sigma_phi=TINY)
+    unit = dataclasses.replace(p, scale_bits=0)
     std = math.sqrt(average_variance(flooded(unit, channel, smudging_bits, mode), channel, mode))
     return max(0, math.ceil(math.log2(std / tau)))
 
@@ -84,7 +85,8 @@ class _Wish(NamedTuple):
 def _best(wish: _Wish) -> tuple[Parameters, Headroom]:
     """The largest f that fits with its headroom, or the last one tried."""
     p, channel, mode = wish.p, wish.channel, wish.mode
-    most = 0 if mode == "digital" else int(p.log2_q)
+    widest = WIDEST_BITS - RESIDUE_BITS - math.ceil(wish.lambda_s)  # flooding: 2^(f + lambda_s) times the residue
+    most = 0 if mode == "digital" else max(0, min(int(p.log2_q), widest))
     for bits in [wish.f] if wish.f is not None else range(most, -1, -1):
         trial = dataclasses.replace(p, f=bits)
         scale = smallest_scale(trial, channel, wish.lambda_s, wish.tau, mode)

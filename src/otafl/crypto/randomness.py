@@ -8,7 +8,7 @@ Distributions, all exact up to the stated precision and free of modulo bias (rej
 
 * `uniform`   residues uniform mod q, prime by prime (the Chinese remainder map is a bijection);
 * `signs`     {-1, +1};  `ternary` {-1, 0, 1} uniform;
-* `gaussian`  the rounded normal, cut at 6 sigma, variance sigma^2 + 1/12; probabilities to 2^-48;
+* `gaussian`  the rounded normal, cut at 6 sigma, its variance is `gaussian_variance`; probabilities to 2^-48;
 * `flooding`  wide integers, the sum of four uniform ones. Its density is smooth enough that hiding many values costs
   the square root of their number, as for a normal, and its low bits are as random as the high ones (a float64 normal
   times 2^66 would leave the 13 low bits zero, and they would go out unmasked).
@@ -26,13 +26,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto import ntt
 from otafl.crypto.ring import Ring, small_residues
-from otafl.errors import InputError
 
 GAUSSIAN_CUT = 6.0  # sigmas
 GAUSSIAN_WIDEST = 20.0  # 6 sigma still fit int8
+GAUSSIAN_NARROWEST = 0.06  # narrower ones are 0 but for a chance below 2^-50
+SHEPPARD_FROM = 2.0  # from this width on the variance is sigma^2 + 1/12, to 2e-7
 FLOOD_TERMS = 4
 
 
@@ -135,15 +137,40 @@ class _GaussianTable(NamedTuple):
     cut: int
 
 
-@lru_cache(maxsize=8)
-def _gaussian_table(sigma: float) -> _GaussianTable:
+def check_width(name: str, sigma: float) -> None:
+    """Refuse a width whose rounded normal is always 0: nothing would be drawn."""
+    if not sigma >= GAUSSIAN_NARROWEST:
+        raise InputError(f"{name}={sigma:g} must be >= {GAUSSIAN_NARROWEST}: narrower noise is rounded to 0, always")
+
+
+def _lower_half(sigma: float) -> list[float]:
+    """P(X <= k), k = -cut .. -1, of the rounded normal X cut at 6 sigma; the upper half is its mirror image."""
     cut = max(1, math.floor(GAUSSIAN_CUT * sigma))
 
     def below(k: int) -> float:  # P(X <= k), from the nearer tail so that small probabilities keep their digits
         return 0.5 * math.erfc(-(k + 0.5) / (sigma * math.sqrt(2)))
 
     low = below(-cut - 1)
-    lower_half = [(below(k) - low) / (1 - 2 * low) for k in range(-cut, 0)]
+    return [(below(k) - low) / (1 - 2 * low) for k in range(-cut, 0)]
+
+
+def gaussian_variance(sigma: float) -> float:
+    """Variance of what `gaussian` draws: sigma^2 + 1/12 (Sheppard) where wide, else summed over its values.
+
+    >>> gaussian_variance(3.2) == 3.2**2 + 1 / 12, round(gaussian_variance(0.3), 4), round(0.3**2 + 1 / 12, 4)
+    (True, 0.0956, 0.1733)
+    """
+    if sigma >= SHEPPARD_FROM:
+        return sigma**2 + 1 / 12
+    tail = _lower_half(sigma)
+    chances = [p - before for p, before in zip(tail, [0.0, *tail])]
+    return 2 * sum(k**2 * p for k, p in zip(range(len(tail), 0, -1), chances))
+
+
+@lru_cache(maxsize=8)
+def _gaussian_table(sigma: float) -> _GaussianTable:
+    lower_half = _lower_half(sigma)
+    cut = len(lower_half)
     left = [round(p * 2**64) for p in lower_half]
     limits = np.array(left + [2**64 - x for x in reversed(left)], dtype=np.uint64)
     starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
@@ -155,6 +182,7 @@ def _gaussian_table(sigma: float) -> _GaussianTable:
 def gaussian(source: Source, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
     """Rounded normal cut at 6 sigma, int8. 16 bits decide almost always; the rest take 48 more."""
     validate.positive("sigma", sigma)
+    check_width("sigma", sigma)
     if sigma > GAUSSIAN_WIDEST:
         raise InputError(f"sigma={sigma} must be <= {GAUSSIAN_WIDEST}: wider noise is drawn by `flooding`")
     table = _gaussian_table(float(sigma))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
 from otafl.crypto import randomness
 from otafl.crypto import ring as rings
 from otafl.crypto.modes import InsecureModeWarning

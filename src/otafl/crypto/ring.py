@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto import ntt
-from otafl.errors import InputError
 
 Array = Any
 PRIME_BITS = 28

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import validate
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.ring import Ring
-from otafl.errors import InputError
 
 Array = Any
 MANTISSA_BITS = 53
@@ -51,7 +51,7 @@ def grid_weights(ring: Ring, h: np.ndarray, f: int) -> np.ndarray:
     >>> ring = rings.toy_ring(8, limbs=1)
     >>> grid_weights(ring, np.array([0.5, 1 / 3]), 4)
     Traceback (most recent call last):
-    otafl.errors.InputError: h[1]=0.3333333333333333 must be a multiple of 2^-4; see quantise_channel
+    otafl.core.errors.InputError: h[1]=0.3333333333333333 must be a multiple of 2^-4; see quantise_channel
     """
     h = np.asarray(h, dtype=np.float64)
     validate.finite("h", h)

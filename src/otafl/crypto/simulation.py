@@ -13,8 +13,8 @@ import numpy as np
 
 from otafl.crypto import modes, randomness, xmkckks
 from otafl.crypto import ring as rings
-from otafl.crypto.fused import Draws, Keys
 from otafl.crypto.parameters import Parameters
+from otafl.crypto.round_sum import Draws, Keys
 
 Array = Any
 
@@ -22,7 +22,8 @@ Array = Any
 def keys(p: Parameters, count: int, seed: int) -> Keys:
     """`count` key pairs and their common polynomial, from a seed."""
     source = randomness.insecure_test_rng(seed)
-    agreed = xmkckks.setup(p, source)
+    a = randomness.uniform(source, p.ring)  # from the run's stream: no device is there to distrust it
+    agreed = xmkckks.Setup(p, b"", a, xmkckks.to_ntt(p.ring, a), b"", insecure_test_rng=True)
     pairs = [xmkckks.keygen(agreed, source) for _ in range(count)]
     return Keys(agreed.a_hat, np.stack([b for _, b in pairs]), np.stack([key._s for key, _ in pairs]))
 

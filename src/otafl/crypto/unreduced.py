@@ -14,12 +14,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.crypto import fused, randomness, xmkckks
+from otafl.crypto import randomness, round_sum, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.budget import FAIL_SIGMAS, Fading, average_variance
-from otafl.crypto.fused import Draws, Keys
 from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.ring import Ring
+from otafl.crypto.round_sum import Draws, Keys
 
 Array = Any
 REAL_BITS = 52  # binary places of a gain: those of a float64 between 1 and 2
@@ -55,8 +55,8 @@ def lifted_round(ring: Ring, keys: Keys, draws: Draws, message_sum: Array, weigh
     so everything linear in the gains is raised by the missing 2^52.
     """
     lift = np.array([[pow(2, REAL_BITS, prime)] for prime in ring.primes], dtype=np.uint32)
-    e0 = fused.weighted(ring, weights, rings.small_residues(ring, draws.e0))
-    flood = fused.weighted(ring, weights, draws.e_star)
+    e0 = round_sum.weighted(ring, weights, rings.small_residues(ring, draws.e0))
+    flood = round_sum.weighted(ring, weights, draws.e_star)
     linear = rings.add(ring, rings.add(ring, message_sum, e0), rings.add(ring, flood, draws.w_c0))
     linear = rings.pointwise(ring, rings.add(ring, linear, draws.w_share), lift)
     quiet = draws._replace(
@@ -65,4 +65,4 @@ def lifted_round(ring: Ring, keys: Keys, draws: Draws, message_sum: Array, weigh
         w_c0=jnp.zeros_like(draws.w_c0),
         w_share=jnp.zeros_like(draws.w_share),
     )
-    return fused.fused_round(ring, keys, quiet, linear, weights)
+    return round_sum.fused_round(ring, keys, quiet, linear, weights)

@@ -27,9 +27,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl import air
-from otafl.air import ANALOG, Uplink
-from otafl.crypto import fused, modes, scaling, simulation, unreduced
+from otafl.core import streams, uplink
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Deployment, Link, Plan, Trace
+from otafl.core.uplink import ANALOG, Uplink
+from otafl.crypto import modes, round_sum, scaling, simulation, unreduced
 from otafl.crypto import ring as rings
 from otafl.crypto.budget import (
     FAIL_SIGMAS,
@@ -40,11 +42,9 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
-from otafl.crypto.fused import Keys
-from otafl.crypto.parameters import GUARD_BITS, Parameters, security_level
+from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.planning import flooded
-from otafl.errors import InputError
-from otafl.plan import Array, Deployment, Link, Plan, Trace
+from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
 OWN_BUDGET = ("digital", "hybrid", "single-key", "lifted")  # the others share fixed-point's
@@ -52,7 +52,6 @@ NOISY = {  # phases that meet receiver noise, where not all do
     "digital": (), "hybrid": ("c0", "c1"), "single-key": ("c0", "c1"), "zf": modes.PHASES[1:], "mmse": modes.PHASES[1:],
 }  # fmt: skip
 CONTROLS = ("naive-reuse", "zf", "mmse")
-PILOT_STREAM, SETUP_STREAM = 108, 109  # second words of the host generators of pilots and of the setup's channel
 
 
 class RingLink(NamedTuple):
@@ -129,7 +128,7 @@ def effective_gains(job: Job, h: np.ndarray) -> np.ndarray:
     if job.mode == "digital":
         return np.broadcast_to(job.fading.mu, h.shape).copy()  # divided by mu again at encode: weights 1
     if job.mode in ("zf", "mmse"):
-        h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, PILOT_STREAM]), job.pilot_error)
+        h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, streams.Host.RING_PILOTS]), job.pilot_error)
     return scaling.quantise_channel(h, job.computed.f).h
 
 
@@ -142,8 +141,8 @@ def _site(job: Job) -> Any:
             raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
         gain = effective_gains(job, np.real(trace.gain)) + 0j
         unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
-        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0, gain_error=0.0)
-        return trace._replace(gain=gain, estimate=gain), quiet
+        quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)
+        return trace._replace(gain=gain, estimate=gain), quiet._replace(gain_error=0.0, phase_error=0.0)
 
     return site
 
@@ -151,7 +150,7 @@ def _site(job: Job) -> Any:
 def _lower_analytic(job: Job) -> Any:
     def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:
         variance = analytic_noise_std(np.real(gain), job.parameters) ** 2  # EEZOFL 3.7, given h
-        return air.lower(plan, gain, deployment._replace(noise_var=variance))
+        return uplink.lower(plan, gain, deployment._replace(noise_var=variance))
 
     return lower
 
@@ -174,14 +173,15 @@ def _lower_ring(job: Job) -> Any:
         extra = RingLink(np.broadcast_to(np.real(plan.tx), h.shape), weights, shares, keys)
         if job.mode == "digital":
             extra = extra._replace(prescale=np.ones(h.shape))
-        return air.lower(plan, gain, deployment)._replace(extra=extra)
+        return uplink.lower(plan, gain, deployment)._replace(extra=extra)
 
     return lower
 
 
 def setup_gains(job: Job) -> np.ndarray:
     """The channel through which `naive-reuse` once aggregated its key."""
-    rng, spread = np.random.default_rng([job.seed, SETUP_STREAM]), np.sqrt(job.fading.Omega - job.fading.mu**2)
+    rng = np.random.default_rng([job.seed, streams.Host.RING_SETUP])
+    spread = np.sqrt(job.fading.Omega - job.fading.mu**2)
     return scaling.quantise_channel(rng.normal(job.fading.mu, spread), job.parameters.f).h
 
 
@@ -204,7 +204,7 @@ def _combine(job: Job) -> Any:
             raise InputError(f"encrypted uplinks carry P={p.P} scalars per client; use zero-order clients")
         scalars = messages.astype(jnp.float64) * (link.extra.prescale[ids] * factor)[:, None]
         scalars = jnp.where(sent[:, None], scalars, 0.0)
-        return fused.weighted(p.ring, link.extra.weights[ids], scaling.pack(p, scalars, bits))
+        return round_sum.weighted(p.ring, link.extra.weights[ids], scaling.pack(p, scalars, bits))
 
     return combine
 
@@ -220,12 +220,12 @@ def _decode(job: Job, keys: Keys) -> Any:
         opened = scaling.decode(p, received[:, p.layout.kept], bits)
         refused = failed(opened, expected)
         values = jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32)
-        return air.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
+        return uplink.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
 
     return decode
 
 
-def opened_sum(job: Job, keys: Keys, draws: fused.Draws, total: Array, extra: RingLink) -> Array:
+def opened_sum(job: Job, keys: Keys, draws: round_sum.Draws, total: Array, extra: RingLink) -> Array:
     """M^ residues (L, n): what the server has after all phases of this mode."""
     ring, shares = job.computed.ring, extra.share_weights
     if job.mode == "lifted":
@@ -234,8 +234,8 @@ def opened_sum(job: Job, keys: Keys, draws: fused.Draws, total: Array, extra: Ri
         draws, shares = draws._replace(e_star=jnp.zeros_like(draws.e_star[:1])), shares[:1]
     if job.mode in CONTROLS:  # the key that was broadcast is not the sum that the shares will undo
         other = rings.subtract(ring, extra.key_weights, shares)
-        draws = draws._replace(w_key=rings.add(ring, draws.w_key, fused.weighted(ring, other, keys.b)))
-    return fused.fused_round(ring, keys, draws, total, extra.weights, shares)
+        draws = draws._replace(w_key=rings.add(ring, draws.w_key, round_sum.weighted(ring, other, keys.b)))
+    return round_sum.fused_round(ring, keys, draws, total, extra.weights, shares)
 
 
 def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS) -> Array:
@@ -249,16 +249,16 @@ def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS)
 
 def remarks(job: Job) -> tuple[str, ...]:
     """Who is protected from whom, and what was only simulated. An alarm comes first."""
-    p, mode = job.parameters, modes.MODES[job.mode]
+    p, mode, hidden = job.parameters, modes.MODES[job.mode], modes.secrecy(job.mode, job.parameters)
     places = job.computed.f
-    level = security_level(p.ring.n, p.ring.bits)
-    sized = f"{level} bits by the public table" if level else "too small to hide anything"
+    level = p.security_bits
+    sized = f"{level} bits by the public table" if level else "security none: too small or too little noise"
     if job.mode == "lifted":
         sized = "q is never used to reduce, so its size protects nothing"
     lines = [
         "encryption is not differential privacy: the decrypted sum is public, its decoding error is tiny and not "
         "counted; only noise that the clients add themselves is",
-        f"encrypted uplink {mode.name!r}: {mode.secrecy}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
+        f"encrypted uplink {mode.name!r}: {hidden}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
         "server, or all other clients together with the server, are outside",
     ]
     if job.mode != "digital":

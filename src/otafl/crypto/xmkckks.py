@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from otafl.crypto import randomness
+from otafl.core.errors import InputError
+from otafl.crypto import common, randomness
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.randomness import Source
 from otafl.crypto.ring import Ring
-from otafl.errors import InputError
 
 Array = Any
 
@@ -32,6 +32,7 @@ class Setup(NamedTuple):
     """What every device of a job shares: parameters and the common uniform polynomial. New for every job."""
 
     parameters: Parameters
+    seed: bytes  # public; `a` is expanded from it
     a: np.ndarray  # (L, n)
     a_hat: np.ndarray  # (L, n), transformed
     digest: bytes  # names the agreement: a device with another ring, grid, scale or `a` is found out by it
@@ -39,12 +40,29 @@ class Setup(NamedTuple):
 
 
 def setup(parameters: Parameters, source: Source | None = None) -> Setup:
-    """Draw the public polynomial `a` from the operating system (or from an explicitly insecure source)."""
+    """A new job: its public seed from the operating system (or from an explicitly insecure source)."""
     source = source or randomness.OperatingSystem()
-    a = randomness.uniform(source, parameters.ring)
+    seed = source.bytes(common.SEED_BYTES).tobytes()
+    return agreement(parameters, seed, source.insecure_test_rng)
+
+
+def agreement(parameters: Parameters, seed: bytes, insecure_test_rng: bool = False) -> Setup:
+    """The job that these parameters and this public seed name."""
+    a = common.expand(parameters.ring, seed)
     named = repr(dataclasses.astuple(parameters)).encode()
     digest = hashlib.sha256(named + a.tobytes()).digest()
-    return Setup(parameters, a, to_ntt(parameters.ring, a), digest, source.insecure_test_rng)
+    return Setup(parameters, seed, a, to_ntt(parameters.ring, a), digest, insecure_test_rng)
+
+
+def verified(agreed: Setup) -> Setup:
+    """The same agreement, computed again from its seed; refuses one whose `a` (or name) is another's choice."""
+    if not isinstance(agreed, Setup) or not isinstance(agreed.parameters, Parameters):
+        raise InputError("the agreement of a job must be a Setup, made by `setup` or `agreement`")
+    own = agreement(agreed.parameters, agreed.seed, bool(agreed.insecure_test_rng))
+    same = all(np.array_equal(x, y) for x, y in ((own.a, agreed.a), (own.a_hat, agreed.a_hat)))
+    if not same or own.digest != agreed.digest:
+        raise InputError("the common polynomial a is not the one that the public seed gives: it may hide a trapdoor")
+    return own
 
 
 class SecretKey:
@@ -60,6 +78,14 @@ class SecretKey:
 
     def __reduce__(self) -> str:
         raise TypeError("a secret key is never pickled or copied")
+
+    def nonce(self, b: np.ndarray) -> bytes:
+        """What opens the commitment to this device's public key b; unknown to anyone before it is shown."""
+        return hmac.digest(self._prf, b"nonce of the public key" + b.tobytes(), "sha256")
+
+    def mark(self, values: np.ndarray) -> bytes:
+        """A name of float64 scalars that tells nobody else what they are."""
+        return hmac.digest(self._prf, b"scalars" + values.tobytes(), "sha256")
 
     def share_noise(self, c1: np.ndarray) -> Source:
         """A stream keyed by (this key, c1) and nothing else: the same c1 meets the same noise, in whatever round."""
@@ -163,8 +189,8 @@ def reduced(ring: Ring, name: str, x: np.ndarray) -> np.ndarray:
     x and x + p are one ring element in two spellings. A device that took both would answer a repeated c1 with fresh
     noise, and pass no check that compares bytes.
     """
-    x = np.asarray(x)
-    if x.shape != (ring.limbs, ring.n) or x.dtype != np.uint32 or np.any(x >= ring.moduli):
+    good = isinstance(x, np.ndarray) and x.shape == (ring.limbs, ring.n) and x.dtype == np.uint32
+    if not good or np.any(x >= ring.moduli):
         raise InputError(f"{name} must be uint32 residues of shape {(ring.limbs, ring.n)}, each below its prime")
     return x
 

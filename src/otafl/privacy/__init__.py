@@ -1,7 +1,10 @@
 """The privacy ledger: events, accountants, budgets, cards. NumPy/SciPy, float64; dp_accounting only where asked for."""
 
-from otafl.privacy.accountants import ACCOUNTANTS, Release, Spend, account
+from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account
+from otafl.privacy.attack import Attack, attack_success
+from otafl.privacy.calibrate import calibrate
 from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
+from otafl.privacy.curve import eps_curve
 from otafl.privacy.events import check_realised, events, inverse_square, noise_multiplier, total_noise_var
 from otafl.privacy.feedback import noisy_accuracy
 from otafl.privacy.gaussian import budget_rho as gaussian_budget
@@ -12,6 +15,7 @@ from otafl.privacy.moments import LogMoment, sampled_gaussian_log_moment
 from otafl.privacy.participation import ACCOUNTINGS, hidden_replace_rdp, run_rdp, visible_eps, visible_rdp
 from otafl.privacy.pld import pld_eps
 from otafl.privacy.rdp import ORDERS, rdp_budget, rdp_to_eps, sampled_gaussian_rdp, total_rdp
+from otafl.privacy.spend import Release, Spend
 from otafl.privacy.zcdp import classic_budget, classic_eps, horizon, optimal_budget, optimal_eps
 
 __all__ = [
@@ -19,6 +23,8 @@ __all__ = [
     "ACCOUNTINGS",
     "ORDERS",
     "OUTSIDE",
+    "Accountant",
+    "Attack",
     "Budget",
     "Ledger",
     "LogMoment",
@@ -26,9 +32,12 @@ __all__ = [
     "Release",
     "Spend",
     "account",
+    "attack_success",
+    "calibrate",
     "check_realised",
     "classic_budget",
     "classic_eps",
+    "eps_curve",
     "events",
     "gaussian_budget",
     "gaussian_delta",

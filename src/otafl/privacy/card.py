@@ -1,16 +1,27 @@
 """The privacy card of a run: every eps with its delta, unit, adjacency, accountant, trust and limits. Host."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.plan import Message
-from otafl.privacy.accountants import ACCOUNTANTS, Spend
+from otafl.core.errors import InputError
+from otafl.core.plan import Message
+from otafl.privacy.accountants import ACCOUNTANTS
+from otafl.privacy.attack import ALWAYS, Attack, attack_success
+from otafl.privacy.card_text import markdown, meaning, round_up
+from otafl.privacy.events import inverse_square, leak_of
 from otafl.privacy.ledger import Ledger
+from otafl.privacy.spend import Spend
+
+__all__ = ["OUTSIDE", "SIMULATION", "Observer", "PrivacyCard", "make_card", "round_up"]
+
+SIMULATION = (
+    "Simulation: a run with a given seed has reproducible noise: a simulation that protects nobody by itself; a "
+    "deployment must draw its noise fresh and secret."
+)
 
 OUTSIDE = {
     "pca": "features (PCA, scaling) were fitted on private training data",
@@ -20,6 +31,15 @@ OUTSIDE = {
     "sizes": "client sizes and weights are treated as public",
     "constants": "constants of the convergence bound were measured on private data",
 }
+
+
+class Observer(NamedTuple):
+    """Somebody who looks, and the eps against him; None: not covered."""
+
+    observer: str
+    sees: str
+    eps: float | None
+    why: str
 
 
 @dataclass(frozen=True)
@@ -39,10 +59,15 @@ class PrivacyCard:
     refused: tuple[tuple[str, str], ...]  # (accountant, why it does not apply)
     trusted_noise: str
     sampling: str
+    sampled: bool  # whether Poisson sampling is claimed
     assumptions: tuple[str, ...]
     outside: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # above everything else
     reward: str = ""  # where the reward of a policy that looks at the training comes from, and whether it was charged
+    attack: Attack | None = None
+    observers: tuple[Observer, ...] = ()
+    notices: tuple[str, ...] = ()  # sentences beside the guarantee
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what was run: see `card_text.IDENTITY`
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -53,12 +78,16 @@ class PrivacyCard:
             "clients": self.clients,
             "rounds": self.rounds,
             "guarantee": {"eps": _number(self.guarantee_eps), "is_cap": self.adaptive},
+            "meaning": meaning(self.unit, self.adjacency, self.guarantee_eps),
+            **({} if self.attack is None else {"attack": _attack(self.attack)}),
+            "notices": list(self.notices),
             "cap": {"eps": _number(self.cap_eps), "accountant": self.cap_accountant},
             "spent": [
                 {
                     "accountant": s.accountant,
                     "accounting": s.accounting,
                     "certified": s.certified,
+                    "without_sampling": self.sampled and not ACCOUNTANTS[s.accountant].amplified,
                     "eps_worst": _number(s.worst),
                     "eps_mean": _number(s.mean),
                     "worst_client": int(np.argmax(s.eps)),
@@ -68,6 +97,8 @@ class PrivacyCard:
                 for s in self.spends
             ],
             "not_applicable": dict(self.refused),
+            "observers": [{**o._asdict(), "eps": None if o.eps is None else _number(o.eps)} for o in self.observers],
+            "identity": {key: _plain(value) for key, value in self.identity.items()},
             "trusted_noise": self.trusted_noise,
             "sampling": self.sampling,
             "assumptions": list(self.assumptions),
@@ -82,32 +113,7 @@ class PrivacyCard:
         return self.to_markdown()
 
     def to_markdown(self) -> str:
-        kind = "cap (the policy looks at the training)" if self.adaptive else "worst client's spend"
-        lines = [
-            "# Privacy card",
-            "",
-            *[f"**{alarm}.**\n" for alarm in self.alarms],
-            f"**Guarantee: ε = {round_up(self.guarantee_eps)} at δ = {self.delta:g}**, "
-            f"{self.unit} level, {self.adjacency} adjacency: {kind}.",
-            f"Cap ε = {self.cap_eps:g}, counted by `{self.cap_accountant}`.",
-            f"{self.rounds} rounds, {self.clients} clients.",
-            "",
-            "| accountant | participation | ε worst client | ε mean client | δ | certified |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {s.accountant} | {s.accounting} | {round_up(s.worst)} | {round_up(s.mean)} | {s.delta:g} | "
-            f"{'yes' if s.certified else 'no: design value'} |"
-            for s in self.spends
-        ]
-        lines += ["", *[f"- `{s.accountant}`: {note}" for s in self.spends for note in s.notes]]
-        lines += [f"- `{name}` does not apply: {why}" for name, why in self.refused]
-        lines += ["", f"Trusted noise: {self.trusted_noise}", "", f"Sampling: {self.sampling}", ""]
-        lines += [f"Reward: {self.reward}.", ""] if self.reward else []
-        lines += ["Assumptions:", ""]
-        lines += [f"- {text}" for text in self.assumptions]
-        lines += ["", "Outside the guarantee:", "", *[f"- {text}" for text in self.outside], ""]
-        return "\n".join(lines)
+        return markdown(self.to_dict())
 
 
 def make_card(
@@ -118,8 +124,16 @@ def make_card(
     assumptions: Sequence[str] = (),
     alarms: Sequence[str] = (),
     reward: str = "",
+    identity: Mapping[str, Any] | None = None,
+    units: int | None = None,
+    simulated: bool = False,
+    observers: Sequence[Observer] = (),
 ) -> PrivacyCard:
-    """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms` stand on top."""
+    """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms` stand on top.
+
+    `identity`: what was run, by the keys of `card_text.IDENTITY`; `units`: how many clients or records there are, for
+    the warning of a delta that is too large; `observers` beside the server and a buyer, each with an eps of its own.
+    """
     budget = ledger.budget
     if message.adjacency != budget.adjacency:
         raise InputError(f"messages are for adjacency={message.adjacency!r}, the budget for {budget.adjacency!r}")
@@ -129,6 +143,8 @@ def make_card(
             spends.append(ledger.spent(name))
         except InputError as error:
             refused.append((name, str(error)))
+    many = ledger.clients if units is None and message.unit == "client" else units
+    guarantee = ledger.guarantee()
     return PrivacyCard(
         unit=message.unit,
         adjacency=message.adjacency,
@@ -138,16 +154,49 @@ def make_card(
         cap_eps=budget.eps,
         cap_accountant=budget.accountant,
         adaptive=budget.adaptive,
-        guarantee_eps=ledger.guarantee(),
+        guarantee_eps=guarantee,
         spends=tuple(spends),
         refused=tuple(refused),
         trusted_noise=_trusted(ledger),
         sampling=_sampling(message),
-        assumptions=(*_assumed(ledger), *assumptions),
+        sampled=bool(np.any(np.asarray(message.rate) < 1)),
+        assumptions=(*message.published, *_assumed(ledger), *assumptions),
         outside=tuple(OUTSIDE.get(item, item) for item in outside),
-        alarms=tuple(alarms),
+        alarms=(*alarms, *_large_delta(budget.delta, message.unit, many)),
         reward=reward,
+        attack=attack_success(ledger),
+        observers=(*_observers(ledger, guarantee), *observers),
+        notices=(SIMULATION,) if simulated else (),
+        identity={**(identity or {}), "noise_multiplier": _least_multiplier(ledger)},
     )
+
+
+def _large_delta(delta: float, unit: str, many: int | None) -> list[str]:
+    if many is None or delta * many < 1:
+        return []
+    return [f"δ = {delta:g} is not below 1/n = {1 / many:.3g} (n = {many} {unit}s): it would allow to publish a {unit}"]
+
+
+def _observers(ledger: Ledger, guarantee: float) -> list[Observer]:
+    """Whoever sees less than the server is charged as the server; whoever sees something else is not covered."""
+    out = [Observer("server", "every received sum, every model", guarantee, "the guarantee above")]
+    if ledger.budget.colluders:
+        who = f"server with clients {', '.join(map(str, ledger.budget.colluders))}"
+        out.append(Observer(who, "also their messages and noise", guarantee, "their noise was not counted"))
+    out.append(Observer("buyer", "the final model", guarantee, "charged as the server: less is not certified"))
+    out.append(Observer("eavesdropper", "another receiver's sums", None, "not covered: no such receiver is declared"))
+    return out
+
+
+def _least_multiplier(ledger: Ledger) -> float:
+    squares = [float(np.max(inverse_square(part, ledger.colluders), initial=0.0)) for part in ledger.parts]
+    largest = max(squares, default=0.0)
+    return float(1 / np.sqrt(largest)) if largest > 0 else np.inf
+
+
+def _attack(found: Attack) -> dict[str, Any]:
+    finite = {k: None if v is None else _number(v) for k, v in found._asdict().items() if k != "basis"}
+    return {**finite, "words": found.words, "basis": found.basis, "always": ALWAYS}
 
 
 def _trusted(ledger: Ledger) -> str:
@@ -180,10 +229,7 @@ def _assumed(ledger: Ledger) -> list[str]:
         "clients enforce the declared sensitivity",
     ]
     if any(np.any(part.artificial_var > 0) for part in ledger.parts):
-        out.append(
-            "phases are aligned: artificial noise covers the real part only, so the imaginary part must carry no "
-            "data or stay away from the adversary"
-        )
+        out.append(_phases(ledger))
     if ledger.budget.adaptive:
         out.append("the cap is enforced by a privacy filter; the realised sum is no guarantee (CARES E20)")
     if ledger.releases:
@@ -192,19 +238,22 @@ def _assumed(ledger: Ledger) -> list[str]:
     return out
 
 
-def round_up(eps: Any, infinite: str = "inf") -> str:
-    """Four digits, never rounded below the value: a printed guarantee must hold.
-
-    >>> round_up(29.3974), round_up(1.23401), round_up("inf"), round_up(0.0)
-    ('29.4', '1.235', 'inf', '0')
-    """
-    eps = float(eps)
-    if eps == 0 or not np.isfinite(eps):
-        return "0" if eps == 0 else infinite
-    unit = 10.0 ** (np.floor(np.log10(eps)) - 3)
-    return f"{np.ceil(eps / unit) * unit:.4g}"
+def _phases(ledger: Ledger) -> str:
+    """What artificial noise is worth against a server that keeps the imaginary part."""
+    angle = max(float(np.max(leak_of(part), initial=0.0, where=part.live)) for part in ledger.parts)
+    if angle == 0:
+        return "devices know their phases exactly (no phase error is declared), so the imaginary part carries no data"
+    said = (
+        f"artificial noise arrives within {angle:.4g} rad of every message's phase; the server keeps the imaginary part"
+    )
+    quiet = any(np.any(part.live & (leak_of(part) > 0) & (part.receiver_var == 0)) for part in ledger.parts)
+    return f"{said}, " + ("where no trusted noise covers it: eps is infinite" if quiet else "and eps counts that")
 
 
 def _number(value: Any) -> float | str:
     value = float(value)
     return value if np.isfinite(value) else "inf"
+
+
+def _plain(value: Any) -> Any:
+    return _number(value) if isinstance(value, float) else value

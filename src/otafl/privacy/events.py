@@ -7,26 +7,37 @@ Client k's message reaches the server with amplitude `amp` under Gaussian noise 
 so one unit of its data (a record or the whole client, see `Message.unit`) moves the received vector by at most
 amp * sensitivity, and the noise multiplier is z = sqrt(v) / (amp * sensitivity).
 
+The server may keep the imaginary part of what it hears. Receiver noise covers both parts; artificial noise lies along
+one direction, and a message whose phase is off by Phi leaves sin(Phi) of itself where only receiver noise is. With
+`leak_angle` Phi between messages and artificial noise of total variance A, for every mixture of directions within Phi,
+
+    1/z^2 <= (amp * sensitivity)^2 (cos^2 Phi / (v0 + A) + sin^2 Phi / v0),        v0 = receiver_var            (C3)
+
+because 1/z^2 = g' C^-1 g is convex in the covariance C and grows with the angle. Phi is what the plan itself turns
+messages and noise apart, plus a phase error for each of the two devices; at a right angle such noise counts nothing.
+
 Whose noise counts: the trusted part of the receiver's noise, and the artificial noise of every client, client k's own
 included (it is drawn apart from the data and only client k knows it). `colluders` leaves out the noise of clients
 that hand theirs to the adversary; what remains protects the others.
 """
 
+from typing import Any
+
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError, PrivacyViolation
-from otafl.plan import Array, Deployment, Events, Message, Plan, Trace
+from otafl.core import validate
+from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.plan import Array, Deployment, Events, Message, Plan, Trace
 
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps
+ALIGNED = 32 * np.finfo(np.float64).eps  # rad: a phase that was inverted in double precision is off by no more
 
 
-def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message, receiver_var: Array = None) -> Events:
-    """What the plans release, worst case within the declared `gain_error`.
+def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message) -> Events:
+    """What the plans release, worst case within the declared `gain_error` and `phase_error`.
 
-    Leaves of `plans` and `trace` are (T, K) or (S, T, K), `rx_scale` and `live` without the K. `receiver_var`
-    (broadcast to (..., T)) replaces the deployment's trusted receiver noise where an uplink states its own.
+    Leaves of `plans` and `trace` are (T, K) or (S, T, K), `rx_scale` and `live` without the K.
     Nothing here depends on data, on who was silent, or on `rx_scale`.
     """
     estimate, tx, noise = (np.asarray(x, np.complex128) for x in (trace.estimate, plans.tx, plans.noise))
@@ -42,8 +53,7 @@ def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message, 
     # With the phase taken out (a real) this is Re(a)^2 (1 - error)^2.
     artificial_var = np.maximum(np.abs(noise.real) - error * np.abs(noise), 0.0) ** 2
 
-    trusted = deployment.trusted_noise_var if receiver_var is None else receiver_var
-    validate.not_negative("receiver_var", trusted)
+    validate.not_negative("trusted_noise_var", deployment.trusted_noise_var)
     sensitivity = np.asarray(message.sensitivity, np.float64)
     rate = np.asarray(message.rate, np.float64)
     validate.not_negative("sensitivity", sensitivity)
@@ -55,11 +65,32 @@ def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message, 
         artificial_var=artificial_var,
         possible=np.broadcast_to(np.asarray(plans.max_norm) >= 0, shape),
         send_prob=send_prob,
-        receiver_var=np.broadcast_to(np.asarray(trusted, np.float64), shape[:-1]),
+        receiver_var=np.broadcast_to(np.asarray(deployment.trusted_noise_var, np.float64), shape[:-1]),
         live=live,
         rate=np.broadcast_to(rate, shape[-1:]),
         sensitivity=np.broadcast_to(sensitivity, shape[-1:]),
+        leak_angle=_leak_angle(arriving, noise, declared_phase_error(deployment)),
     )
+
+
+def declared_phase_error(deployment: Deployment) -> float:
+    """Bound on the angle between gain and estimate, rad; where none is declared, what `gain_error` leaves possible."""
+    if deployment.phase_error is None:
+        return float(np.arcsin(min(1.0, deployment.gain_error)))
+    validate.in_closed("phase_error", deployment.phase_error, 0, np.pi / 2)
+    return float(deployment.phase_error)
+
+
+def _leak_angle(message: Array, noise: Array, phase_error: float) -> Array:
+    """Largest angle between any message and any artificial noise of a round, (..., T), rad; 0 where there is none."""
+    planned = _off_axis(message).max(-1) + _off_axis(noise).max(-1)
+    angle = np.minimum(np.where(planned <= ALIGNED, 0.0, planned) + 2 * phase_error, np.pi / 2)
+    return np.where(np.any(noise != 0, axis=-1), angle, 0.0)
+
+
+def _off_axis(received: Array) -> Array:
+    """Angle between a complex amplitude and the real axis, in [0, pi/2]; its sign does not matter."""
+    return np.arctan2(np.abs(received.imag), np.abs(received.real))
 
 
 def _finite_where(live: Array, name: str, value: Array, shape: tuple[int, ...]) -> Array:
@@ -70,22 +101,28 @@ def _finite_where(live: Array, name: str, value: Array, shape: tuple[int, ...]) 
 
 
 def check_realised(events: Events, plans: Plan, trace: Trace) -> None:
-    """Raise PrivacyViolation where the true channel broke what was charged: amplitude above, own noise below."""
+    """Raise PrivacyViolation where the true channel broke the charge: amplitude above, own noise below, phase off."""
     gain, tx, noise = (np.asarray(x, np.complex128) for x in (trace.gain, plans.tx, plans.noise))
     amplitude, noise_var = np.abs(gain * tx), np.real(gain * noise) ** 2
     live = np.broadcast_to(events.live[..., None], events.amp.shape)
     _refuse(live & ~(amplitude <= events.amp * (1 + ROUNDING)), amplitude, events.amp, "received amplitude", "above")
     short = live & ~(noise_var >= events.artificial_var * (1 - ROUNDING))
     _refuse(short, noise_var, events.artificial_var, "received artificial noise variance", "below")
+    noisy = live & np.any(events.artificial_var > 0, axis=-1, keepdims=True)
+    loudest = np.where(events.artificial_var > 0, _off_axis(gain * noise), 0.0).max(-1, keepdims=True)
+    apart = np.minimum(_off_axis(gain * tx) + loudest, np.pi / 2)
+    charged = np.broadcast_to(leak_of(events)[..., None], events.amp.shape)
+    off = noisy & (events.amp > 0) & ~(apart <= charged + ALIGNED)
+    _refuse(off, apart, charged, "angle between artificial noise and the message", "above", "phase_error")
 
 
-def _refuse(bad: Array, realised: Array, charged: Array, what: str, side: str) -> None:
+def _refuse(bad: Array, realised: Array, charged: Array, what: str, side: str, bound: str = "gain_error") -> None:
     if not np.any(bad):
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     raise PrivacyViolation(
         f"{what} of client {index[-1]} in round {index[-2]} is {np.broadcast_to(realised, bad.shape)[index]:.6g}, "
-        f"{side} the {charged[index]:.6g} that was charged: the channel error is larger than the declared gain_error"
+        f"{side} the {charged[index]:.6g} that was charged: the channel error is larger than the declared {bound}"
     )
 
 
@@ -98,10 +135,26 @@ def total_noise_var(events: Events, colluders: Array = None) -> Array:
     return events.receiver_var + artificial.sum(-1)
 
 
+def leak_of(events: Events) -> Array:
+    """`leak_angle` of every round, (..., T)."""
+    return np.broadcast_to(np.asarray(events.leak_angle, np.float64), np.shape(events.live))
+
+
+def effective_noise_var(events: Events, colluders: Array = None) -> Array:
+    """The one variance, (..., T), that hides a message as well as all noise does from a server that keeps both parts.
+
+    v where phases are exact; else by (C3), which is 0 (nothing hides) where only artificial noise is trusted.
+    """
+    total, angle, receiver = total_noise_var(events, colluders), leak_of(events), events.receiver_var
+    with np.errstate(divide="ignore", invalid="ignore"):
+        split = 1 / (np.cos(angle) ** 2 / total + np.sin(angle) ** 2 / receiver)  # (C3)
+    return np.where((angle > 0) & (total > receiver), split, total)
+
+
 def inverse_square(events: Events, colluders: Array = None) -> Array:
     """1/z^2 of client k if it sends in round t, (..., T, K); 0 in dead rounds, inf without noise."""
     signal = (events.amp * events.sensitivity) ** 2
-    noise = np.broadcast_to(total_noise_var(events, colluders)[..., None], signal.shape)
+    noise = np.broadcast_to(effective_noise_var(events, colluders)[..., None], signal.shape)
     out = np.zeros(signal.shape)
     charged = np.broadcast_to(events.live[..., None], signal.shape) & (events.amp * events.sensitivity > 0)
     with np.errstate(divide="ignore"):
@@ -114,7 +167,7 @@ def noise_multiplier(events: Events, colluders: Array = None) -> Array:
 
     Sampling and silence are not in z: the accountants treat them (`rate`, `possible`, `send_prob`).
 
-    >>> from otafl.plan import Events
+    >>> from otafl.core.plan import Events
     >>> one = Events(amp=np.array([[2.0, 0.0]]), artificial_var=np.array([[3.0, 0.0]]), possible=np.ones((1, 2), bool),
     ...              send_prob=np.ones((1, 2)), receiver_var=np.array([1.0]), live=np.array([True]),
     ...              rate=np.ones(2), sensitivity=np.ones(2))
@@ -138,4 +191,11 @@ def join(parts: list[Events]) -> Events:
                 raise InputError(f"{name} changed between two chunks of one run; use one ledger per setting")
     along = {"amp": -2, "artificial_var": -2, "possible": -2, "send_prob": -2, "receiver_var": -1, "live": -1}
     joined = {n: np.concatenate([getattr(p, n) for p in parts], axis=axis) for n, axis in along.items()}
-    return Events(**joined, rate=first.rate, sensitivity=first.sensitivity)
+    angle = np.concatenate([leak_of(part) for part in parts], axis=-1)
+    return Events(**joined, rate=first.rate, sensitivity=first.sensitivity, leak_angle=angle)
+
+
+def pick(events: Events, index: Any) -> Events:
+    """The same run cut along its leading axes: one of a batch, or some of its rounds."""
+    inner = {n: getattr(events, n)[index] for n in Events._fields if n not in ("rate", "sensitivity", "leak_angle")}
+    return events._replace(**inner, leak_angle=leak_of(events)[index])

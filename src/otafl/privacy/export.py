@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.plan import Events
+from otafl.core.errors import InputError
+from otafl.core.plan import Events
 from otafl.privacy import participation
-from otafl.privacy.accountants import Release
+from otafl.privacy.spend import Release
 
 if TYPE_CHECKING:
     from otafl.privacy.ledger import Ledger
 
-FORMAT = "otafl-ledger-1"
+FORMAT = "otafl-ledger-2"
+READABLE = ("otafl-ledger-1", FORMAT)  # the first knew no leak_angle: its phases were taken as exact
 
 
 def pack(ledger: "Ledger") -> bytes:
     """One JSON line (budget, releases, checksum) and then the events as npz."""
     arrays = {
-        f"{n}_{name}": np.asarray(value)
+        f"{n}_{name}": np.asarray(value, order="C")  # one ledger, one file: however its arrays lie in memory
         for n, part in enumerate(ledger.parts)
         for name, value in part._asdict().items()
     }
@@ -49,12 +50,12 @@ def unpack(content: bytes) -> "Ledger":
         stated = head.pop("sha256")
     except (ValueError, KeyError, AttributeError):
         raise InputError("not a ledger: no readable header") from None
-    if head.get("format") != FORMAT:
-        raise InputError(f"ledger format {head.get('format')!r} is not {FORMAT!r}")
+    if head.get("format") not in READABLE:
+        raise InputError(f"ledger format {head.get('format')!r} must be one of {', '.join(READABLE)}")
     if stated != _checksum(head, payload):
         raise InputError("ledger is damaged: its checksum does not match")
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        parts = [Events(**{name: arrays[f"{n}_{name}"] for name in Events._fields}) for n in range(head["parts"])]
+        parts = [_part(arrays, n) for n in range(head["parts"])]
     budget = Budget(**{**head["budget"], "colluders": tuple(head["budget"]["colluders"])})
     ledger = Ledger(budget, head["clients"])
     ledger.releases.extend(Release(**release) for release in head["releases"])
@@ -63,6 +64,11 @@ def unpack(content: bytes) -> "Ledger":
             ledger._rdp = ledger._rdp_total(part, ())
         ledger.parts.append(part)
     return ledger
+
+
+def _part(arrays: Any, n: int) -> Events:
+    found = {name: arrays[f"{n}_{name}"] for name in Events._fields if f"{n}_{name}" in arrays}
+    return Events(**found)
 
 
 def _checksum(head: dict[str, Any], payload: bytes) -> str:
@@ -74,7 +80,8 @@ def dp_events(ledger: "Ledger") -> list[Any]:
 
     Noise multipliers are relative to the declared sensitivity, so rounds without sampling are to be recounted under
     ADD_OR_REMOVE_ONE whatever the adjacency. With sampling and adjacency 'replace' they are relative to one
-    contribution (twice as large), as dp_accounting's PLD accountant under REPLACE_ONE wants them.
+    contribution (twice as large), as dp_accounting's PLD accountant under REPLACE_ONE wants them; its recount takes
+    opposed contributions as the worst pair, the ledger's own eps is certified and a little larger.
     """
     try:
         import dp_accounting

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array, Unit
-from otafl.privacy.accountants import Release
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Unit
+from otafl.privacy.spend import Release
 
 NOISY_ACCURACY = "noisy accuracy on the clients' data"
 SMALLEST_NOISE = 1e-12  # float64 cannot add much less to an accuracy, so less would not be the noise that is drawn

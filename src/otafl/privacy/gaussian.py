@@ -11,8 +11,8 @@ evaluated here in logs, so that eps = 500 or delta = 1e-300 are ordinary inputs.
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from otafl import validate
-from otafl.plan import Array
+from otafl.core import validate
+from otafl.core.plan import Array
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 

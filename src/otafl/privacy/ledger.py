@@ -15,24 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import BudgetExceeded, InputError
-from otafl.plan import Array, Events
-from otafl.privacy import gaussian, participation, rdp, zcdp
-from otafl.privacy.accountants import (
-    ACCOUNTANTS,
-    ADJACENCIES,
-    Release,
-    Spend,
-    account,
-    refuse_sampled_replace,
-    release_costs,
-    release_rdp,
-    round_costs,
-)
-from otafl.privacy.events import join
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, InputError
+from otafl.core.plan import Array, Events
+from otafl.privacy import participation, rdp, zcdp
+from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs
+from otafl.privacy.by_rdp import RdpTotal, rdp_total
+from otafl.privacy.events import join, pick
+from otafl.privacy.spend import ADJACENCIES, Release, Spend
 
-CAPS = {"zcdp": zcdp.classic_budget, "zcdp-optimal": zcdp.optimal_budget, "gaussian": gaussian.budget_rho}
 # rdp and pld add floats in an order that depends on the chunks: plans stay this much (relative) below the cap.
 PLANNING_MARGIN = 1e-12
 
@@ -60,25 +51,33 @@ class Budget:
         validate.one_of("accountant", self.accountant, ACCOUNTANTS)
         validate.one_of("accounting", self.accounting, participation.ACCOUNTINGS)
         validate.one_of("adjacency", self.adjacency, ADJACENCIES)
-        if self.accounting not in participation.CERTIFIED and self.accountant != "rdp":
+        if self.accounting not in self.counted.supports:
             raise InputError(
                 f"accountant {self.accountant!r} does not support accounting={self.accounting!r}; use 'rdp'"
             )
         if self.order is not None:
             validate.in_left_open("order - 1", self.order - 1, 0, 1e6)
-        if self.adaptive and self.accountant == "pld":
+        if self.adaptive and self.counted.adaptive == "none":
             raise InputError(
-                "accountant 'pld' has no filter for adaptive runs; use 'zcdp', 'gaussian' or 'rdp' with an order"
+                f"accountant {self.accountant!r} has no filter for adaptive runs; use 'zcdp', 'gaussian' or 'rdp' "
+                "with an order"
             )
-        if self.adaptive and self.accountant == "rdp" and self.order is None:
-            raise InputError("an adaptive run with accountant 'rdp' needs one order fixed in advance: set order=")
+        if self.adaptive and self.counted.adaptive == "order" and self.order is None:
+            raise InputError(
+                f"an adaptive run with accountant {self.accountant!r} needs one order fixed in advance: set order="
+            )
+
+    @property
+    def counted(self) -> Accountant:
+        """The accountant itself."""
+        return ACCOUNTANTS[self.accountant]
 
     @cached_property
     def zcdp(self) -> float:
         """The zCDP cap of accountants with additive costs."""
-        if self.accountant not in CAPS:
+        if self.counted.cap is None:
             raise InputError(f"accountant {self.accountant!r} has no single additive cap")
-        return np.inf if np.isinf(self.eps) else float(CAPS[self.accountant](self.eps, self.delta))
+        return np.inf if np.isinf(self.eps) else float(self.counted.cap(self.eps, self.delta))
 
     @property
     def orders(self) -> Array:
@@ -90,7 +89,7 @@ class Ledger:
     """Events and releases of one run under a budget.
 
     >>> import numpy as np
-    >>> from otafl.plan import Events
+    >>> from otafl.core.plan import Events
     >>> ones = np.ones((400, 1))
     >>> run = Events(0.8 * ones, 0 * ones, ones > 0, ones, np.full(400, 0.05**2), ones[:, 0] > 0, np.ones(1),
     ...              np.array([0.09]))
@@ -103,7 +102,7 @@ class Ledger:
     clients: int
     parts: list[Events] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    _rdp: Any = None  # running total (K, orders) of all parts, accountant 'rdp' only
+    _rdp: RdpTotal | None = None  # running total of all parts, accountant 'rdp' only
 
     def __post_init__(self) -> None:
         validate.whole("clients", self.clients)
@@ -132,7 +131,7 @@ class Ledger:
         self._check(events)
         live = np.array(events.live, bool)
         for index in np.ndindex(live.shape[:-1]):
-            run = _pick(events, index)
+            run = pick(events, index)
             rounds = self._fitting(run, each_round)
             live[(*index, slice(rounds, None))] = False
         return live
@@ -154,7 +153,7 @@ class Ledger:
             )
         if self.budget.accountant == "rdp":
             self._rdp = self._rdp_total(events, ())
-        self.parts.append(events)
+        self.parts.append(pick(events, slice(_ran(events))))
         self.releases.extend(extra)
 
     def release(self, release: Release) -> None:
@@ -215,7 +214,7 @@ class Ledger:
         return unpack(content)
 
     def save(self, path: Path) -> None:
-        from otafl.files import write_atomic
+        from otafl.core.files import write_atomic
 
         write_atomic(Path(path), self.to_bytes())
 
@@ -228,11 +227,13 @@ class Ledger:
 
     def _fitting(self, run: Events, each_round: Sequence[Release]) -> int:
         """Largest number of leading rounds that fits; costs are never negative, so bisection finds it."""
-        margin = 0.0 if self.budget.accountant in CAPS else PLANNING_MARGIN
+        margin = 0.0 if self.budget.counted.additive else PLANNING_MARGIN
         low, high = 0, int(np.size(run.live))
+        if self._fits(run, _per_round(each_round, run), margin):
+            return high
         while low < high:
             middle = (low + high + 1) // 2
-            part = _first(run, middle)
+            part = pick(run, slice(middle))
             if self._fits(part, _per_round(each_round, part), margin):
                 low = middle
             else:
@@ -242,13 +243,13 @@ class Ledger:
     def _fits(self, events: Events | None, releases: Sequence[Release], margin: float) -> bool:
         """Whether everything so far, with these added, stays within the cap for every client."""
         budget = self.budget
-        if budget.accountant in CAPS:
+        if budget.counted.additive:
             cap = budget.zcdp
             return all(zcdp.strict_sum(c) <= cap for c in self._costs([] if events is None else [events], releases))
         cap_eps = budget.eps * (1 - margin)
         if budget.accountant == "rdp":
             total = self._rdp_total(events, [*self.releases, *releases])
-            return bool(np.all(rdp.rdp_to_eps(total, budget.delta, budget.orders, warn=False).eps <= cap_eps))
+            return bool(np.all(total.eps(budget.delta, budget.orders)[0] <= cap_eps))
         trial = Ledger(
             budget, self.clients, [*self.parts, *([] if events is None else [events])], [*self.releases, *releases]
         )
@@ -261,29 +262,26 @@ class Ledger:
         extra = release_costs([*self.releases, *releases], self.clients)
         return [[*column, *more] for column, more in zip(rounds, extra)]
 
-    def _rdp_total(self, events: Events | None, releases: Sequence[Release]) -> Array:
-        total = np.zeros((self.clients, self.budget.orders.size)) if self._rdp is None else self._rdp
+    def _rdp_total(self, events: Events | None, releases: Sequence[Release]) -> RdpTotal:
+        """All parts so far with these events added; its releases are these."""
+        budget, none = self.budget, _nothing(self.clients)
+        beside = rdp_total(none, budget.accounting, budget.orders, releases=releases)
+        parts = [] if self._rdp is None else [self._rdp]
         if events is not None:
-            refuse_sampled_replace(events, self.budget.adjacency)
-            total = total + participation.run_rdp(
-                events, self.budget.accounting, self.budget.orders, self.colluders, self.budget.adjacency
-            )
-        return total + release_rdp(releases, self.clients, self.budget.orders)
+            parts.append(rdp_total(events, budget.accounting, budget.orders, self.colluders, budget.adjacency))
+        if not parts:
+            return beside
+        return (parts[0] + parts[1] if len(parts) > 1 else parts[0])._replace(releases=beside.releases)
 
     def _check(self, events: Events) -> None:
         if np.ndim(events.amp) < 2 or np.shape(events.amp)[-1] != self.clients:
             raise InputError(f"events have shape {np.shape(events.amp)} but this ledger has {self.clients} clients")
 
 
-def _pick(events: Events, index: tuple[int, ...]) -> Events:
-    """One run out of a batch."""
-    inner = {n: getattr(events, n)[index] for n in Events._fields if n not in ("rate", "sensitivity")}
-    return events._replace(**inner)
-
-
-def _first(run: Events, rounds: int) -> Events:
-    inner = {n: getattr(run, n)[:rounds] for n in Events._fields if n not in ("rate", "sensitivity")}
-    return run._replace(**inner)
+def _ran(run: Events) -> int:
+    """Rounds up to the last live one: those after it released nothing, and their number is no part of a ledger."""
+    live = np.flatnonzero(run.live)
+    return int(live[-1]) + 1 if live.size else 0
 
 
 def _per_round(each_round: Sequence[Release], events: Events) -> list[Release]:

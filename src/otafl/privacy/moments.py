@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import binom, gammaln, log_ndtr
 
-from otafl import validate
-from otafl.plan import Array
+from otafl.core import validate
+from otafl.core.plan import Array
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import stats
 from scipy.special import logsumexp
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array, Events
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Events
 from otafl.privacy import gaussian, moments
 from otafl.privacy.events import inverse_square
 from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp

@@ -7,15 +7,18 @@ Rounds without sampling need no binning: they compose to one Gaussian exactly.
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array
+from otafl.privacy import gaussian
 
 BINS = 24
-LARGEST = 50.0  # multipliers above are charged as this one; such a round costs next to nothing either way
+LARGEST = 50.0  # multipliers above this, and above SPAN times the least, are charged as the larger of these two
+SPAN = 30.0
 
 
 def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:
@@ -24,8 +27,9 @@ def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:
     >>> bin_down([1.0, 2.0, 5.0, 5.5, 16.0], bins=3)
     (array([ 1.,  4., 16.]), array([2, 2, 1]))
     """
-    z = np.minimum(np.asarray(noise_multiplier, np.float64).ravel(), LARGEST)
+    z = np.asarray(noise_multiplier, np.float64).ravel()
     validate.positive("noise_multiplier", z)
+    z = np.minimum(z, max(LARGEST, SPAN * z.min()))
     validate.whole("bins", bins)
     distinct = np.unique(z)
     if distinct.size <= bins:
@@ -49,67 +53,74 @@ def pld_eps(
     """eps at delta of one client's rounds, z (T,) and rate () or (T,).
 
     Multipliers are relative to the declared sensitivity; under `replace` that is the distance of two contributions of
-    half that norm each, which is how the sampled pair is built. `interval` is the grid of the privacy loss (default
-    chosen from the size of the loss, between 1e-4 and 5e-3).
+    half that norm each, opposed, which is an *assumed* worst pair where rounds are sampled (`by_pld` has the certified
+    way). `interval` is the grid of the privacy loss (default chosen from the size of the loss, between 1e-4 and 5e-3).
     """
     validate.in_open("delta", delta, 0, 1)
     validate.one_of("adjacency", adjacency, ("add-remove", "replace", "zero-out"))
+    z, rate, square = _used(noise_multiplier, rate)
+    if z.size == 0 and square == 0:
+        return 0.0
+    if np.isinf(square) or np.any(z == 0):
+        return math.inf
+    if z.size == 0:
+        return float(gaussian.eps(math.sqrt(square), delta))
+    return float(compose(z, rate, square, adjacency == "replace", bins, interval).get_epsilon_for_delta(delta))
+
+
+def _used(noise_multiplier: Array, rate: Array) -> tuple[Array, Array, float]:
+    """z and rate of the sampled rounds that cost anything, and the sum of 1/z^2 of those without sampling."""
     z, rate = np.broadcast_arrays(np.asarray(noise_multiplier, np.float64), np.asarray(rate, np.float64))
     validate.in_closed("rate", rate, 0, 1)
     used = np.isfinite(z) & (rate > 0)
     z, rate = z[used], rate[used]
-    if z.size == 0:
-        return 0.0
-    if np.any(z == 0):
-        return math.inf
-    plain_square = float(np.sum(1 / z[rate == 1] ** 2))
-    if np.all(rate == 1):
-        from otafl.privacy import gaussian
-
-        return float(gaussian.eps(math.sqrt(plain_square), delta))
-    return _compose(z, rate, plain_square, delta, adjacency, bins, interval)
+    with np.errstate(divide="ignore"):
+        return z[rate < 1], rate[rate < 1], float(np.sum(1 / z[rate == 1] ** 2))
 
 
-def _compose(
-    z: Array, rate: Array, plain_square: float, delta: float, adjacency: str, bins: int, interval: float | None
-) -> float:
+def compose(
+    z: Array, rate: Array, plain_square: float = 0.0, opposed: bool = False, bins: int = BINS,
+    interval: float | None = None,
+) -> Any:  # fmt: skip
+    """dp_accounting's distribution of sampled rounds (T,), rate < 1, and of Gaussians with sum 1/z^2 `plain_square`.
+
+    `opposed`: every sampled round is N(+s) against N(-s) with probability q, instead of N(s) against N(0).
+    """
     try:
         from dp_accounting import NeighboringRelation
         from dp_accounting.pld import privacy_loss_distribution as pld
     except ImportError:
         raise InputError("accountant 'pld' needs the package dp-accounting; install it or use 'rdp'") from None
-    replace = adjacency == "replace"
-    relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
-    step = interval or _interval(z, rate)
+    relation = NeighboringRelation.REPLACE_ONE if opposed else NeighboringRelation.ADD_OR_REMOVE_ONE
+    factor = 2 if opposed else 1  # dp_accounting's opposed pair counts one of the two contributions
+    step = interval or loss_interval(z, rate)
     total = pld.identity(step)
-    for q, value, count in _groups(z, rate, bins):
-        # dp_accounting's replacement pair is N(+s) against N(-s): its sensitivity is half of ours.
+    parts = [*_groups(z, rate, bins), *([(1.0, plain_square**-0.5, 1)] if plain_square > 0 else [])]
+    for q, value, count in parts:
         one = pld.from_gaussian_mechanism(
-            value * (2 if replace else 1),
-            value_discretization_interval=step,
-            sampling_prob=q,
-            neighboring_relation=relation,
-        ).self_compose(count)
-        total = total.compose(one)
-    if plain_square > 0:
-        total = total.compose(
-            pld.from_gaussian_mechanism(
-                (2 if replace else 1) / math.sqrt(plain_square),
-                value_discretization_interval=step,
-                neighboring_relation=relation,
-            )
+            value * factor, value_discretization_interval=step, sampling_prob=q, neighboring_relation=relation
         )
-    return float(total.get_epsilon_for_delta(delta))
+        total = total.compose(one.self_compose(count))
+    return total
+
+
+def directions(total: Any) -> tuple[Any, Any]:
+    """The distributions of a unit that leaves and of one that joins; both give `get_epsilon_for_delta(delta)`.
+
+    dp_accounting keeps them apart inside; where a version does not, the larger of both stands for either (valid).
+    """
+    return getattr(total, "_pmf_remove", total), getattr(total, "_pmf_add", total)
 
 
 def _groups(z: Array, rate: Array, bins: int) -> Iterator[tuple[float, float, int]]:
-    sampled = np.unique(rate[rate < 1])
-    for q in sampled:
+    for q in np.unique(rate):
         for value, count in zip(*bin_down(z[rate == q], bins)):
             yield float(q), float(value), int(count)
 
 
-def _interval(z: Array, rate: Array) -> float:
-    """Coarser losses for noisier sums of losses: about 1e-4 of the scale of eps, within [1e-4, 5e-3]."""
+def loss_interval(z: Array, rate: Array) -> float:
+    """Coarser losses for noisier sums of losses: about 1e-3 of the scale of eps, within [1e-4, 5e-3], and below a third
+    of one round's standard deviation, or rounding would be the larger part of many quiet rounds."""
     scale = math.sqrt(float(np.sum((rate / z) ** 2))) + float(np.max(1 / z**2))
-    return float(np.clip(1e-3 * scale, 1e-4, 5e-3))
+    one = math.sqrt(float(np.mean(rate**2 * np.expm1(np.minimum(1 / z**2, 100.0)))))
+    return min(float(np.clip(1e-3 * scale, 1e-4, 5e-3)), one / 3)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import InputError
-from otafl.plan import Array
-from otafl.privacy import chords, moments
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array
+from otafl.privacy import moment_bounds, moments
 
 ORDERS: tuple[float, ...] = tuple([round(1 + n / 10, 1) for n in range(1, 100)] + [float(n) for n in range(12, 64)])
 LARGEST_FRACTIONAL = 1000.0  # beyond, the binomial coefficients of the series pass the range of float64
@@ -68,7 +68,7 @@ def total_rdp(rate: Array, noise_multiplier: Array, orders: Array = ORDERS, exac
             total[members] = _sum_exact(q, columns[members], orders)
     elif groups:
         members = np.concatenate([members for _, members in groups])
-        total[members] = chords.sum_upper(row_rate[members], columns[members], orders)
+        total[members] = moment_bounds.sum_upper(row_rate[members], columns[members], orders)
     return (total / (orders - 1)).reshape(*lead, clients, orders.size)
 
 
@@ -82,15 +82,17 @@ def is_exact(rate: Array, noise_multiplier: Array) -> bool:
     return np.unique(pairs).size <= EXACT_LIMIT
 
 
-def rdp_to_eps(rdp: Array, delta: float, orders: Array = ORDERS, warn: bool = True) -> EpsAt:
+def rdp_to_eps(rdp: Array, delta: Array, orders: Array = ORDERS, warn: bool = True) -> EpsAt:
     """eps = min_alpha rdp + log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1), at least 0. AdaScale (6)
 
-    `rdp` is (..., orders). eps is 0 where even the total variation, at most sqrt(1 - e^-rdp), is below delta. Warns
-    when the minimiser is the first or last order: another list may then give a smaller (equally valid) eps.
+    `rdp` is (..., orders), `delta` () or (...). eps is 0 where even the total variation, at most sqrt(1 - e^-rdp), is
+    below delta. Warns when the minimiser is the first or last order: another list may then give a smaller (equally
+    valid) eps.
     """
     orders = _checked_orders(orders)
     rdp = np.asarray(rdp, np.float64)
     validate.in_open("delta", delta, 0, 1)
+    delta = np.asarray(delta, np.float64)[..., None]
     candidates = np.maximum(rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1), 0.0)
     candidates = np.where(delta**2 + np.expm1(-rdp) > 0, 0.0, candidates)
     best = np.argmin(candidates, -1)

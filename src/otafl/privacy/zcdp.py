@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from otafl import validate
-from otafl.plan import Array
+from otafl.core import validate
+from otafl.core.plan import Array
 
 
 def cost(inverse_square: Array) -> Array:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from otafl.errors import InputError
-from otafl.experiments.store import storage
-from otafl.files import write_atomic
+from otafl.core.errors import InputError
+from otafl.core.files import write_atomic
 from otafl.report.data import collect
 from otafl.report.page import render
 from otafl.report.plots import draw
+from otafl.runs.disk import storage
 
 
 def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:

@@ -4,18 +4,19 @@ NaN is null and infinity the string "inf", as everywhere in the store. A matrix 
 round; null where a seed had stopped. Long runs are thinned to a round axis that fits a page, never averaged.
 """
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.experiments.store import RunFolder, SchemeFolder
-from otafl.files import plain
+from otafl.core.errors import InputError
+from otafl.core.files import plain
 from otafl.report.devices import BARS, groups, read_devices, starts
 from otafl.report.tables import footer, paired_difference
+from otafl.runs.afford import without_rounds
+from otafl.runs.sealed import reading
+from otafl.runs.store import AGAIN, RunFolder, SchemeFolder
 
 NUMBERS = 80_000  # in all per-round matrices of a page together: about 1.6 MB of text
 LONG_NAMES = {  # of metrics, where there is room for them
@@ -41,9 +42,10 @@ def collect(folders: list[Path]) -> dict[str, Any]:
     total = max(1, sum(len(run.labels()) for run in runs))
     schemes: list[dict[str, Any]] = []
     for run, name in zip(runs, names):
-        for label in run.labels():
-            found = read_scheme(run.scheme(label), total)
-            shown = label if len(runs) == 1 else f"{name}: {label}"
+        for place in run.verified():
+            with reading(place.path, AGAIN):
+                found = read_scheme(place, total)
+            shown = place.label if len(runs) == 1 else f"{name}: {place.label}"
             schemes.append({"id": len(schemes), "label": shown, "run": name, **found})
     told = [describe(run, name) for run, name in zip(runs, names)]
     return plain({
@@ -75,10 +77,8 @@ def run_names(paths: list[Path]) -> list[str]:
 def describe(run: RunFolder, name: str) -> dict[str, Any]:
     """A run's manifest and its resolved config."""
     manifest = run.manifest
-    try:
+    with reading(run.path / "config.toml", AGAIN):
         config = (run.path / "config.toml").read_text(encoding="utf-8")
-    except OSError:
-        config = ""
     keys = ("title", "seeds", "config_sha256", "data", "parameters", "versions", "machine")
     told = {key: manifest.get(key) for key in keys}
     return {"name": name, **told, "title": told["title"] or name, "config": config}
@@ -88,25 +88,22 @@ def read_scheme(place: SchemeFolder, schemes: int) -> dict[str, Any]:
     """One of so many schemes that share a page; what the store does not have is None."""
     numbers = NUMBERS // schemes
     if not place.finished:
-        saved = sorted(file.name.removeprefix("checkpoint-") for file in place.checkpoints.glob("checkpoint-*"))
-        return {"finished": False, "checkpoint": int(saved[-1]) if saved else 0}
-    evaluations, rounds = _table(place, "evaluations"), _table(place, "rounds")
+        return {"finished": False, "checkpoint": max(place.saved(), default=0)}
+    recorded = "devices.parquet" in place.hashes()
     return {
         "finished": True,
-        "summary": _at_eps_only_private(_json(place, "summary")),
-        "seconds": (_json(place, "timing") or {}).get("seconds"),
-        "card": short_card(_json(place, "card")),
-        "certificate": _json(place, "certificate"),
-        "evaluations": None if evaluations is None else by_seed(evaluations, numbers // 4),
-        "rounds": None if rounds is None else by_seed(rounds, numbers),
-        "devices": read_devices(place.path / "devices.parquet", schemes),
+        "summary": _at_eps_only_private(place.json("summary")),
+        "seconds": place.timing()["seconds"],
+        "card": short_card(place.json("card")),
+        "certificate": place.json("certificate") if "certificate.json" in place.hashes() else None,
+        "evaluations": by_seed(place.read("evaluations"), numbers // 4),
+        "rounds": by_seed(place.read("rounds"), numbers),
+        "devices": read_devices(place.whole("devices.parquet"), schemes) if recorded else None,
     }
 
 
-def short_card(card: dict[str, Any] | None) -> dict[str, Any] | None:
+def short_card(card: dict[str, Any]) -> dict[str, Any]:
     """The privacy card with per-device eps only by the accountant that the cap is counted in, grouped where many."""
-    if card is None:
-        return None
     spent = card.get("spent", [])
     chosen = next((s for s in spent if s["accountant"] == card["cap"]["accountant"]), spent[0] if spent else None)
     device_eps = None
@@ -115,20 +112,6 @@ def short_card(card: dict[str, Any] | None) -> dict[str, Any] | None:
         start = starts(groups(len(eps), BARS))
         device_eps = {"accountant": chosen["accountant"], "start": start, "max": np.maximum.reduceat(eps, start)}
     return {**card, "spent": [{k: v for k, v in s.items() if k != "eps"} for s in spent], "device_eps": device_eps}
-
-
-def _table(place: SchemeFolder, name: str) -> Columns | None:
-    try:
-        return place.read(name)
-    except (OSError, ValueError):  # never written, or torn
-        return None
-
-
-def _json(place: SchemeFolder, name: str) -> Any:
-    try:
-        return place.json(name)
-    except (OSError, json.JSONDecodeError):
-        return None
 
 
 def by_seed(table: Columns, numbers: int) -> dict[str, Any]:
@@ -165,12 +148,12 @@ def thin(count: int, most: int) -> np.ndarray:
 
 def as_summary(scheme: dict[str, Any]) -> dict[str, Any] | None:
     """A finished scheme's summary under the label that the page shows."""
-    return {**scheme["summary"], "label": scheme["label"]} if scheme["finished"] and scheme["summary"] else None
+    return {**scheme["summary"], "label": scheme["label"]} if scheme["finished"] else None
 
 
-def _at_eps_only_private(summary: dict[str, Any] | None) -> dict[str, Any] | None:
+def _at_eps_only_private(summary: dict[str, Any]) -> dict[str, Any]:
     """A scheme that spends an infinite eps has no value at a finite one."""
-    if summary is None or summary["private"]:
+    if summary["private"]:
         return summary
     return {key: [None] * len(value) if key.endswith("_at_eps") else value for key, value in summary.items()}
 
@@ -192,6 +175,8 @@ def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str
         if not scheme["finished"]:
             saved = f"last checkpoint: round {scheme['checkpoint']}"
             said.append(f"{scheme['label']} is unfinished ({saved}); otafl run --resume continues it.")
+        elif none := without_rounds(scheme["summary"]):
+            said.append(f"{scheme['label']}: {none}; its figures are those of the initial model.")
     configs = [_config(run["config"]) for run in runs]
     differing = [key for key in SAME_DRAWS if any(config.get(key) != configs[0].get(key) for config in configs)]
     if differing:

@@ -21,8 +21,6 @@ def read_devices(path: Path, schemes: int = 1) -> dict[str, Any] | None:
     `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices
     the mean and the largest energy, and its largest share of the limit. A group is one item where all fit.
     """
-    if not path.exists():
-        return None
     file = pq.ParquetFile(path)
     devices = 1 + max((int(piece["client"].max()) for piece in pieces(file, ["client"])), default=-1)
     rounds = 1 + max((int(piece["round"].max()) for piece in pieces(file, ["round"])), default=-1)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.files import write_atomic
+from otafl.core.files import write_atomic
 from otafl.report.tables import numbers
 
 # Okabe and Ito's colours; yellow is darkened to be seen on paper

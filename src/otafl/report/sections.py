@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from otafl.privacy.card import round_up
+from otafl.privacy.card_text import Block, blocks
 from otafl.report.tables import mean_sd, numbers
 
-INFINITE = "∞"
-WORDS = ("", "scheme", "difference", "accountant", "participation")  # columns of words
+WORDS = ("", "scheme", "difference", "accountant", "participation", "observer", "sees", "why")  # columns of words
 LEFT = ' class="left"'
 SENTENCE = 48  # characters; a longer text is no table cell
 
@@ -132,40 +131,30 @@ def cards(schemes: list[dict[str, Any]]) -> str:
 
 
 def _card(scheme: dict[str, Any], card: dict[str, Any]) -> str:
-    eps, cap = card["guarantee"]["eps"], card["cap"]
-    if eps == "inf":
-        headline, kind = "No guarantee: ε = ∞", "nothing protects the clients"
-    else:
-        headline = f"ε = {round_up(eps, INFINITE)}"
-        kind = "the cap (adaptive policy)" if card["guarantee"]["is_cap"] else "spent by the worst client"
-    limit = "no cap" if cap["eps"] == "inf" else f"cap ε = {cap['eps']:g}, counted by {cap['accountant']}"
-    basics = [
-        f"{kind}; δ = {card['delta']:g}, {card['unit']} level, {card['adjacency']} adjacency; {limit}",
-        f"{card['rounds']} rounds, {card['clients']} clients",
-    ]
-    alarms = "".join(f'<p role="alert"><b>{escape(alarm)}.</b></p>' for alarm in card.get("alarms", []))
-    return (
-        f'<article class="card" data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>{alarms}'
-        f'<p class="headline">{escape(headline)}</p><p>{escape("; ".join(basics))}</p>{_spent(card)}'
-        f"<p><b>Trusted noise:</b> {escape(card['trusted_noise'])}</p>"
-        f"<p><b>Sampling:</b> {escape(card['sampling'])}</p>{_list('Assumptions', card['assumptions'])}"
-        f"{_list('Outside the guarantee', card['outside_the_guarantee'])}</article>"
-    )
+    body = "".join(_block(block) for block in blocks(card))
+    return f'<article class="card" data-scheme="{scheme["id"]}"><h3>{_named(scheme)}</h3>{body}</article>'
 
 
-def _spent(card: dict[str, Any]) -> str:
-    said = any(spend["accounting"] != "none" for spend in card["spent"])  # what silence was worth
-    heads = ("accountant", *(["participation"] if said else []), "ε worst", "ε mean", "certified")
-    rows = ""
-    for spend in card["spent"]:
-        certified = "yes" if spend["certified"] else "design value"
-        values = (round_up(spend["eps_worst"], INFINITE), round_up(spend["eps_mean"], INFINITE), certified)
-        cells = f"<td{LEFT}>{escape(spend['accounting'])}</td>" if said else ""
-        cells += "".join(f"<td>{value}</td>" for value in values)
-        rows += f'<tr><th scope="row"{LEFT}>{escape(spend["accountant"])}</th>{cells}</tr>'
-    remarks = [f"{spend['accountant']}: {note}" for spend in card["spent"] for note in spend["notes"]]
-    remarks += [f"{name} does not apply: {why}" for name, why in card["not_applicable"].items()]
-    return _table("ε by accountant", heads, rows) + _list("Remarks", remarks)
+def _block(block: Block) -> str:
+    kind, title, rows = block
+    if kind == "table":
+        head, *body = rows
+        cells = "".join(
+            f'<tr><th scope="row"{LEFT}>{escape(first)}</th>'
+            + "".join(f"<td{LEFT if name in WORDS else ''}>{escape(cell)}</td>" for name, cell in zip(head[1:], rest))
+            + "</tr>"
+            for first, *rest in body
+        )
+        return _table(title, tuple(head) if any(head) else (), cells)
+    if kind == "list":
+        return _list(title, [text.replace("`", "") for text in rows])
+    if kind == "fact":
+        return f"<p><b>{escape(title)}:</b> {escape(rows[0])}</p>"
+    if kind == "alarm":
+        return f'<p role="alert"><b>{escape(rows[0])}</b></p>'
+    if kind == "headline":
+        return f'<p class="headline">{escape(rows[0])}</p>'
+    return "".join(f"<p>{escape(text.replace('`', ''))}</p>" for text in rows)
 
 
 def _list(title: str, items: list[str]) -> str:

@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 from scipy import special
 
-from otafl.experiments.store import RunFolder
+from otafl.privacy.card_text import round_up
+from otafl.runs.afford import without_rounds
+from otafl.runs.sealed import reading
+from otafl.runs.store import AGAIN, RunFolder
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",
@@ -23,13 +27,12 @@ METRICS = {  # of a scheme's summary, as heads of narrow columns
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
     """The summary of every finished scheme, in the order of the config, with its time."""
-    run = RunFolder.open(folder)
     found = []
-    for label in run.labels():
-        place = run.scheme(label)
+    for place in RunFolder.open(folder).verified():
         if place.finished:
-            seconds = place.json("timing")["seconds"]
-            found.append({**place.json("summary"), "seconds": seconds, "card": place.json("card")})
+            with reading(place.path, AGAIN):
+                own = {"seconds": place.timing()["seconds"], "card": place.json("card")}
+                found.append({**place.json("summary"), **own})
     return found
 
 
@@ -50,6 +53,32 @@ def mean_sd(values: np.ndarray, digits: int = 3) -> str:
     return f"{np.mean(good):.{digits}f}{spread}{count}"
 
 
+def named(entry: dict[str, Any]) -> str:
+    """A scheme's label, and beside it that it ran no round."""
+    none = without_rounds(entry)
+    return f"{entry['label']} ({none})" if none else str(entry["label"])
+
+
+def result(entry: dict[str, Any], metric: str) -> str:
+    """Mean and deviation over seeds; none where no round was run: what the initial model does is no result."""
+    return "–" if without_rounds(entry) else mean_sd(numbers(entry[metric]))
+
+
+def share(values: np.ndarray) -> str:
+    """A mean share in percent; what rounding leaves of zero is zero.
+
+    >>> share(np.array([-1e-17])), share(np.array([0.25, np.nan])), share(np.array([np.nan]))
+    ('0.0%', '25.0%', '–')
+    """
+    good = values[~np.isnan(values)]
+    return f"{max(float(np.mean(good)), 0.0):.1%}" if good.size else "–"
+
+
+def energy(values: np.ndarray) -> str:
+    good = values[~np.isnan(values)]
+    return f"{np.mean(good):.2g} J" if good.size else "–"
+
+
 def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str, level: float = 0.95) -> dict[str, float]:
     """a - b over the seeds both have: mean, half width of the t interval, number of pairs."""
     common = [seed for seed in a["seeds"] if seed in b["seeds"]]
@@ -66,21 +95,30 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str, level: 
 def comparison(folder: Path) -> tuple[Table, str]:
     """The main table of a run, and the footer that says what its epsilon means."""
     found = summaries(folder)
-    table = Table(title=RunFolder.open(folder).manifest["title"] or None, title_justify="left")
-    for name in ("scheme", "accuracy", "worst client", "ε", "rounds", "silent weight", "energy/round", "time"):
+    title = RunFolder.open(folder).manifest["title"]
+    table = Table(title=escape(title) if title else None, title_justify="left")
+    heads = "scheme|accuracy|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
+    for name in heads.split("|"):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:
         table.add_row(
-            entry["label"],
-            mean_sd(numbers(entry["final_accuracy"])),
-            mean_sd(numbers(entry["worst_client"])),
+            escape(named(entry)),
+            *(result(entry, name) for name in ("final_accuracy", "worst_client")),
             mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+            *attack_cells(entry),
             f"{np.mean(numbers(entry['rounds'])):.0f}",
-            f"{np.mean(numbers(entry['silent_weight'])):.1%}",
-            f"{np.mean(numbers(entry['energy_per_round'])):.2g} J" if entry["uplink"] == "analog" else "–",
+            share(numbers(entry["silent_weight"])),
+            energy(numbers(entry["energy_per_round"])) if entry["uplink"] == "analog" else "–",
             f"{entry['seconds']:.1f} s",
         )
     return table, footer(found)
+
+
+def attack_cells(entry: dict[str, Any]) -> list[str]:
+    """μ (never under sampling) and true positives at 1 % false ones of the worst seed; runs of before have neither."""
+    mu, power = (numbers(entry.get(name) or [None]) for name in ("mu", "tpr_at_1pct"))
+    worst = lambda values: "–" if np.any(np.isnan(values)) else round_up(np.max(values), "∞")  # noqa: E731
+    return [worst(mu), worst(100 * power)]
 
 
 def footer(found: list[dict[str, Any]]) -> str:
@@ -98,4 +136,5 @@ def footer(found: list[dict[str, Any]]) -> str:
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
+    alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
     return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"

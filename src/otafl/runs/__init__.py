@@ -1,1 +1,1 @@
-"""What people start: loops of their own over the air, and what they need to say which scheme at which site."""
+"""What people start: experiments into folders, and loops of their own over the air."""

@@ -8,17 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from otafl import validate
-from otafl.air import to_float32
-from otafl.errors import BudgetExceeded, InputError
-from otafl.plan import Link, Message, Plan
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, InputError
+from otafl.core.plan import Link, Message
 from otafl.privacy import Ledger, PrivacyCard
 from otafl.runs.air_card import card_of, report_of
 from otafl.runs.air_state import Folder, State
-from otafl.runs.planned import Ahead, Inside, Plans, charged
+from otafl.runs.planned import Ahead, Inside, Plans, charged, link_of
 from otafl.runs.round import Round, noisy_metric
 from otafl.runs.schemes import chosen
 from otafl.runs.settings import PRIVACY, RADIO, Settings, channel_of, open_job
@@ -86,6 +84,7 @@ class Air:
         step_size: float = 0.1, classes: int = 2, seed: int | None = None, strict: bool = False,
         outside: Sequence[str] = (), like: Any = None, folder: str | Path | None = None,
     ):  # fmt: skip
+        already_spent = None if already_spent is None else str(Path(already_spent).absolute())
         given = locals()
         template = None if like is None else flatten(like)
         if template is not None and num_params is None:
@@ -125,7 +124,7 @@ class Air:
         self.settings, self._folder, self._state = settings, folder, folder.state
         self.job = open_job(settings, folder.trace_seed)
         inside = self.job.policy.loop == "round"
-        self._plans: Plans = Inside(self.job, folder.trace_seed) if inside else Ahead(self.job)
+        self._plans: Plans = (Inside if inside else Ahead)(self.job, folder.trace_seed)
         self._medium = Medium(self.job.uplink, settings.seed)
         self._form: Form | None = None if like is None else like[0]
         self._like: list[Any] = [] if like is None else like[2]
@@ -178,7 +177,8 @@ class Air:
     def _resume(self, again: bool) -> None:
         """Plan again what was charged, and find the round to go on with."""
         state, path, rows = self._state, self._folder.path, []
-        for number, metric in enumerate(state.metrics):
+        for number in range(state.charged):
+            metric = state.metrics[number] if number < len(state.metrics) else np.nan
             if not self._plan(number, metric):
                 raise InputError(f"{path}: its {state.charged} rounds cannot be planned again; was otafl changed?")
             rows.append(self._plans.row(number))
@@ -186,6 +186,19 @@ class Air:
         if self.job.policy.loop == "round" and state.charged:
             self._metric = None
         self._next = state.next_round(again, self.settings.seed is None, path)
+
+    def close(self) -> None:
+        """Let go of the folder, for `restore` in this process or another. `with otafl.Air(...) as air:` does it too."""
+        self._folder.close()
+
+    def __reduce__(self) -> Any:
+        raise InputError("a loop over the air cannot be copied: two of them would release every round twice")
+
+    def __enter__(self) -> "Air":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
 
     def reward(self, accuracy: float) -> None:
         """Tell a closed loop the accuracy of the present model: before the first round, and after every round.
@@ -202,9 +215,7 @@ class Air:
 
     def link(self, number: int) -> Link:
         """The plan after the channel, in float32."""
-        plan = Plan(*(leaf[None] for leaf in self._plans.row(number)))
-        lowered = self.job.uplink.lower(plan, self.job.trace.gain[number : number + 1], self.job.deployment)
-        return _row(to_float32(lowered))
+        return link_of(self.job, self._plans.row(number), number)
 
     def asked(self, number: int) -> np.ndarray:
         """Clients whose message is wanted: all whose silence is not public. Encrypted rounds need everyone."""
@@ -263,10 +274,6 @@ class Air:
         """The summary as lines of text, then the card."""
         lines = [f"{name}: {value}" for name, value in self.summary.items()]
         return "\n".join([*lines, "", self.card.to_markdown()])
-
-
-def _row(link: Link) -> Link:
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], link)  # type: ignore[no-any-return]
 
 
 def _check(given: dict[str, Any]) -> None:

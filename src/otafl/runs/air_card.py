@@ -1,13 +1,16 @@
 """The privacy card of a loop: what its ledger holds, what the loop enforced, and what only its caller can vouch for."""
 
-from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otafl.experiments.feedback import in_words
+from otafl import __version__
 from otafl.privacy import PrivacyCard, make_card
+from otafl.runs.feedback import in_words
+from otafl.runs.finish import HINDSIGHT, SILENCE
+from otafl.runs.results import uncertified
+from otafl.systems import in_hindsight
 
 if TYPE_CHECKING:
     from otafl.runs.air import Air
@@ -15,18 +18,38 @@ if TYPE_CHECKING:
 
 def card_of(air: "Air") -> PrivacyCard:
     job, seed = air.job, air.settings.seed
-    alarms = [*([job.uplink.alarm] if job.uplink.alarm else [])]
-    if seed is not None:
-        alarms.append(f"All noise was drawn from seed {seed}: a simulation that protects nobody by itself")
+    remarks = remarks_of(air)
+    insecure = [text for text in job.uplink.remarks if text.startswith("insecure")]
+    alarms = [*([job.uplink.alarm] if job.uplink.alarm else []), *insecure]
+    alarms += [SILENCE] if job.policy.gate == "message" else []
+    known = [] if job.message.adjacency == "add-remove" else ["sizes"]
+    said = [text for text in remarks if text not in alarms]
     site = SimpleNamespace(policy=job.policy, message=job.message, deployment=job.deployment)
     return make_card(
         air.ledger,
         job.message,
-        outside=["sizes", "simulation-trace", *air.settings.outside, *job.uplink.remarks],
+        outside=[*known, "simulation-trace", *air.settings.outside, *said],
         assumptions=_assertions(air),
         alarms=alarms,
         reward=in_words(site, job.releases, air.rounds_charged),
+        identity={
+            "scheme": repr(air.settings.scheme),
+            "model": f"a loop of its own, {air.settings.num_params} parameters",
+            "seeds": "none: noise from the operating system" if seed is None else [seed],
+            "version": __version__,
+            "clip_norm": float(job.message.bound),
+        },
+        simulated=seed is not None,
     )
+
+
+def remarks_of(air: "Air") -> list[str]:
+    """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
+    said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
+    known = {} if said is None else {"certified": said[None]}
+    missing = uncertified(SimpleNamespace(info=known, live=rounds))  # type: ignore[arg-type]
+    told = in_hindsight(air.settings.scheme.name, air.settings.scheme.config)
+    return [*([HINDSIGHT] if told else []), *missing, *air.job.uplink.remarks]
 
 
 def _assertions(air: "Air") -> list[str]:
@@ -69,5 +92,6 @@ def report_of(air: "Air") -> dict[str, Any]:
         "simulation": air.settings.seed is not None,
         "answers": state.answers,
         "failed": state.failed,
-        "faults": dict(Counter(state.faults)),
+        "faults": dict(state.faults),
+        "remarks": remarks_of(air),
     }

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.files import sweep, write_atomic
-from otafl.plan import Message, Plan
+from otafl.core.errors import InputError
+from otafl.core.files import sweep, write_atomic
+from otafl.core.plan import Message, Plan
 from otafl.runs.replies import Fault
 from otafl.runs.schemes import choose
-from otafl.runs.settings import Settings, channel_of
+from otafl.runs.settings import Settings, channel_of, sha256_of
 
 FORMAT = "otafl-air-1"
 
@@ -36,7 +36,7 @@ class State:
 
     charged: int = 0  # rounds entered
     chain: str = ""  # hash of their plans
-    metrics: tuple[float, ...] = ()  # what the policy was told before each of them
+    metrics: tuple[float, ...] = ()  # what a closed loop was told before each of them
     last_sent: int = -1
     messages: str = ""  # hash of what was sent there
     last_answered: int = -1
@@ -45,9 +45,8 @@ class State:
     faults: dict[str, int] = dataclasses.field(default_factory=dict)  # how often each kind
 
     def entered(self, metric: float, plan: Plan) -> "State":
-        return dataclasses.replace(
-            self, charged=self.charged + 1, chain=_chained(self.chain, plan), metrics=(*self.metrics, metric)
-        )
+        told = self.metrics if np.isnan(metric) else (*self.metrics, metric)
+        return dataclasses.replace(self, charged=self.charged + 1, chain=_chained(self.chain, plan), metrics=told)
 
     def sent(self, number: int, messages: str) -> "State":
         return dataclasses.replace(self, last_sent=number, messages=messages)
@@ -58,8 +57,10 @@ class State:
         counts = dict(self.faults)
         for fault in faults:
             counts[fault.kind] = counts.get(fault.kind, 0) + 1
-        more = {"answers": self.answers + 1, "failed": self.failed + failed, "faults": counts}
-        return dataclasses.replace(self, last_sent=max(self.last_sent, number), last_answered=number, **more)
+        return dataclasses.replace(
+            self, last_sent=max(self.last_sent, number), last_answered=number, answers=self.answers + 1,
+            failed=self.failed + failed, faults=counts,
+        )  # fmt: skip
 
     def check_plans(self, plans: Sequence[Plan], path: Path | None) -> None:
         """The rounds planned again are those that were charged."""
@@ -67,7 +68,7 @@ class State:
         for plan in plans:
             chain = _chained(chain, plan)
         if chain != self.chain:
-            raise InputError(f"{path}: its rounds are planned otherwise than when they were charged; was otafl changed?")
+            raise InputError(f"{path}: its rounds are planned otherwise than they were charged; was otafl changed?")
 
     def next_round(self, again: bool, fresh_noise: bool, path: Path | None) -> int:
         """Where to go on: see `Air.restore`."""
@@ -163,8 +164,16 @@ class Folder:
             raise InputError(f"{self.path / 'answer.bin'}: is damaged, or not the answer of round {number}")
         return np.frombuffer(body, "<f4").astype(np.float32)
 
+    def close(self) -> None:
+        """Let another process go on."""
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
     def _write(self, name: str, content: dict[str, Any]) -> None:
         assert self.path is not None
+        if self.lock is None:
+            raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         body = json.dumps({"format": FORMAT, **content}, sort_keys=True)
         try:
             write_atomic(self.path / name, f"{_seal(name, body.encode())}\n{body}\n")
@@ -183,7 +192,7 @@ def _locked(path: Path) -> Any:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         handle.close()
-        raise InputError(f"{path}: another process goes on with this loop") from None
+        raise InputError(f"{path}: another loop goes on with it, in this or another process; close it first") from None
     return handle
 
 
@@ -217,10 +226,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings(plain: dict[str, Any], path: Path) -> Settings:
-    """Settings as `Settings.to_json` wrote them; InputError if the site's file has changed since."""
-    stated = plain.pop("site_sha256", None)
-    if stated is not None and hashlib.sha256(_bytes(Path(plain["site"]))).hexdigest() != stated:
-        raise InputError(f"{path}: the site {plain['site']} was changed since; the plan would be another")
+    """Settings as `Settings.to_json` wrote them; InputError if a file that they name has changed since."""
+    for name, stated in plain.pop("files").items():
+        if sha256_of(name) != stated:
+            raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
     for name in ("sizes", "weights", "outside"):
         plain[name] = None if plain[name] is None else tuple(plain[name])
     if plain["message"] is not None:

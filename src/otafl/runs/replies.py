@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.errors import InputError
-from otafl.experiments.execution import NORM_TOLERANCE
+from otafl.core.errors import InputError
+from otafl.runs.execution import NORM_TOLERANCE
 from otafl.runs.trees import Flat, Form, flatten, square_norm
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
@@ -123,7 +123,9 @@ def _measured(
     """Messages of one form with their norms; what has another form or no finite norm is left out."""
     if form is None and first:
         form = Counter(found[0] for found in first.values()).most_common(1)[0][0]
-    messages, norms, like = {}, {}, []
+    messages: dict[int, Flat] = {}
+    norms: dict[int, float] = {}
+    like: list[Any] = []
     for client in sorted(first):
         own, flat, leaves = first[client]
         if own != form:

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.air import received_snr, transmit_energy
-from otafl.errors import InputError, PrivacyViolation
-from otafl.plan import Plan
-from otafl.rounds import FEEDBACK_STREAM
+from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.plan import Plan
+from otafl.core.streams import Seed
+from otafl.core.uplink import received_snr, transmit_energy
 from otafl.runs.replies import Fault, Sorted, sort
 from otafl.runs.sums import Heard
 from otafl.runs.trees import digest, unflatten
@@ -60,19 +60,27 @@ class Round:
             raise InputError(f"round {self.number} was sent before; every round is sent once")
         bound, size = air.job.message.bound, air.settings.num_params
         found = sort(updates, self.asked, self.number, air.num_clients, size, air._form, bound)
-        if air.settings.strict and found.faults:
-            raise PrivacyViolation(f"round {self.number}: {'; '.join(map(str, found.faults))}; nothing was sent")
+        if air.settings.strict:
+            self._refuse(found.faults)
         flat = self._answer(found)
         self._answered, self.faults = True, found.faults
         air._form, air._like = found.form, found.like or air._like
         air._state = air._folder.keep(air._state.answered(self.number, found.faults, self.failed))
         return flat[0] if found.form is None else unflatten(found.form, flat, air._like)
 
+    def _refuse(self, faults: list[Fault]) -> None:
+        """Strict: whatever is wrong with a reply that came ends the round before anything is sent."""
+        said = [str(fault) for fault in faults if fault.kind != "missing"]
+        broken = any(fault.kind in ("clipped", "not finite") for fault in faults)
+        if said:
+            kind = PrivacyViolation if broken else InputError
+            raise kind(f"round {self.number}: {'; '.join(said)}; nothing was sent (strict=True)")
+
     def _answer(self, found: Sorted) -> list[np.ndarray]:
         """What the server hears; with a folder the messages' hash is kept before and the answer after, then given."""
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
         if air._folder.path is not None:
-            name = digest({client: (found.form, flat) for client, flat in found.messages.items()})
+            name = digest(found.form, found.messages)
             stored = air._folder.stored(air._state, self.number, name)
             if stored is not None:
                 ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
@@ -116,7 +124,7 @@ class Round:
     @property
     def _after_sending(self) -> Heard:
         if self._heard is None:
-            raise InputError(f"round {self.number}: known once it was sent (and not where the answer came from a folder)")
+            raise InputError(f"round {self.number}: known once it was sent, and not of an answer out of a folder")
         return self._heard
 
 
@@ -130,5 +138,5 @@ def noisy_metric(air: "Air", number: int, accuracy: float) -> float:
         source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
         return float(accuracy + wanted.noise_std * source.standard_normal())
     with jax.enable_x64(True):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), FEEDBACK_STREAM), number)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), Seed.FEEDBACK), number)
         return float(accuracy + wanted.noise_std * jax.random.normal(key, (), jnp.float64))

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, get_type_hints
 
-from otafl import policies
-from otafl.errors import InputError
-from otafl.experiments.schema import options_of, tagged
-from otafl.files import parse
+from otafl import systems
+from otafl.core.errors import InputError
+from otafl.core.files import parse
+from otafl.runs.schema import options_of, tagged
 
 Factory = Callable[..., "Chosen"]
 
@@ -47,7 +47,7 @@ def chosen(scheme: Any) -> Chosen:
 
 def choose(name: str, settings: dict[str, Any]) -> Chosen:
     """Settings checked as an experiment file's are; the first mistake is one line."""
-    config = policies.scheme(name).config
+    config = systems.scheme(name).config
     found = parse(_model(name, config), dict(settings), f"otafl.{name.replace('-', '_')}")
     return Chosen(name, options_of(found, config))
 
@@ -61,19 +61,19 @@ def _model(name: str, config: type) -> Any:
 
 
 def factory_names() -> list[str]:
-    return [name.replace("-", "_") for name in policies.SCHEMES]
+    return [name.replace("-", "_") for name in systems.SCHEMES]
 
 
 def factory_named(attribute: str) -> Factory:
     """The function behind `otafl.<attribute>`; AttributeError as Python wants it if there is no such scheme."""
-    names = {name.replace("-", "_"): name for name in policies.SCHEMES}
+    names = {name.replace("-", "_"): name for name in systems.SCHEMES}
     if attribute not in names:
         raise AttributeError(f"module 'otafl' has no attribute {attribute!r}")
-    return _factory(names[attribute], policies.scheme(names[attribute]))
+    return _factory(names[attribute], systems.scheme(names[attribute]))
 
 
 @cache
-def _factory(name: str, scheme: policies.Scheme) -> Factory:
+def _factory(name: str, scheme: systems.Scheme) -> Factory:
     attribute, hints = name.replace("-", "_"), get_type_hints(scheme.config)
     parameters = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=hints[f.name])
@@ -96,7 +96,7 @@ def _default(field: Any) -> Any:
     return inspect.Parameter.empty if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _described(attribute: str, scheme: policies.Scheme, parameters: list[inspect.Parameter]) -> str:
+def _described(attribute: str, scheme: systems.Scheme, parameters: list[inspect.Parameter]) -> str:
     """Summary, what the Config says, every setting with its meaning, and an example that runs."""
     said, notes = inspect.getdoc(scheme.config) or "", _comments(scheme.config)
     plain = said.startswith(f"{scheme.config.__name__}(")  # what dataclass writes where nobody did
@@ -107,7 +107,7 @@ def _described(attribute: str, scheme: policies.Scheme, parameters: list[inspect
         kind = inspect.formatannotation(one.annotation)
         lines.append(f"{one.name} : {kind}" + ("" if needed else f", default {one.default!r}"))
         lines += [f"    {notes[one.name]}"] if one.name in notes else []
-    lines += ["", "Returns", "-------", "Chosen", "    the scheme with these settings, for `otafl.Air` and the verbs", ""]
+    lines += ["", "Returns", "-------", "Chosen", "    the scheme with these settings, for `otafl.Air`", ""]
     call = f"otafl.{attribute}({', '.join(_sample(one) for one in parameters if one.default is one.empty)})"
     return "\n".join([*lines, "Examples", "--------", ">>> import otafl", f">>> {call}", call, ""])
 

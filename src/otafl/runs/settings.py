@@ -10,18 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from otafl import policies, validate
-from otafl.air import Uplink, uplink_of
+from otafl import systems
 from otafl.channels import PUBLISHED, Channel, draw, energy_from_power, load_devices, load_site, with_gains
-from otafl.clients.gradient import client_promise
-from otafl.errors import BudgetExceeded, Infeasible, InputError
-from otafl.experiments.build import site_of
-from otafl.experiments.earlier import eps_left, open_ledger
-from otafl.experiments.feedback import releases_of
-from otafl.experiments.schema import Privacy, Radio
-from otafl.files import parse
-from otafl.plan import Context, Deployment, Message, Policy, Trace
+from otafl.clients.gradient import clipped_promise
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, Infeasible, InputError
+from otafl.core.files import parse
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.uplink import Uplink, uplink_of
+from otafl.core.uplink_checks import meet
 from otafl.privacy import Budget, Ledger
+from otafl.runs.build import site_of
+from otafl.runs.feedback import releases_of
+from otafl.runs.prior_spend import eps_left, open_ledger
+from otafl.runs.schema import Privacy, Radio
 from otafl.runs.schemes import Chosen
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
@@ -57,9 +59,21 @@ class Settings:
         plain["channel"] = dataclasses.asdict(self.channel)
         if self.message is not None:
             plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
-        if isinstance(self.site, str):
-            plain["site_sha256"] = hashlib.sha256(Path(self.site).read_bytes()).hexdigest()
-        return json.loads(json.dumps(plain, default=str))
+        read = (name for name in (self.site, self.privacy["already_spent"]) if isinstance(name, str))
+        plain["files"] = {name: sha256_of(name) for name in read}
+        return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
+
+
+def sha256_of(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 class Job(NamedTuple):
@@ -93,7 +107,7 @@ def channel_of(channel: Any) -> Channel:
 
 def open_job(settings: Settings, trace_seed: int) -> Job:
     """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
-    private = policies.SCHEMES[settings.scheme.name].private
+    private = systems.SCHEMES[settings.scheme.name].private
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None}, "Air")
     channel, deployment, sizes, message = _site(settings)
     count = len(deployment.weights)
@@ -101,16 +115,18 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     left = eps_left(privacy, count) if private else privacy.eps
     context = Context(
         rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,
-        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, sizes=sizes, trace=trace,
+        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, trace=trace,
+        sizes=None if message.adjacency == "add-remove" else sizes,
     )  # fmt: skip
     try:
-        policy = policies.make(settings.scheme.name, settings.scheme.config, deployment, message, context)
+        policy = numerically(settings.scheme.name, systems.make, settings.scheme.name, settings.scheme.config,
+                             deployment, message, context)  # fmt: skip
     except Infeasible as refusal:
         if left == privacy.eps:
             raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
         raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left:.4g}: {refusal}") from None
     uplink = uplink_of(policy)
-    trace, deployment = uplink.site(trace, deployment)
+    trace, deployment = meet(uplink, trace, deployment)
     capped = privacy.eps is not None and private
     budget = Budget(
         eps=(privacy.eps or np.inf) if capped else np.inf, delta=privacy.delta, accountant=privacy.accountant,
@@ -121,27 +137,43 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
 
 
+def numerically(name: str, function: Any, *args: Any) -> Any:
+    """Whatever overflows or does not converge while planning is one line."""
+    try:
+        return function(*args)
+    except (ArithmeticError, np.linalg.LinAlgError) as problem:
+        raise InputError(f"{name}: planning failed numerically ({problem}); look for extreme numbers") from None
+
+
 def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
     """Channel, limits, records of each client (all equal where nothing is said) and what the messages promise."""
     site = settings.site
     table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
     devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
-    count = site if devices is None else len(devices.names)
+    count = site if isinstance(site, int) else len(devices.names)  # type: ignore[union-attr]
     sizes = _sizes(settings, count, np.ones(count, np.int64) if devices is None else devices.samples)
-    message = settings.message or client_promise(settings.num_params, settings.clip_norm, settings.adjacency)(sizes)
+    adjacency: Any = settings.adjacency
+    promise = clipped_promise(settings.num_params, settings.clip_norm, adjacency, "client")
+    message = settings.message or promise(sizes)
     validate.shape("message.rate", message.rate, (count,))
-    listed = devices is not None and not table
-    channel = with_gains(settings.channel, devices.mean_power_gain) if listed else settings.channel
+    channel = settings.channel if devices is None else with_gains(settings.channel, devices.mean_power_gain)
     place = SimpleNamespace(
-        channel=channel, radio=_radio(settings, table, listed), devices=Path(site) if table else None,
-        task=SimpleNamespace(clients=count),
-    )  # fmt: skip
+        channel=channel,
+        radio=_radio(settings, table, listed=devices is not None and not table),
+        devices=Path(str(site)) if table else None,
+        task=SimpleNamespace(clients=count, weights=_weights(settings, devices is not None)),
+    )
     channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
-    if listed:
+    if devices is not None and not table:
         deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
-    if settings.weights is not None:
-        deployment = deployment._replace(weights=np.asarray(settings.weights, float))
     return channel, deployment, sizes, message
+
+
+def _weights(settings: Settings, listed: bool) -> Any:
+    """As an experiment's `task.weights`: a list, by size where sizes are known, else equal."""
+    if settings.weights is not None:
+        return list(settings.weights)
+    return "sizes" if listed or settings.sizes is not None else "equal"
 
 
 def _sizes(settings: Settings, count: int, known: np.ndarray) -> np.ndarray:

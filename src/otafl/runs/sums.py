@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import saxpy
 
-from otafl.air import ANALOG, FLOAT32_SLACK, Uplink
-from otafl.plan import Link
-from otafl.runs.trees import Flat
+from otafl.core.plan import Link
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
+from otafl.runs.trees import BLOCK, Flat
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -33,7 +33,7 @@ class Heard(NamedTuple):
 def air_key(seed: int | None, number: int) -> Any:
     """The key of a round's air: the engine's for a seed; without one, fresh from the operating system, never kept."""
     if seed is None:
-        return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32))
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)))
     return jax.random.split(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), number))[1]
 
 
@@ -115,5 +115,5 @@ def _normals(key: Any, shapes: Shapes) -> list[Any]:
 
 def _add(total: NDArray[np.float32], part: NDArray[np.float32], weight: np.float32) -> None:
     """total += weight * part, in place, in one pass."""
-    if total.size:
-        saxpy(part, total, a=weight)
+    for start in range(0, total.size, BLOCK):
+        saxpy(part[start : start + BLOCK], total[start : start + BLOCK], a=weight)

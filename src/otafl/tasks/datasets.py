@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl import validate
-from otafl.errors import DataMissing, InputError
+from otafl.core import validate
+from otafl.core.errors import DataMissing, InputError
 from otafl.tasks import formats
 from otafl.tasks.fetch import download, file_sha256
 from otafl.tasks.formats import Arrays, Bytes8, Read

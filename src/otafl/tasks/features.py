@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.tasks import datasets
 from otafl.tasks.datasets import Dataset
 

@@ -12,7 +12,7 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from otafl.errors import DataMissing
+from otafl.core.errors import DataMissing
 
 TIMEOUT_S = 20.0
 BLOCK_BYTES = 1 << 20

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 Bytes8 = NDArray[np.uint8]
 Arrays = tuple[Bytes8, Bytes8, Bytes8, Bytes8]

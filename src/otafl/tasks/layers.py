@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 Array = jax.Array
 Shape = tuple[int, ...]

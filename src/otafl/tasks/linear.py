@@ -7,8 +7,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.tasks.layers import Builder, Groups, Layer, Shape, shifted, sq_norms_of, window_shape
 
 Array = jax.Array

@@ -1,4 +1,4 @@
-"""Models: what is trained, as pure functions. JAX, float32; imports numpy and jax only.
+"""Models: what is trained, as pure functions. JAX, float32.
 
 A model of layers comes with a `ghost` (per-sample clipping without per-sample gradients); any other loss on any
 pytree becomes a model by `from_loss`, and `per_sample(model)` gives both kinds one interface.
@@ -17,13 +17,14 @@ clipping acts on what depends on the data.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge, Le, MaxLen
 
-from otafl import validate
-from otafl.errors import InputError
+from otafl.core import validate
+from otafl.core.errors import InputError
 from otafl.tasks import ghost as ghosts
 from otafl.tasks.ghost import Ghost, Loss
 from otafl.tasks.layers import (
@@ -47,6 +48,7 @@ from otafl.tasks.layers import (
 from otafl.tasks.linear import Init, conv, dense
 
 Array = jax.Array
+MOST_NUMBERS = 2**31 - 1  # in a model: array sizes that every backend can count
 UNKNOWN_FOOTPRINT = 2**10  # of a model that is not made of layers
 
 
@@ -81,6 +83,8 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
     """A classifier: layers that end in logits, under cross-entropy."""
     validate.not_negative("l2", l2)
     network = builder(tuple(in_shape))
+    if network.draws > MOST_NUMBERS:
+        raise InputError(f"task.model {name}: {network.draws:.3g} parameters must be at most {MOST_NUMBERS:,}")
 
     def init(key: Array) -> Any:
         return network.init(uniform_draws(key, network.draws))
@@ -150,7 +154,7 @@ class LogisticOptions:
 
 @dataclass(frozen=True)
 class MlpOptions:
-    hidden: tuple[int, ...] = (128,)
+    hidden: Annotated[tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(100)] = (128,)
     activation: Activation = "relu"
     init: Init = "he"
     zero_output_init: bool = False  # starts at loss ln C exactly
@@ -165,9 +169,9 @@ class CnnOptions:
 
 @dataclass(frozen=True)
 class ResnetOptions:
-    depth: int = 20  # 6 n + 2
-    width: int = 16  # channels of the first stage; then twice and four times as many
-    groups: int = 8
+    depth: Annotated[int, Ge(8), Le(1202)] = 20  # 6 n + 2
+    width: Annotated[int, Ge(1), Le(2**14)] = 16  # channels of the first stage; then twice and four times as many
+    groups: Annotated[int, Ge(1), Le(2**14)] = 8
     l2: float = 0.0
 
 

@@ -100,8 +100,7 @@ DATASETS: dict[str, Source] = {
         (
             _idx(IDX_NAMES, folders=("fashion-mnist", "FashionMNIST/raw"),
                  sha256=tuple(zip(IDX_NAMES, FASHION_SHA256)),
-                 mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-                          "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion")),
+                 mirrors=("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",)),
             _idx(_unzipped(IDX_NAMES), folders=("fashion-mnist", "FashionMNIST/raw")),
         ),
         system=("/usr/share/datasets/fashion-mnist",),

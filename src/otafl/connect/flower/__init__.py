@@ -6,7 +6,7 @@ Light to import: a SuperNode starts a process for every message. What the strate
 try:
     import flwr as _flwr  # noqa: F401
 except ModuleNotFoundError as missing:
-    from otafl.errors import InputError
+    from otafl.core.errors import InputError
 
     raise InputError("otafl.connect.flower needs Flower; pip install 'otafl[flower]'") from missing
 

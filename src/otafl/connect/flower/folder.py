@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from otafl.errors import InputError
-from otafl.files import to_json, write_atomic
+from otafl.core.errors import InputError
+from otafl.core.files import to_json, write_atomic
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 Leaves = dict[str, np.ndarray]
 STATISTICS = (

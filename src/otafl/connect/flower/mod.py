@@ -6,7 +6,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 
 from otafl.connect.flower.leaves import Leaves, arrays_of, norm, replaced, update_of
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 RECORD = "otafl"  # the record beside the app's own: to the device a question or a bound, from the device its answer
 DEVICE = "device"

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from otafl.connect.flower.mod import DEVICE, RECORD
-from otafl.errors import InputError
+from otafl.core.errors import InputError
 
 PAUSE_S = 1.0  # between two looks at who is there
 ANSWER_S = 120.0  # for a node to say who it is: its ClientApp has to start

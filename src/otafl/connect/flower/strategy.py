@@ -21,7 +21,7 @@ from otafl.connect.flower.folder import Row, RunFolder, form
 from otafl.connect.flower.leaves import Leaves, arrays_of, num_params, on_air, replaced, update_of
 from otafl.connect.flower.mod import CLIP_NORM, NAMES, RECORD
 from otafl.connect.flower.nodes import Nodes
-from otafl.errors import BudgetExceeded, InputError
+from otafl.core.errors import BudgetExceeded, InputError
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 

@@ -1,0 +1,258 @@
+"""The certificate of a sequence of rounds, of any scheme (CARES (12)-(13)). NumPy, float64.
+
+A scheme is described by what arrives: the amplitude of each client that sends, the probability that it is silent, the
+noise, and what the server divides by. CARES' own amplitudes (rx_scale p_k) are the default. `bounds.bias` turns these
+into the one number per round that the proof needs. Subsampling is not credited: the zCDP is an upper bound.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from otafl.bounds.bias import bias_bound
+from otafl.bounds.budget import Accounting, eps_of
+from otafl.bounds.convergence import ConstantSet, ConvBound, assemble, bound_constants, initial_gap_term
+from otafl.bounds.envelopes import Floats, drop_prob, drop_rate
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.systems.cares.problem import Problem
+
+Label = Literal["certificate", "realised_bound"]
+
+
+class SequenceCertificate(NamedTuple):
+    """What T given rounds amount to."""
+
+    label: Label  # "certificate" only for a sequence declared independent of the data (CARES E20)
+    rounds: int
+    conv_bound: ConvBound  # scalars
+    informative: bool
+    bias: Floats  # (T,) bound on E||bias||^2
+    dropped_weight: Floats  # (T,) expected weight of the silent
+    zcdp: Floats  # (K,) summed over rounds, silent rounds in full
+    worst_client: int
+    eps: float  # of the worst client at `delta`: a guarantee for a certificate, else "spent"
+    notes: tuple[str, ...]
+
+
+def certify_sequence(
+    rx_scale: ArrayLike,
+    *,
+    weights: ArrayLike,
+    noise_std: ArrayLike,
+    num_params: int,
+    loss_gap: float,
+    delta: float,
+    clip_norm: ArrayLike = 1.0,
+    step_size: float = 0.1,
+    smoothness: float | None = None,
+    grad_var: float | None = None,
+    constants: ConstantSet = "main",
+    accounting: Accounting = "classic",
+    channel_scale: ArrayLike | None = None,
+    max_power: ArrayLike = 1.0,
+    amplitude: ArrayLike | None = None,
+    silent_prob: ArrayLike | None = None,
+    silence: Literal["norm", "bound"] = "norm",
+    sensitivity: ArrayLike | None = None,
+    noise_std_low: ArrayLike | None = None,
+    gain_error_max: float = 0.0,
+    independent: bool = False,
+    predictable: bool = False,
+    beside: ArrayLike = 0.0,
+) -> SequenceCertificate:
+    """Convergence bound (12) and zCDP (13) of realised or planned rounds.
+
+    rx_scale: (T,) what the server divides by.
+    weights: (K,) ideal aggregation weights p_k.
+    noise_std: () or (T,) std per real dimension before division, artificial noise included; noise_std_low the part
+        of it that privacy may trust (default: all). Without any, eps is infinite and the bound still holds.
+    clip_norm: () or (K,) bound G_k on the message, or its root mean square where `sensitivity` is given.
+    amplitude: (T, K) or (K,) received amplitude of a client that sends; default rx_scale p_k (CARES).
+    silent_prob: (T, K) or (K,) probability of silence (silence="bound": exact and free of the data; "norm": an upper
+        bound). Default: CARES (7) for these amplitudes from channel_scale (K,) or (T, K) and max_power; with neither,
+        nobody is ever silent.
+    sensitivity: () or (K,) L2 change of the message under the adjacency; default 2 G_k (client level, replace).
+    independent: silence is independent across clients, which gives the sharper bound.
+    predictable: the sequence was fixed in advance, or follows from channels alone. Otherwise it is a plug-in of one
+        run and labelled `realised_bound`.
+    beside: () or (K,) zCDP of what else is released with every round, a noisy reward for example.
+    """
+    scale = _rounds(rx_scale)
+    weights = _weights(weights)
+    shape = (scale.size, weights.size)
+    validate.positive("clip_norm", clip_norm)
+    bound = np.broadcast_to(np.asarray(clip_norm, float), weights.shape)
+    share = _received(amplitude, scale, weights, shape)
+    silent = _silence(silent_prob, channel_scale, share * scale[:, None], bound, max_power, shape)
+    noise = _noise("noise_std", noise_std, scale)
+    trusted = noise if noise_std_low is None else _noise("noise_std_low", noise_std_low, scale)
+    if np.any(trusted > noise):
+        raise InputError("noise_std_low must be <= noise_std in every round")
+    bias = bias_bound(share, silent, weights, bound, exact=silence == "bound", independent=independent)
+    total = _convergence(
+        bias,
+        noise / scale,
+        bound,
+        constants,
+        num_params=num_params,
+        loss_gap=loss_gap,
+        step_size=step_size,
+        smoothness=smoothness,
+        grad_var=grad_var,
+    )
+    change = _sensitivity(sensitivity, bound)
+    validate.not_negative("gain_error_max", gain_error_max)
+    received = share * scale[:, None] * change * (1 + gain_error_max)
+    with np.errstate(divide="ignore"):
+        cost = np.divide(received**2, 2 * trusted[:, None] ** 2, out=np.zeros(shape), where=received > 0)  # CARES (13)
+    validate.not_negative("beside", beside)
+    zcdp = cost.sum(0) + scale.size * np.asarray(beside, float)
+    worst = int(np.argmax(zcdp))
+    return SequenceCertificate(
+        "certificate" if predictable else "realised_bound",
+        scale.size,
+        total,
+        bool(total.total < (weights @ bound) ** 2),
+        bias,
+        silent @ weights,
+        zcdp,
+        worst,
+        float(eps_of(accounting, zcdp[worst], delta)),
+        _notes(predictable),
+    )
+
+
+def certify_planned(problem: Problem, rx_scale: ArrayLike, predictable: bool = False) -> SequenceCertificate:
+    """`certify_sequence` of CARES' own rounds with the receive scalings (T,) in a deployment."""
+    return certify_sequence(
+        rx_scale,
+        weights=problem.weights,
+        noise_std=problem.noise_high,
+        noise_std_low=problem.noise_low,
+        num_params=problem.num_params,
+        loss_gap=problem.loss_gap,
+        delta=problem.delta,
+        clip_norm=problem.clip_norm,
+        step_size=problem.step_size,
+        smoothness=problem.smoothness,
+        grad_var=problem.effective_grad_var,
+        constants=problem.constants,
+        accounting=problem.accounting,
+        channel_scale=problem.mu_low if problem.certify_with == "limits" else problem.channel_scale,
+        max_power=problem.max_power,
+        silence=problem.silence,
+        sensitivity=problem.message_sensitivity(),
+        gain_error_max=problem.gain_error_max,
+        independent=problem.independent_channels,
+        predictable=predictable,
+        beside=problem.reward_zcdp(),
+    )
+
+
+def _convergence(
+    bias: Floats,
+    noise: Floats,
+    bound: Floats,
+    name: ConstantSet,
+    *,
+    num_params: int,
+    loss_gap: float,
+    step_size: float,
+    smoothness: float | None,
+    grad_var: float | None,
+) -> ConvBound:
+    validate.whole("num_params", num_params)
+    validate.not_negative("loss_gap", loss_gap)
+    validate.positive("step_size", step_size)
+    smoothness = 1 / (12 * step_size) if smoothness is None else smoothness
+    validate.positive("smoothness", smoothness)
+    grad_var = float(bound.max() ** 2) if grad_var is None else grad_var
+    validate.not_negative("grad_var", grad_var)
+    constants = bound_constants(name, step_size, smoothness)
+    return assemble(  # CARES (12)
+        initial_gap_term(constants, loss_gap, step_size, bias.size),
+        constants.variance * step_size * grad_var,
+        constants.noise * step_size * num_params * np.mean(noise**2),
+        constants.truncation * np.mean(bias),
+    )
+
+
+def _rounds(rx_scale: ArrayLike) -> Floats:
+    scale = np.asarray(rx_scale, float)
+    if scale.ndim != 1 or scale.size == 0:
+        raise InputError(f"rx_scale has shape {scale.shape} but must be a non-empty list, one per round")
+    validate.positive("rx_scale", scale)
+    return scale
+
+
+def _weights(weights: ArrayLike) -> Floats:
+    values = np.asarray(weights, float)
+    if values.ndim != 1 or values.size == 0:
+        raise InputError(f"weights has shape {values.shape} but must be a non-empty list, one per client")
+    validate.not_negative("weights", values)
+    validate.sums_to_one("weights", values, 1e-6)
+    return values
+
+
+def _table(name: str, value: ArrayLike, shape: tuple[int, int]) -> Floats:
+    array = np.asarray(value, float)
+    if array.shape not in (shape, shape[1:]):
+        raise InputError(f"{name} has shape {array.shape} but must have shape {shape} or {shape[1:]}")
+    return np.broadcast_to(array, shape)
+
+
+def _received(amplitude: ArrayLike | None, scale: Floats, weights: Floats, shape: tuple[int, int]) -> Floats:
+    """v (T, K): received weight of a client that sends."""
+    if amplitude is None:
+        return np.broadcast_to(weights, shape)
+    table = _table("amplitude", amplitude, shape)
+    validate.not_negative("amplitude", table)
+    return table / scale[:, None]
+
+
+def _silence(
+    silent_prob: ArrayLike | None,
+    channel_scale: ArrayLike | None,
+    amplitude: Floats,
+    bound: Floats,
+    max_power: ArrayLike,
+    shape: tuple[int, int],
+) -> Floats:
+    if silent_prob is not None:
+        if channel_scale is not None:
+            raise InputError("give silent_prob or channel_scale, not both")
+        table = _table("silent_prob", silent_prob, shape)
+        validate.in_closed("silent_prob", table, 0, 1)
+        return table
+    if channel_scale is None:
+        return np.zeros(shape)
+    validate.positive("channel_scale", channel_scale)
+    validate.positive("max_power", max_power)
+    rate = drop_rate(amplitude, _table("channel_scale", channel_scale, shape), bound, max_power)
+    return drop_prob(np.ones(shape[0]), rate)  # the amplitude already holds the receive scaling
+
+
+def _noise(name: str, value: ArrayLike, scale: Floats) -> Floats:
+    validate.not_negative(name, value)
+    array = np.asarray(value, float)
+    if array.shape not in ((), scale.shape):
+        raise InputError(f"{name} has shape {array.shape} but must be a number or have shape {scale.shape}")
+    return np.broadcast_to(array, scale.shape)
+
+
+def _sensitivity(sensitivity: ArrayLike | None, bound: Floats) -> Floats:
+    if sensitivity is None:
+        return 2 * bound
+    validate.not_negative("sensitivity", sensitivity)
+    return np.broadcast_to(np.asarray(sensitivity, float), bound.shape)
+
+
+def _notes(predictable: bool) -> tuple[str, ...]:
+    if predictable:
+        return ()
+    return (
+        "realised_bound: the values of one run put into (12)-(13), not a certificate; if the sequence depends on data, "
+        "the guarantee is the budget that the stop rule enforces, and eps here is what was spent",
+    )

@@ -1,0 +1,134 @@
+"""The engine: rounds as a compiled program, and where its seeds run.
+
+The unit is a chunk of rounds: scan over rounds, map over seeds, data passed as arguments. Everything that must touch
+the host (checkpoint, ledger, re-design) happens between chunks. Traced and called inside `jax.enable_x64(True)`.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from otafl.core import streams
+from otafl.core.messages import Data, Pytree, Seed
+from otafl.core.plan import Array
+from otafl.core.rounds import Carry, Packed, Record, Round, Row, unpack
+
+SeedMap = Literal["threads", "map", "vmap"]  # a core for each seed, one seed after the other, all in one program
+
+
+class Engine(NamedTuple):
+    """Compiled parts of one experiment shape."""
+
+    init: Callable[..., Carry]
+    chunk: Callable[..., tuple[Carry, Record, Any]]
+
+
+def make_engine(
+    init_params: Callable[[Array], Pytree],
+    evaluate: Callable[[Pytree, Any], Any],
+    round_: Round,
+    optimizer: optax.GradientTransformation,
+    seed_map: SeedMap = "vmap",
+    evaluate_every: int | None = None,
+) -> Engine:
+    """The two compiled programs of an experiment: the start of all seeds, and a chunk of rounds with evaluations.
+
+    A chunk has any multiple of `evaluate_every` rounds (None: the whole chunk, one evaluation at its end). Leaves of
+    what it returns: records (S, rounds, ...), evaluations (S, evaluations, ...).
+    """
+
+    def start(keys: Array, policy_states: Pytree) -> Carry:
+        def one(key: Array, state: Pytree) -> Carry:
+            params = init_params(jax.random.fold_in(key, streams.Seed.INIT))
+            return Carry(params, optimizer.init(params), state, jnp.asarray(True), jnp.asarray(0, jnp.int32))
+
+        return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
+
+    def chunk(
+        data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row
+    ) -> tuple[Carry, Record, Any]:
+        num_seeds, rounds = rows.in_horizon.shape
+        every = evaluate_every or rounds
+        # One seed after the other saves memory and, on a CPU, time; an accelerator wants them together.
+        together = num_seeds if seed_map == "vmap" and jax.default_backend() != "cpu" else 1
+
+        def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Packed]:
+            if num_seeds * every * seed.rows.size <= most_ahead():
+                numbers = state.round + jnp.arange(every, dtype=jnp.int32)
+                some = some._replace(dice=jax.vmap(lambda n: round_.roll(seed, n))(numbers))
+            return jax.lax.scan(lambda c, row: round_.run(data, public, seed, c, row), state, some)
+
+        def stretch(state: Carry, some: Row) -> tuple[Carry, tuple[Packed, Any]]:
+            args = (seeds, state, some)
+            new, packed = jax.lax.map(lambda a: one(*a), args) if seed_map == "map" else jax.vmap(one)(*args)
+            return new, (packed, jax.lax.map(lambda p: evaluate(p, held_out), new.params, batch_size=together))
+
+        cut = jax.tree.map(lambda leaf: jnp.moveaxis(leaf.reshape(num_seeds, -1, every, *leaf.shape[2:]), 1, 0), rows)
+        carry, (packed, seen) = jax.lax.scan(stretch, carry, cut)
+        joined = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(num_seeds, rounds, *leaf.shape[3:]), packed)
+        return carry, unpack(joined), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), seen)
+
+    if seed_map == "threads":
+        return Engine(_in_x64(jax.jit(start)), _a_core_for_each_seed(chunk))
+    whole = jax.jit(chunk, donate_argnames="carry", compiler_options=_side_by_side())
+    return Engine(_in_x64(jax.jit(start)), _in_x64(whole))
+
+
+@functools.cache
+def _side_by_side() -> dict[str, str] | None:
+    """Kernels of a round that do not wait for each other may overlap on a GPU; None where that cannot be asked for."""
+    wish = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+    if jax.default_backend() != "gpu":
+        return None
+    try:
+        jax.jit(lambda: jnp.zeros(()), compiler_options=wish).lower().compile()
+    except Exception:  # an XLA that knows no such option says so in several ways
+        return None
+    return wish
+
+
+def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:
+    """The chunk of all seeds by the program of one, on as many seeds at a time as there are cores.
+
+    The products of a small network are too small for several cores to share. A seed's bits do not depend on the others.
+    """
+
+    def alone(n: Array, data: Data, held_out: Any, public: Any, *by_seed: Any) -> Any:
+        own = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, n, 1), by_seed)
+        return chunk(data, held_out, public, *own)
+
+    compiled, put = _in_x64(jax.jit(alone)), _in_x64(jax.device_put)
+
+    def call(*args: Any) -> Any:
+        shared = put(args)
+        seeds = range(shared[-1].in_horizon.shape[0])
+        with ThreadPoolExecutor(cores()) as pool:
+            parts = list(pool.map(lambda n: jax.tree.map(np.asarray, compiled(n, *shared)), seeds))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    return call
+
+
+def most_ahead() -> int:
+    """So many samples may stand for choice in the rounds that are drawn together: an accelerator saves launches."""
+    return 0 if jax.default_backend() == "cpu" else 2**28
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_x64(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with jax.enable_x64(True):
+            return function(*args)
+
+    return call

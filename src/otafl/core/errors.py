@@ -1,0 +1,49 @@
+"""The few ways in which otafl refuses to go on, each with the exit code the command line gives it."""
+
+
+class OtaflError(Exception):
+    """Base of every refusal that a user can act on; its text is one clear message, never a traceback."""
+
+    exit_code = 1
+
+
+class InputError(OtaflError, ValueError):
+    """An input breaks a stated rule. The message gives the name, the value and the rule."""
+
+    exit_code = 2
+
+
+class DataMissing(InputError):
+    """A data set was not found; the message says where it was looked for and what to do."""
+
+
+class Infeasible(OtaflError):
+    """Nothing meets the stated targets. `report` holds the certificate and the nearest relaxations."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, report: object = None):
+        super().__init__(message)
+        self.report = report
+
+
+class BudgetExceeded(OtaflError):
+    """The next round would cost more privacy than is left."""
+
+    exit_code = 4
+
+
+class PrivacyViolation(OtaflError):
+    """A realised quantity (norm, amplitude, noise, batch) left the bound that was charged for it."""
+
+    exit_code = 5
+
+
+class Interrupted(OtaflError):
+    """The run was stopped from outside after a checkpoint."""
+
+    exit_code = 130
+
+
+class RunError(OtaflError):
+    """A run stopped itself: the model was not finite, a batch did not fit, an energy limit would have been broken."""

@@ -1,0 +1,130 @@
+"""Checks at the edge: every message gives the name, the value and the rule.
+
+>>> from otafl import validate
+>>> validate.in_open("delta", 1.5, 0, 1)
+Traceback (most recent call last):
+otafl.core.errors.InputError: delta=1.5 must lie in (0, 1)
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from otafl.core.errors import InputError
+
+MAX_DB = 400.0  # beyond any radio, and safe to convert
+LARGEST = (
+    1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
+)
+SMALLEST = 1e-40  # of any that is not 0
+MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
+DECIBELS = ("_db", "_dbm", "_dbm_per_hz")  # how keys in dB end
+
+
+def in_range(name: str, value: float) -> None:
+    """The range of a number in a file, by the unit that its name ends in; inf and NaN are the schema's matter.
+
+    >>> in_range("radio.noise_dbm", 1e12)
+    Traceback (most recent call last):
+    otafl.core.errors.InputError: radio.noise_dbm=1000000000000.0 must lie in [-400, 400] dB
+    """
+    size, key = abs(value), name.rstrip("0123456789.")  # a.b_m.3 is an entry of b_m
+    if not np.isfinite(size):
+        return
+    if key.endswith(DECIBELS):
+        if size > MAX_DB:
+            raise InputError(f"{name}={value!r} must lie in [-{MAX_DB:.0f}, {MAX_DB:.0f}] dB")
+    elif key.endswith("_m") and size > MAX_DISTANCE_M:
+        raise InputError(f"{name}={value!r} must be at most {MAX_DISTANCE_M:.0e} m")
+    elif size > LARGEST or 0 < size < SMALLEST:
+        raise InputError(f"{name}={value!r} must be 0 or of a size within [{SMALLEST:.0e}, {LARGEST:.0e}]")
+
+
+def _first(value: Any, bad: Any) -> str:
+    """Name the first offending entry, so that a message about 10,000 devices stays one line."""
+    array, bad = np.asarray(value), np.asarray(bad)
+    if array.ndim == 0:
+        return f"={array.item()!r}"
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"[{', '.join(map(str, index))}]={array[index].item()!r}"
+
+
+def _require(name: str, value: Any, good: Any, rule: str) -> None:
+    good = np.asarray(good)
+    if not np.all(good):
+        raise InputError(f"{name}{_first(value, ~good)} must {rule}")
+
+
+def finite(name: str, value: Any) -> None:
+    _require(name, value, np.isfinite(np.asarray(value)), "be finite")
+
+
+def positive(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    _require(name, value, np.isfinite(array) & (array > 0), "be finite and > 0")
+
+
+def not_negative(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    _require(name, value, np.isfinite(array) & (array >= 0), "be finite and >= 0")
+
+
+def in_open(name: str, value: Any, low: float, high: float) -> None:
+    array = np.asarray(value)
+    _require(name, value, (array > low) & (array < high), f"lie in ({low}, {high})")
+
+
+def in_closed(name: str, value: Any, low: float, high: float) -> None:
+    array = np.asarray(value)
+    _require(name, value, (array >= low) & (array <= high), f"lie in [{low}, {high}]")
+
+
+def in_left_open(name: str, value: Any, low: float, high: float) -> None:
+    array = np.asarray(value)
+    _require(name, value, (array > low) & (array <= high), f"lie in ({low}, {high}]")
+
+
+def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
+    array = np.asarray(value)
+    good = np.isfinite(array) & (array == np.round(np.real(array))) & (array >= low)
+    if high is not None:
+        _require(name, value, good & (array <= high), f"be a whole number from {low} to {high}")
+    _require(name, value, good, f"be a whole number >= {low}")
+
+
+def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(sorted(allowed))}")
+
+
+def shape(name: str, value: Any, expected: Sequence[int]) -> None:
+    if np.shape(value) != tuple(expected):
+        raise InputError(f"{name} has shape {np.shape(value)} but must have shape {tuple(expected)}")
+
+
+def double(name: str, value: Any) -> None:
+    """Refuse numbers that have already lost the digits that design and accounting need."""
+    dtype = np.asarray(value).dtype
+    if dtype.kind in "fc" and np.finfo(dtype).eps > np.finfo(np.float64).eps:
+        raise InputError(f"{name} has dtype {dtype} but must be in double precision (float64, complex128)")
+
+
+def ascending(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    if array.ndim != 1 or array.size == 0:
+        raise InputError(f"{name} must be a non-empty list")
+    if np.any(np.diff(array) <= 0):
+        raise InputError(f"{name}={array.tolist()} must be strictly ascending")
+
+
+def at_most(what: str, count: int, limit: float, advice: str) -> None:
+    """A size beyond which work or memory would not end; `what` spells the numbers that make it up."""
+    if count > limit:
+        raise InputError(f"{what} = {count} is more than {limit:g}, the most that is planned; {advice}")
+
+
+def sums_to_one(name: str, value: Any, tolerance: float) -> None:
+    total = float(np.sum(value))
+    if not abs(total - 1) <= tolerance:
+        raise InputError(f"{name} sums to {total!r} but must sum to 1 within {tolerance}")

@@ -1,0 +1,144 @@
+"""What an eps means: how well the best attacker can tell two neighbouring worlds apart. Host, float64.
+
+The attacker knows everything but the one unit, sees all that the observer sees, and decides whether it was there.
+Rounds without sampling are one Gaussian of mu^2 = sum 1/z^2, and for any test
+
+    tpr(fpr)  = Phi(Phi^-1(fpr) + mu)
+    advantage = max(tpr - fpr) = delta(0) = erf(mu / sqrt(8))
+    bayes(pi) = (1 - pi) + pi delta(log((1-pi)/pi))        share of right guesses, prior pi of "present"
+
+With Poisson sampling the least mu is that without sampling, however rare the batches, so no mu is printed: the numbers
+come from the privacy loss distribution, whose every point (eps, delta) gives tpr <= e^eps fpr + delta.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erf, ndtr, ndtri
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array
+from otafl.privacy import gaussian, participation, pld
+from otafl.privacy.by_pld import Row, distinct_rows
+from otafl.privacy.ledger import Ledger
+
+FPR = 0.01
+GRID = np.linspace(-8.0, 8.0, 8001)
+ALWAYS = "worst-case attacker who knows all other data; a bound, not a forecast"
+WORDS = (  # of true positives at 1 % false positives, below
+    (0.02, "close to guessing"),
+    (0.10, "up to ten times better than guessing at 1 % false alarms"),
+    (0.50, "a strong attacker often succeeds"),
+    (np.inf, "a worst-case attacker wins"),
+)
+
+
+class Attack(NamedTuple):
+    """Bounds on the best attacker against the worst client."""
+
+    mu: float | None  # None where rounds are sampled: no such number says anything there
+    mu_equivalent: float | None  # under sampling: the Gaussian with the same eps at this delta, nothing more
+    tpr_at_1pct: float
+    advantage: float
+    basis: str  # what the numbers come from
+
+    @property
+    def words(self) -> str:
+        return next(text for limit, text in WORDS if self.tpr_at_1pct < limit)
+
+
+def tpr(mu: Array, fpr: Array) -> Array:
+    """True positives at so many false positives against a mu-GDP mechanism.
+
+    >>> [round(100 * float(tpr(mu, 0.01)), 1) for mu in (0.25, 1.0, 4.0)]
+    [1.9, 9.2, 95.3]
+    """
+    validate.in_closed("fpr", fpr, 0, 1)
+    return ndtr(ndtri(np.asarray(fpr, np.float64)) + mu)
+
+
+def advantage(mu: Array) -> Array:
+    """Largest difference of true and false positives, the total variation."""
+    return erf(np.asarray(mu, np.float64) / np.sqrt(8))
+
+
+def bayes(mu: float, prior: float = 0.5) -> float:
+    """Share of right guesses whether the unit was there, which it is with probability `prior`.
+
+    >>> round(bayes(1.0), 4), round(bayes(0.0, 0.3), 4)
+    (0.6915, 0.7)
+    """
+    validate.in_open("prior", prior, 0, 1)
+    at = float(np.log((1 - prior) / prior))
+    above = float(gaussian.delta(abs(at), mu))
+    return 1 - prior + prior * (above if at >= 0 else 1 - np.exp(at) + np.exp(at) * above)
+
+
+def equivalent_mu(eps: float, delta: float) -> float:
+    """The Gaussian whose curve passes through (eps, delta)."""
+    if eps == 0 or not np.isfinite(eps):
+        return float(2 * ndtri((1 + delta) / 2)) if eps == 0 else np.inf
+    return float(np.sqrt(2 * gaussian.budget_rho(eps, delta)))
+
+
+def attack_success(ledger: Ledger) -> Attack:
+    """The best attacker against the worst client of everything recorded, by the same guarantee as the ledger's.
+
+    A policy that looks at the training is charged its cap. Participation that only averages is charged in full.
+    """
+    budget = ledger.budget
+    sampled = any(np.any((part.rate > 0) & (part.rate < 1)) for part in ledger.parts)
+    if budget.adaptive and np.isfinite(budget.eps):
+        if not budget.counted.additive:
+            return from_eps(budget.eps, budget.delta, "the cap alone")
+        mu = float(np.sqrt(2 * budget.zcdp))
+        return _gaussian(mu, "the cap, charged without sampling" if sampled else "the cap, exact Gaussian", not sampled)
+    if not ledger.parts:
+        return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), "exact Gaussian", True)
+    accounting = budget.accounting if budget.accounting in participation.CERTIFIED else "none"
+    rows, _, _ = distinct_rows(ledger.events, accounting, ledger.colluders, ledger.releases)
+    charged = "" if accounting == budget.accounting else ", every round charged in full"
+    if all(row.gaussian for row in rows):
+        return _gaussian(max(row.mu for row in rows), f"exact Gaussian{charged}", not sampled)
+    try:
+        each = [_of_row(row, budget.adjacency == "replace") for row in rows]
+    except InputError:  # without dp-accounting
+        return from_eps(float(ledger.spent().worst), budget.delta, budget.accountant)
+    eps = max(row.eps(budget.delta, budget.adjacency == "replace", pld.BINS) for row in rows)
+    best = np.max(each, axis=0)
+    return Attack(None, equivalent_mu(eps, budget.delta), float(best[0]), float(best[1]), f"PLD{charged}")
+
+
+def from_eps(eps: float, delta: float, basis: str) -> Attack:
+    """What a single (eps, delta) says, whatever the mechanism."""
+    with np.errstate(over="ignore"):
+        most = float(np.minimum(1.0, np.exp(eps) * FPR + delta))
+    share = np.tanh(eps / 2)  # (e^eps - 1)/(e^eps + 1)
+    return Attack(None, equivalent_mu(eps, delta), most, float(min(1.0, share + delta * (1 - share))), basis)
+
+
+def _gaussian(mu: float, basis: str, exact: bool) -> Attack:
+    return Attack(mu if exact else None, None, float(tpr(mu, FPR)), float(advantage(mu)), basis)
+
+
+def _of_row(row: Row, replace: bool) -> tuple[float, float]:
+    """(tpr at 1 %, advantage) of one client's rounds."""
+    plain = float(tpr(row.mu, FPR)), float(advantage(row.mu))
+    if row.gaussian:
+        return plain
+    if not replace:
+        loss = row.loss()
+        found = (_power(loss.get_delta_for_epsilon, FPR), float(loss.get_delta_for_epsilon(0.0)))
+    else:  # through the run without the record: powers of the two steps follow each other, total variations add
+        removed, _ = pld.directions(row.loss(halved=True))
+        _, added = pld.directions(row.loss(halved=True, beside=False))
+        leave, join = removed.get_delta_for_epsilon, added.get_delta_for_epsilon
+        found = (_power(leave, _power(join, FPR)), min(1.0, float(leave(0.0) + join(0.0))))
+    return min(found[0], plain[0]), min(found[1], plain[1])
+
+
+def _power(delta: Callable[[Array], Array], fpr: float) -> float:
+    """Least upper bound on true positives from the points of a profile."""
+    return float(min(1.0, np.min(np.exp(GRID) * fpr + np.asarray(delta(GRID)))))

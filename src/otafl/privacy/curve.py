@@ -1,0 +1,47 @@
+"""eps over the rounds of a run, by the budget's own accountant. Host, float64."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from otafl.core.plan import Array, Events
+from otafl.privacy.accountants import account, round_costs
+from otafl.privacy.by_rdp import rdp_total
+from otafl.privacy.events import pick
+from otafl.privacy.ledger import Budget
+from otafl.privacy.spend import Release, release_square
+
+
+def eps_curve(events: Events, rounds: Array, budget: Budget, each_round: Sequence[Release] = ()) -> Array:
+    """Worst client's eps after so many rounds of one run, (E,), with the releases of each; rounds ascending.
+
+    `pld` has no cheap running value: the last point is its own, those before are bounded by it and by Renyi's curve.
+    """
+    cuts = [0, *[int(r) for r in rounds]]
+    parts = [pick(events, slice(a, b)) for a, b in pairwise(cuts)]
+    clients = events.amp.shape[-1]
+    colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
+    if budget.counted.convert is not None:
+        beside = [release_square(each_round, clients) * np.sum(part.live) for part in parts]
+        costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
+        return np.array([float(np.max(budget.counted.convert(r, budget.delta))) for r in np.cumsum(costs, axis=0)])
+    total, curve = None, []
+    for part in parts:
+        live = int(np.sum(part.live))
+        released = [r._replace(times=r.times * live) for r in each_round] if live else []
+        more = rdp_total(part, budget.accounting, budget.orders, colluders, budget.adjacency, released)
+        total = more if total is None else total + more
+        curve.append(float(np.max(total.eps(budget.delta, budget.orders)[0])))
+    if budget.accountant == "rdp":
+        return np.array(curve)
+    return np.minimum(curve, _last(events, cuts[-1], budget, each_round, colluders))
+
+
+def _last(events: Events, rounds: int, budget: Budget, each_round: Sequence[Release], colluders: Array) -> float:
+    run = pick(events, slice(rounds))
+    live = int(np.sum(run.live))
+    released = [r._replace(times=r.times * live) for r in each_round] if live else []
+    options = {"adjacency": budget.adjacency, "accounting": budget.accounting, "colluders": colluders}
+    return float(account(budget.accountant, run, budget.delta, releases=released, **options).worst)
+

@@ -1,0 +1,71 @@
+"""What accountants take and give: releases beside the air, and what a run cost. Host, float64."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Events
+from otafl.privacy import participation
+
+ADJACENCIES = ("add-remove", "replace", "zero-out")
+
+
+class Release(NamedTuple):
+    """A Gaussian release beside the air: a noisy reward, a pilot count. Charged like a round, without sampling."""
+
+    name: str
+    sensitivity: Array  # () or (K,) L2 change under the ledger's unit and adjacency
+    noise_std: float
+    times: int = 1
+
+    def square(self, clients: int) -> Array:
+        """1/z^2 of one occurrence, (K,)."""
+        validate.not_negative(f"release {self.name!r} sensitivity", self.sensitivity)
+        validate.positive(f"release {self.name!r} noise_std", self.noise_std)
+        validate.whole(f"release {self.name!r} times", self.times)
+        return np.broadcast_to((np.asarray(self.sensitivity, np.float64) / self.noise_std) ** 2, (clients,))
+
+
+def release_square(releases: Sequence[Release], clients: int) -> Array:
+    """Sum of 1/z^2 over all occurrences of all releases, (K,): Gaussian releases without sampling are one."""
+    return sum((r.times * r.square(clients) for r in releases), np.zeros(clients))
+
+
+class Spend(NamedTuple):
+    """What a run cost by one accountant."""
+
+    eps: Array  # (..., K) per client
+    worst: Array  # (...) the guarantee of the system: a unit lives at one client
+    mean: Array  # (...)
+    delta: float
+    accountant: str
+    accounting: str
+    certified: bool  # False: a design value, or infinite, and no guarantee
+    notes: tuple[str, ...]
+
+
+def make_spend(name: str, eps: Array, delta: float, accounting: str, notes: Sequence[str]) -> Spend:
+    """The spend of an accountant from eps (..., K); certified where participation allows it and eps is finite."""
+    certified = accounting in participation.CERTIFIED
+    if not certified:
+        notes = [*notes, f"participation '{accounting}' is a design value, not a certificate (CDPB E13b)"]
+    worst = np.max(eps, -1)
+    finite = bool(np.all(np.isfinite(worst)))
+    return Spend(eps, worst, np.mean(eps, -1), delta, name, accounting, certified and finite, tuple(notes))
+
+
+def check_run(events: Events, delta: float, adjacency: str, accounting: str) -> None:
+    """What every accountant asks of its input."""
+    validate.in_open("delta", delta, 0, 1)
+    validate.one_of("adjacency", adjacency, ADJACENCIES)
+    validate.one_of("accounting", accounting, participation.ACCOUNTINGS)
+    if np.ndim(events.amp) < 2:
+        raise InputError(f"events have shape {np.shape(events.amp)} but need axes (rounds, clients)")
+
+
+def sampled(events: Events) -> bool:
+    """Whether a client's unit is left out of some rounds by Poisson sampling."""
+    return bool(np.any((events.rate > 0) & (events.rate < 1)))

@@ -1,0 +1,88 @@
+"""`otafl reproduce --all`: every preset in its own folder, one index over all of them; called again, it goes on.
+
+`outcomes.json` in the folder says what became of each preset. One that is done is skipped as long as its file and the
+version of otafl are the same; one that failed is tried again.
+"""
+
+import hashlib
+import json
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from otafl import __version__
+from otafl.core.errors import Interrupted, OtaflError
+from otafl.core.files import to_json, write_atomic
+from otafl.reproductions.record import write_index
+from otafl.runs import presets
+from otafl.runs.progress import Reporter
+from otafl.runs.sealed import reading
+
+DONE = "done"
+
+
+def reproduce_all(folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console) -> dict[str, str]:
+    """Run what is not done yet; one preset that fails does not stop the others.
+
+    Writes index.md and index.html after every preset; returns "done" or the reason for every preset.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = presets.presets()
+    told = {name: entry for name, entry in _read(folder).items() if name in known}
+    for name, preset in known.items():
+        stamp = _stamp(name, quick)
+        if told.get(name, {}).get("outcome") == DONE and told[name]["stamp"] == stamp:
+            console.print(f"{name}: done before", highlight=False, markup=False)
+            continue
+        console.rule(escape(f"{name}: {preset.summary}"))
+        start = time.perf_counter()
+        try:
+            said = _one(name, folder / name, quick, reporters(), console)
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted(f"interrupted in {name}; the same command goes on from there") from None
+        told[name] = {"outcome": said, "stamp": stamp, "seconds": round(time.perf_counter() - start, 1)}
+        write_atomic(folder / "outcomes.json", to_json(told))
+        write_index(folder, outcomes(told), quick)
+    write_index(folder, outcomes(told), quick)
+    return outcomes(told)
+
+
+def outcomes(told: dict[str, Any]) -> dict[str, str]:
+    return {name: entry["outcome"] for name, entry in told.items()}
+
+
+def _one(name: str, folder: Path, quick: bool, reporter: Reporter, console: Console) -> str:
+    """One preset; a refusal is its outcome, a fault of ours as well, with its traceback beside the results."""
+    try:
+        presets.reproduce(name, folder, [], quick, reporter, console)
+        return DONE
+    except Interrupted:
+        raise
+    except OtaflError as refusal:
+        said = str(refusal)
+    except Exception as fault:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "error.txt", traceback.format_exc())
+        said = f"{type(fault).__name__}: {fault} (see {name}/error.txt)"
+    console.print(f"{name}: {said}", markup=False)
+    return said
+
+
+def _stamp(name: str, quick: bool) -> str:
+    """What must be unchanged for a preset to be done."""
+    text = presets.packaged()[name].read_bytes()
+    return hashlib.sha256(text + f"{quick} {__version__}".encode()).hexdigest()
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / "outcomes.json"
+    if not file.exists():
+        return {}
+    with reading(file, "remove it, and every preset is looked at again"):
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return {str(name): {key: entry[key] for key in ("outcome", "stamp", "seconds")} for name, entry in told.items()}

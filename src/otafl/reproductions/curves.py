@@ -1,0 +1,145 @@
+"""Training runs side by side: final values per seed, paired differences, verdicts, and curves over rounds.
+
+A *pair* is one run and one seed: all schemes see the same data, channels and initial model in it. Final values are
+means of the last five evaluations, as in the tuning rule.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from otafl.reproductions.findings import FAILS, HOLDS, TIED, Grid, Record, Verdict
+from otafl.runs.store import RunFolder
+from otafl.runs.tune import LAST
+
+Pair = tuple[str, int]
+COLUMNS = ("accuracy", "worst_client", "cross_entropy", "penalty", "objective", "eps")
+
+
+class Scheme(NamedTuple):
+    """One scheme over several runs."""
+
+    label: str
+    finals: dict[str, dict[Pair, float]]  # metric -> pair -> value
+    summaries: dict[str, Record]  # run -> what the store says
+    curves: dict[str, dict[Pair, tuple[np.ndarray, np.ndarray]]]  # metric -> pair -> (rounds, values)
+
+
+def collect(runs: dict[str, Path]) -> list[Scheme]:
+    """All schemes of these runs, in the order of the first one's config."""
+    return [_scheme(label, runs) for label in RunFolder.open(next(iter(runs.values()))).labels()]
+
+
+def _scheme(label: str, runs: dict[str, Path]) -> Scheme:
+    found = Scheme(label, {m: {} for m in COLUMNS}, {}, {m: {} for m in COLUMNS})
+    for name, path in runs.items():
+        place = RunFolder.open(path).scheme(label)
+        found.summaries[name] = {**place.json("summary"), "card": place.json("card")}
+        table = place.read("evaluations")
+        table |= {"cross_entropy": table["loss"], "objective": table["loss"] + table["penalty"]}
+        for seed in np.unique(table["seed"]).tolist():
+            own = table["seed"] == seed
+            for metric in COLUMNS:
+                value = table[metric][own]
+                found.curves[metric][name, seed] = table["round"][own], value
+                found.finals[metric][name, seed] = float(value[-1] if metric == "eps" else np.mean(value[-LAST:]))
+    return found
+
+
+def mean_sd(values: Iterable[float], digits: int = 3) -> str:
+    """Mean and standard deviation over pairs."""
+    v = np.array(list(values))
+    if np.any(np.isinf(v)):
+        return "∞"
+    big = f"{np.mean(v):.4g}" if abs(np.mean(v)) >= 1000 else f"{np.mean(v):.{digits}f}"
+    return big + (f" ± {np.std(v, ddof=1):.{digits if abs(np.mean(v)) < 1000 else 0}f}" if v.size > 1 else "")
+
+
+class Gap(NamedTuple):
+    mean: float
+    half_width: float  # of the 95 % t interval
+    pairs: int
+
+
+def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = None) -> Gap:
+    """a - b over the pairs that both have, of one run or of all."""
+    common = [pair for pair in a if pair in b and run in (None, pair[0])]
+    gaps = np.array([a[pair] - b[pair] for pair in common])
+    if gaps.size < 2:
+        return Gap(float(np.mean(gaps)) if gaps.size else float("nan"), float("inf"), gaps.size)
+    half = stats.t.ppf(0.975, gaps.size - 1) * np.std(gaps, ddof=1) / np.sqrt(gaps.size)
+    return Gap(float(np.mean(gaps)), float(half), gaps.size)
+
+
+def judge(
+    claims: Sequence[Record], schemes: list[Scheme], metric: str = "accuracy", larger: bool = True
+) -> list[Verdict]:
+    """`Better than` holds if the paired difference is beyond its 95 % interval, and fails if beyond the other way."""
+    known = {scheme.label: scheme.finals[metric] for scheme in schemes}
+    out = []
+    for claim in claims:
+        gap = difference(known[claim["better"]], known[claim["than"]], claim.get("run"))
+        gain = gap.mean if larger else -gap.mean
+        word = HOLDS if gain > gap.half_width else FAILS if gain < -gap.half_width else TIED
+        width = f" ± {gap.half_width:.3f}" if np.isfinite(gap.half_width) else ""
+        text = f"{claim['better']} − {claim['than']}: {gap.mean:+.3f}{width} ({gap.pairs} pairs)"
+        out.append(Verdict(f"{claim['text']} ({metric.replace('_', ' ')})", word, text))
+    return out
+
+
+def step_size_of(experiment: Any, label: str) -> float:
+    from otafl.runs.build import server_of
+
+    return float(server_of(experiment, experiment.scheme[experiment.labels.index(label)]).step_size)
+
+
+def eps_text(scheme: Scheme) -> str:
+    """eps of the worst client by the run's own accountant; no privacy is infinite."""
+    private = all(summary["private"] for summary in scheme.summaries.values())
+    return mean_sd(scheme.finals["eps"].values(), 2) if private else "∞"
+
+
+def privacy_grid(schemes: list[Scheme], run: str) -> Grid:
+    """eps of the worst client and the worst seed of one run by every accountant, from the privacy cards."""
+    cards = {scheme.label: scheme.summaries[run]["card"] for scheme in schemes if scheme.summaries[run]["private"]}
+    names = list(dict.fromkeys(spent["accountant"] for card in cards.values() for spent in card["spent"]))
+    rows = []
+    for label, card in cards.items():
+        eps = {s["accountant"]: f"{float(s['eps_worst']):.4g}" for s in card["spent"]}
+        kinds = {f"{s['accounting']}, {('design value', 'certified')[s['certified']]}" for s in card["spent"]}
+        unit = f"{card['unit']}, {card['adjacency']}"
+        rows.append([label, unit, "; ".join(sorted(kinds)), *(eps.get(name, "–") for name in names)])
+    delta = next(iter(cards.values()))["delta"]
+    return Grid(f"ε at δ = {delta:g} by accountant", ("scheme", "unit, adjacency", "participation", *names), rows)
+
+
+def paint(schemes: list[Scheme], metric: str, axes: Any, run: str | None = None, label: str | None = None) -> None:
+    """Mean over pairs with a band of one standard deviation; a scheme that stopped early keeps its last value."""
+    from otafl.report.plots import COLOURS, DASHES
+
+    for n, scheme in enumerate(schemes):
+        lines = [line for pair, line in scheme.curves[metric].items() if run in (None, pair[0])]
+        rounds = max((line[0] for line in lines), key=len)
+        values = np.stack([np.pad(v, (0, len(rounds) - len(v)), mode="edge") for _, v in lines])
+        if not np.all(np.isfinite(values)):
+            continue
+        mean, sd = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0 * values[0]
+        look = {"color": COLOURS[n % len(COLOURS)], "linestyle": DASHES[n % len(DASHES)]}
+        axes.plot(rounds, mean, label=scheme.label, **look)
+        axes.fill_between(rounds, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
+    axes.set(xlabel="round", ylabel=label or metric.replace("_", " "))
+    axes.legend(fontsize="x-small")
+
+
+def curve_records(schemes: list[Scheme], metrics: Sequence[str]) -> list[Record]:
+    """Every evaluation as one flat record."""
+    return [
+        {"scheme": scheme.label, "run": pair[0], "seed": pair[1], "round": int(round_)}
+        | {metric: float(scheme.curves[metric][pair][1][i]) for metric in metrics}
+        for scheme in schemes
+        for pair, (rounds, _) in scheme.curves[metrics[0]].items()
+        for i, round_ in enumerate(rounds)
+    ]

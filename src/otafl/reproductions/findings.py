@@ -1,0 +1,124 @@
+"""What every reproduction leaves in its folder: figures, records, and a results file with a verdict per claim."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from otafl.core.files import to_json, write_atomic
+from otafl.runs.presets import Preset
+
+Record = dict[str, Any]
+HOLDS, PRINTED, FAILS = "holds", "holds only with the printed accounting", "does not hold"
+TIED = "cannot be separated"
+
+
+class Verdict(NamedTuple):
+    """One claim of a paper and what became of it."""
+
+    claim: str
+    verdict: str
+    evidence: str
+
+
+class Grid(NamedTuple):
+    """A table for a page: a title, a head and rows of text."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def by_accounting(printed: bool, sound: bool) -> str:
+    """The verdict on a claim that was checked under the paper's accounting and under one that holds.
+
+    >>> by_accounting(True, False)
+    'holds only with the printed accounting'
+    """
+    if printed:
+        return HOLDS if sound else PRINTED
+    return "holds only with sound accounting" if sound else FAILS
+
+
+def by_case(cases: dict[str, bool]) -> str:
+    """The verdict on a claim that was checked in several cases.
+
+    >>> by_case({"alpha = 2": True, "alpha = 10": False})
+    'holds for alpha = 2 only'
+    """
+    good = [name for name, held in cases.items() if held]
+    return HOLDS if len(good) == len(cases) else f"holds for {', '.join(good)} only" if good else FAILS
+
+
+def verdict_grid(verdicts: Sequence[Verdict]) -> Grid:
+    return Grid("verdicts", ("claim", "verdict", "evidence"), [list(one) for one in verdicts])
+
+
+def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Sequence[Verdict], notes: Sequence[str],
+            console: Console, **data: Any) -> None:  # fmt: skip
+    """Print the tables and write results.md, to be put into a page, and results.json, with `data` besides."""
+    shown = [*grids, verdict_grid(verdicts)] if verdicts else list(grids)
+    for grid in shown:
+        table = Table(title=f"{preset.source}: {grid.title}", title_justify="left")
+        for name in grid.head:
+            table.add_column(name)
+        for row in grid.rows:
+            table.add_row(*row)
+        console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [markdown(grid) for grid in shown] + ["\n".join(f"- {note}" for note in notes)] * bool(notes)
+    write_atomic(folder / "results.md", "\n\n".join(parts) + "\n")
+    told = {"source": preset.source, "verdicts": verdicts, "notes": list(notes), "targets": preset.targets}
+    write_atomic(folder / "results.json", to_json({**told, **data}))
+
+
+def markdown(grid: Grid) -> str:
+    """A grid as a table of a Markdown page; a bar inside a cell must not end it."""
+    lines = [[str(cell).replace("|", "\\|") for cell in row] for row in (grid.head, *grid.rows)]
+    text = ["| " + " | ".join(row) + " |" for row in lines]
+    return "\n".join([f"**{grid.title}**", "", text[0], "|" + "---|" * len(grid.head), *text[1:]])
+
+
+def write_records(folder: Path, name: str, records: Sequence[Record]) -> None:
+    """Records as JSON and as CSV."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = list(dict.fromkeys(key for record in records for key in record))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    write_atomic(folder / f"{name}.csv", buffer.getvalue())
+    write_atomic(folder / f"{name}.json", to_json(list(records)))
+
+
+def draw(folder: Path, name: str, columns: int, rows: int, paint: Callable[[list[Any]], None]) -> None:
+    """A figure of rows x columns axes as PNG and PDF, the same bytes for the same data."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from otafl.report.plots import STYLE
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
+        paint(list(figure.subplots(rows, columns, squeeze=False).flat))
+        for kind, dated in (("png", ("Software",)), ("pdf", ("CreationDate", "Producer", "Creator"))):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, metadata=dict.fromkeys(dated))
+            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+
+
+def each(*paints: Callable[[Any], None]) -> Callable[[list[Any]], None]:
+    """One painter per axes."""
+
+    def paint(axes: list[Any]) -> None:
+        for one, own in zip(axes, paints):
+            own(one)
+
+    return paint

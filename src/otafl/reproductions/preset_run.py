@@ -1,0 +1,101 @@
+"""Reproductions: run a preset (or go on with it), set ours beside the paper's, write the plots and a results file."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from otafl.core.files import to_json, write_atomic
+from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
+from otafl.runs.presets import Preset
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import load
+from otafl.runs.tune import run_in
+
+
+class Analysis(Protocol):
+    """What `preset.analysis` names: everything from the preset's file to printed results and files in `folder`."""
+
+    def __call__(self, path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
+                 console: Console) -> None: ...  # fmt: skip
+
+
+def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
+                    console: Console) -> None:  # fmt: skip
+    """Run the preset's experiment and print every scheme beside its target, with paired differences."""
+    run_in(folder, load(path, overrides), reporter)
+    found = summaries(folder)
+    shown = [
+        metric
+        for metric in METRICS
+        if any(metric in targets for targets in preset.targets.values())
+        or metric in ("final_accuracy", "final_eps", "rounds")
+    ]
+    table = Table(title=escape(f"{preset.source or path.stem}: ours, and (paper)"), title_justify="left")
+    for name in ("scheme", *(METRICS[metric] for metric in shown)):
+        table.add_column(name, justify="left" if name == "scheme" else "right")
+    for entry in found:
+        table.add_row(escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown))
+    console.print(table)
+    gaps = differences(found, preset)
+    for line in gaps:
+        console.print(line, markup=False, highlight=False)
+    console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False)
+    note = "smoke version: too few rounds and seeds to mean anything" if quick else ""
+    results = {
+        "preset": path.stem,
+        "source": preset.source,
+        "note": note,
+        "schemes": found,
+        "targets": preset.targets,
+        "differences": gaps,
+    }
+    write_atomic(
+        folder / "results.json",
+        to_json({**results, "schemes": [{k: v for k, v in e.items() if k != "card"} for e in found]}),
+    )
+    write_atomic(folder / "results.md", markdown(preset, found, shown, gaps, note))
+
+
+def _cell(entry: dict[str, Any], metric: str, targets: dict[str, Any]) -> str:
+    if metric == "final_eps" and not entry["private"]:
+        return "∞"
+    digits = {"final_eps": 1, "rounds": 0}.get(metric, 3)
+    said = targets.get(entry["label"], {}).get(metric)
+    return mean_sd(numbers(entry[metric]), digits) + (f" ({said})" if said is not None else "")
+
+
+def differences(found: list[dict[str, Any]], preset: Preset) -> list[str]:
+    """Paired differences to the reference scheme (the last one, or `settings.reference`), with 95 % t intervals."""
+    labels = [entry["label"] for entry in found]
+    reference = preset.settings.get("reference", labels[-1] if labels else "")
+    if reference not in labels:
+        return []
+    base, lines = found[labels.index(reference)], []
+    for entry in found:
+        if entry["label"] == reference:
+            continue
+        gap = paired_difference(entry, base, "final_accuracy")
+        if not np.isfinite(gap["half_width"]):
+            continue
+        apart = "" if abs(gap["mean"]) > gap["half_width"] else "; cannot be separated"
+        size = f"{gap['mean']:+.3f} ± {gap['half_width']:.3f} last accuracy ({gap['pairs']} paired seeds{apart})"
+        lines.append(f"{entry['label']} − {reference}: {size}")
+    return lines
+
+
+def markdown(preset: Preset, found: list[dict[str, Any]], shown: list[str], gaps: list[str], note: str) -> str:
+    """The results file: a table that can be pasted into a page."""
+    head = ["scheme", *(METRICS[metric] for metric in shown)]
+    rows = [[entry["label"], *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
+    lines = [f"## {preset.source}: ours (paper in brackets)", "", *([f"**{note}**", ""] if note else [])]
+    lines += [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
+    return "\n".join([*lines, *(f"- {gap}" for gap in gaps), "", footer(found), ""])

@@ -1,0 +1,261 @@
+"""From an experiment to the arrays and functions that a run needs, all decided before the first round."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from otafl.core import uplink, streams, uplink_checks
+from otafl import systems
+from otafl import clients as client_kinds
+from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
+from otafl.core.messages import Clients, Data, Seed
+from otafl.core.errors import InputError
+from otafl.runs.schema import Experiment, Server, options_of
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.tasks import features, partitions
+from otafl.tasks.ghost import samples_at_once
+from otafl.tasks.models import MODELS, Model, penalty
+
+
+class Task(NamedTuple):
+    """What all schemes share: the model and the data, dealt out once per seed."""
+
+    model: Model
+    data: Data
+    held_out: "HeldOut"  # results are reported on it
+    public: "HeldOut"  # rewards come from it; never the same samples as held_out
+    partitions: list[partitions.Partition]  # per seed
+    label_mix: np.ndarray  # (S, K, C)
+    classes: int
+    notes: list[str]  # what lies outside the privacy guarantee, for the card
+    sources: dict[str, str]  # data set and hash
+
+
+class HeldOut(NamedTuple):
+    """Samples for evaluation, cut into equal blocks so that memory stays bounded."""
+
+    x: Any  # (blocks, size, ...)
+    y: Any  # (blocks, size) int32, -1 for padding
+
+
+def blocks(x: np.ndarray, y: np.ndarray, size: int) -> HeldOut:
+    count = max(1, -(-len(x) // size))
+    size = -(-len(x) // count)
+    pad = count * size - len(x)
+    x = np.concatenate([x, np.zeros((pad, *x.shape[1:]), x.dtype)]).reshape(count, size, *x.shape[1:])
+    y = np.concatenate([y.astype(np.int32), np.full(pad, -1, np.int32)]).reshape(count, size)
+    return HeldOut(jnp.asarray(x), jnp.asarray(y))
+
+
+def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+    """Per-class counts and the two parts of the loss on held-out data; client mixes are formed on the host."""
+
+    def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
+        def block(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, y = pair
+            logits = model.logits(params, x)
+            label = jnp.arange(classes, dtype=jnp.int32)
+            hot = y[:, None] == label
+            right = (jnp.argmax(logits, axis=1) == y).astype(jnp.float32)
+            # A product counts fastest, and exactly: a block is far below 2^24 samples.
+            counts = jnp.stack([right, jnp.ones_like(right)]) @ hot.astype(jnp.float32)
+            own = jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
+            return counts.astype(jnp.int32), jnp.sum(jnp.where(y >= 0, own, 0), dtype=jnp.float32)
+
+        counts, loss = jax.lax.map(block, tuple(held_out))
+        right, total = counts.sum(0, dtype=jnp.int32)
+        return {
+            "right": right,
+            "total": total,
+            "loss": loss.sum() / jnp.sum(total).astype(jnp.float32),
+            "penalty": penalty(model, params),
+        }
+
+    return evaluate
+
+
+def build_task(experiment: Experiment) -> Task:
+    """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
+    wanted = experiment.task
+    data = features.prepare(wanted.data)
+    if wanted.clients > len(data.train.y):
+        raise InputError(
+            f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
+        )
+    kind = partitions.PARTITIONS[wanted.partition.kind]
+    options = options_of(wanted.partition, kind.options)
+    dealt = [
+        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
+        for seed in experiment.seed_list
+    ]
+    choice = MODELS[wanted.model.name]
+    model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
+    mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
+    held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
+    at_once = min(10_000, samples_at_once(model.footprint))
+    return Task(
+        model=model,
+        data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
+        held_out=blocks(*held_out, at_once),
+        public=blocks(*data.reward, at_once),
+        partitions=dealt,
+        label_mix=mix,
+        classes=data.classes,
+        notes=list(data.notes),
+        sources={"name": data.name, "sha256": data.sha256},
+    )
+
+
+def seeds_of(experiment: Experiment, task: Task) -> Seed:
+    """Keys and partitions of all seeds, stacked; padded to the largest client of any seed."""
+    width = max(part.rows.shape[1] for part in task.partitions)
+    rows = np.stack(
+        [np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), mode="edge") for part in task.partitions]
+    )
+    sizes = np.stack([part.sizes for part in task.partitions])
+    keys = jax.vmap(jax.random.key)(jnp.asarray(experiment.seed_list, jnp.uint32))
+    return Seed(keys, jnp.asarray(rows, jnp.int32), jnp.asarray(sizes, jnp.int32))
+
+
+class Site(NamedTuple):
+    """The radio side of one seed."""
+
+    trace: Trace  # (T, K)
+    deployment: Deployment
+    message: Message
+    policy: Policy
+
+
+class SchemeSetup(NamedTuple):
+    """One scheme, ready to run."""
+
+    label: str
+    clients: Clients
+    optimizer: optax.GradientTransformation
+    sites: list[Site]  # per seed
+
+
+def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup:
+    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+    choice = scheme.clients or experiment.clients
+    options, factory = client_kinds.KINDS[choice.kind]
+    clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
+    rounds = experiment.horizon(scheme)
+    _check_stops(choice, rounds, experiment.privacy.delta)
+    sites = []
+    for seed, part in zip(experiment.seed_list, task.partitions):
+        if np.any(part.sizes < 1):
+            nobody = f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}"
+            raise InputError(f"{nobody}; change the partition or the number of clients")
+        message = clients.promise(np.asarray(part.sizes))
+        channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
+        whole = draw(
+            channel, experiment.task.clients, experiment.rounds, seed
+        )  # then cut: schemes share their channels
+        trace = Trace(*(leaf[:rounds] for leaf in whole))
+        known = None if message.adjacency == "add-remove" else np.asarray(part.sizes)
+        context = context_of(experiment, scheme, task.classes, seed, trace, known)
+        sites.append(_site(scheme, context, trace, deployment, message))
+    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+
+
+def _check_stops(choice: Any, rounds: int, delta: float) -> None:
+    """The stop of a Poisson batch that does not fit is public and adds to delta; it must not be felt there."""
+    tail = choice.overflow_tail if choice.kind == "per-sample" and choice.sampling == "poisson" else 0.0
+    if rounds * tail > delta / 1000:
+        raise InputError(
+            f"clients.overflow_tail={tail:g} over {rounds} rounds must add at most a thousandth to "
+            f"privacy.delta={delta:g}; lower it"
+        )
+
+
+def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tuple[Channel, Deployment]:
+    """Channel description and limits in the units of the round."""
+    channel, radio, count = experiment.channel, experiment.radio, experiment.task.clients
+    weights = weights_of(experiment.task.weights, message, sizes)
+    if experiment.devices is None:
+        energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
+        trusted = radio.trusted_share * noise_var
+        errors = (channel.gain_error, channel.phase_error)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
+    site = load_site(experiment.devices)
+    if len(site.devices.names) != count:
+        raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
+    channel = with_gains(channel, site.devices.mean_power_gain)
+    made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
+    return channel, made._replace(weights=weights)
+
+
+def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
+    """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
+    if declared != "sizes":
+        return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
+    if message.adjacency == "add-remove":
+        raise InputError(
+            "adjacency='add-remove' with task.weights='sizes' is false: every weight moves when a record comes or "
+            "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
+        )
+    return np.asarray(sizes / sizes.sum())
+
+
+def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
+    config = options_of(scheme, systems.scheme(scheme.name).config)
+    policy = systems.make(scheme.name, config, deployment, message, context)
+    trace, deployment = uplink_checks.meet(uplink.uplink_of(policy), trace, deployment)
+    return Site(trace, deployment, message, policy)
+
+
+def context_of(
+    experiment: Experiment, scheme: Any, classes: int, seed: int, trace: Trace, sizes: np.ndarray | None
+) -> Context:
+    """What a policy is told besides its site."""
+    return Context(
+        rounds=experiment.horizon(scheme),
+        eps=experiment.privacy.eps or np.inf,
+        delta=experiment.privacy.delta,
+        accountant=experiment.privacy.accountant,
+        step_size=server_of(experiment, scheme).step_size,
+        classes=classes,
+        seed=seed,
+        sizes=sizes,
+        trace=trace,
+    )
+
+
+def server_of(experiment: Experiment, scheme: Any) -> Server:
+    """The experiment's server with what the scheme overrides."""
+    own = {key: value for key, value in scheme.server.model_dump().items() if value is not None}
+    return experiment.server.model_copy(update=own)
+
+
+def optimizer_of(experiment: Experiment, scheme: Any) -> optax.GradientTransformation:
+    """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy.
+
+    Numbers live in the optimizer's state, so that schemes with other step sizes share one compiled program.
+    """
+    server = server_of(experiment, scheme)
+
+    def descent(step_size: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
+        decay = [optax.add_decayed_weights(weight_decay)] if server.weight_decay else []
+        trace = [optax.trace(momentum)] if server.momentum else []
+        fade = lambda count: (1 + count.astype(jnp.float32)) ** np.float32(-server.step_decay)  # noqa: E731
+        schedule = [optax.scale_by_schedule(fade)] if server.step_decay else []
+        return optax.chain(*decay, *trace, *schedule, optax.scale(-step_size))
+
+    return optax.inject_hyperparams(descent, hyperparam_dtype=jnp.float32)(**numbers_of(server))
+
+
+def numbers_of(server: Server) -> dict[str, float]:
+    """What the optimizer keeps in its state."""
+    return {"step_size": server.step_size, "momentum": server.momentum, "weight_decay": server.weight_decay}
+
+
+def with_numbers(state: Any, server: Server) -> Any:
+    """An optimizer's state, all seeds, with this server's numbers: a shared program was started with another's."""
+    return state._replace(
+        hyperparams={name: jnp.full_like(state.hyperparams[name], value) for name, value in numbers_of(server).items()}
+    )

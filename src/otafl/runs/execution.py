@@ -1,0 +1,368 @@
+"""One scheme of an experiment: planned and charged before the first round, then run chunk by chunk with checkpoints."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.core import uplink, uplink_checks
+from otafl import systems
+from otafl.core.messages import ClientMap
+from otafl.core.engine import Engine, make_engine
+from otafl.core.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
+from otafl.runs import build
+from otafl.runs.afford import least, least_eps
+from otafl.runs.checkpoints import fits, leaf_name
+from otafl.runs.prior_spend import eps_left, open_ledger
+from otafl.runs.energy import check_energy
+from otafl.runs.feedback import check_public, measure_of, releases_of
+from otafl.runs.finish import finish, scalars
+from otafl.runs.interrupts import StopFlag
+from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
+from otafl.runs.progress import Reporter, Tick
+from otafl.runs.schema import Experiment, extreme_numbers
+from otafl.runs.store import SchemeFolder
+from otafl.core.plan import Link, Plan, Trace, check_silence
+from otafl.privacy import Budget, Ledger, check_realised, events
+from otafl.privacy.accountants import round_costs
+from otafl.core.rounds import Carry, Record, Row, make_round, plan_ahead, stack
+
+NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
+
+
+class Execution:
+    """One scheme from its plan to its tables."""
+
+    def __init__(self, experiment: Experiment, scheme: Any, task: build.Task, folder: SchemeFolder, reporter: Reporter):
+        self.experiment, self.scheme, self.task, self.folder, self.reporter = experiment, scheme, task, folder, reporter
+        self.label = scheme.label or scheme.name
+        private = systems.SCHEMES[scheme.name].private
+        self.hindsight = systems.in_hindsight(scheme.name, scheme)
+        self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
+        with self._planning():
+            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
+        first = self.setup.sites[0]
+        self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
+        self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
+        self.budget = Budget(
+            eps=(experiment.privacy.eps or np.inf) if self.capped else np.inf,
+            delta=experiment.privacy.delta,
+            accountant=experiment.privacy.accountant,
+            accounting=experiment.privacy.accounting,
+            adjacency=first.message.adjacency,
+            adaptive=self.loop != "open",
+            order=None,
+        )
+        earlier, count = experiment.privacy.already_spent, experiment.task.clients
+        self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
+        self.releases = [releases_of(site, part.sizes) for site, part in zip(self.setup.sites, task.partitions)]
+        if self.loop == "round":
+            check_public(self.label, first.policy.feedback, task.public.y)
+        self.plans: list[Plan] = []
+        self.infos: list[Any] = []
+        self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
+        with self._planning():
+            self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
+            if self.loop == "open":
+                self._plan_everything()
+        self.counted = self.ledgers[0].zcdp() if self.budget.counted.additive else None  # (K,) cost of the first seed
+        self.horizon = self._horizon()
+        # Not the own horizon: schemes share one program.
+        self.every = min(experiment.evaluate_every, experiment.rounds)
+        calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
+        self.span = self.every * min(calls, -(-experiment.rounds // self.every))
+
+    # --- before the first round ---------------------------------------------------------------------------------
+
+    def _with_target(self, eps: float | None) -> Experiment:
+        """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
+        privacy = self.experiment.privacy.model_copy(update={"eps": eps})
+        return self.experiment.model_copy(update={"privacy": privacy})
+
+    @contextmanager
+    def _planning(self) -> Iterator[None]:
+        """Whatever goes wrong while planning is said with the scheme's label."""
+        privacy = self.experiment.privacy
+        try:
+            with warnings.catch_warnings(record=True) as said, np.errstate(all="ignore"):
+                yield
+            for warning in said:  # not before: a refusal is one line
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        except Infeasible as refusal:
+            if self.eps_left == privacy.eps:
+                raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
+            raise BudgetExceeded(
+                f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
+            ) from None
+        except InputError as refusal:
+            raise InputError(f"{self.label}: {refusal}") from None
+        except PrivacyViolation as refusal:
+            raise PrivacyViolation(f"{self.label}: {refusal}") from None
+        except (ArithmeticError, np.linalg.LinAlgError) as problem:
+            text = f"{self.label}: planning failed numerically ({problem})"
+            raise InputError(f"{text}; look at {extreme_numbers(self.experiment)}") from None
+
+    def _plan_everything(self) -> None:
+        """An open loop is planned, charged and cut before a single gradient is computed."""
+        seeds = self.experiment.seed_list
+        for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
+            _, plan, info = plan_ahead(site.policy, state, site.trace)
+            check_silence(site.policy, site.message, plan)
+            charged = self._charge(plan, site, site.trace, ledger)
+            check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
+            self._try_uplink(charged, site.trace, site)
+            if self.capped and not np.any(charged.live):
+                released = events(plan, site.trace, site.deployment, site.message)
+                self.least_eps.append(least_eps(ledger, released))
+            self.plans.append(charged)
+            self.infos.append(info)
+
+    def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
+        """Clear `live` from the first round on that the budget does not cover."""
+        released = events(plan, trace, site.deployment, site.message)
+        check_realised(released, plan, trace)
+        return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
+
+    def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
+        """An uplink from outside is tried out on plans that it is to carry, or has carried."""
+        if uplink_checks.is_own(self.uplink):
+            return
+        self._link(plan, trace, site, 0)
+        released = events(plan, trace, site.deployment, site.message)
+        uplink_checks.probe(self.uplink, plan, trace, site.deployment, site.message, released)
+
+    def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int) -> Link:
+        """The rounds as learning sees them, never louder or less noisy than they are charged."""
+        link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
+        released = events(plan, trace, site.deployment, site.message)
+        uplink_checks.check_links(self.uplink, link, plan, released, first)
+        return link
+
+    @property
+    def affordable(self) -> bool:
+        """Whether any seed can run a round within the budget, as far as that is known in advance."""
+        return len(self.least_eps) < len(self.setup.sites)
+
+    @property
+    def least(self) -> float | None:
+        """The cap that the first round of every seed would need; None where all of them afford it."""
+        return max(self.least_eps, default=None)
+
+    @property
+    def unaffordable(self) -> str:
+        """Why not one round is run."""
+        return (
+            f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, delta={self.budget.delta:g} "
+            f"({self.budget.accountant}){least(self.least)}; raise privacy.eps or the noise, or lower the receive "
+            "scaling"
+        )
+
+    def _horizon(self) -> int:
+        if self.loop != "open":
+            return self.experiment.horizon(self.scheme)
+        return max(1, max(int(np.sum(plan.live)) for plan in self.plans))
+
+    # --- the rounds ------------------------------------------------------------------------------------------------
+
+    def run(self, stop: StopFlag, engines: dict[Any, Engine]) -> None:
+        """All rounds, from the last whole checkpoint if there is one."""
+        self.folder.prepare()
+        inside = self.loop == "round"
+        engine = engines.get(self._program) or self._engine()
+        if not inside:
+            engines[self._program] = engine
+        seeds = build.seeds_of(self.experiment, self.task)
+        public = self.task.public if inside else ()
+        carry = engine.init(seeds.key, self._loop_states())
+        carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
+        done, state, segments, damages = self.folder.latest(
+            lambda round_, state, segments: (
+                round_ <= self.horizon and fits(round_, state, segments, jax.tree.leaves(carry), self.every)
+            )
+        )
+        for warning in damages:
+            self.reporter.note(f"{self.label}: {warning}")
+        if state:
+            carry = self._restore(carry, state)
+            self._count(merge(segments), 0)
+        pending: list[dict[str, np.ndarray]] = []
+        if self.uplink.alarm:
+            self.reporter.note(f"{self.label}: {self.uplink.alarm}")
+        self.reporter.start(self.label, self.horizon, done)
+        began, saved, fresh = time.monotonic(), time.monotonic(), done
+        while done < self.horizon and self._anyone_live(carry, done):
+            rows, plans = self._rows(done)
+            carry, record, seen = engine.chunk(self.task.data, self.task.held_out, public, seeds, carry, rows)
+            chunk = self._take(record, plans, seen, min(self.span, self.horizon - done), done)
+            pending.append(chunk)
+            done = min(done + self.span, self.horizon)
+            self._tick(chunk, done, (done - fresh) / max(time.monotonic() - began, 1e-9))
+            if stop.requested or time.monotonic() - saved >= self.experiment.engine.checkpoint_seconds:
+                self._checkpoint(done, carry, pending)
+                segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
+            if stop.requested and done < self.horizon:
+                where, run_folder = self.folder.checkpoint(done), self.folder.path.parent.parent
+                raise Interrupted(f"interrupted; checkpoint {where}; continue with: otafl run --resume {run_folder}")
+        finish(self, merge([*segments, *pending]), carry, time.monotonic() - began)
+
+    @property
+    def _program(self) -> Any:
+        """What distinguishes compiled programs of one run; step sizes and links are arguments."""
+        choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
+        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
+        kind = "planned" if same and self.loop != "round" else self.label
+        return (
+            kind,
+            choice.model_dump_json(),
+            server.momentum > 0,
+            server.weight_decay > 0,
+            server.step_decay,
+            self.every,
+        )
+
+    def _engine(self) -> Engine:
+        evaluate = build.evaluator(self.task.model, self.task.classes)
+        policy, inside = self.setup.sites[0].policy, {}
+        if self.loop == "round":
+            measure = measure_of(policy.feedback, self.task.model, evaluate)
+            inside = {"policy": policy, "deployment": self.setup.sites[0].deployment, "measure": measure}
+        round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), uplink=self.uplink, **inside)  # type: ignore[arg-type]
+        return make_engine(
+            self.task.model.init,
+            evaluate,
+            round_,
+            self.setup.optimizer,
+            self._seed_map(),
+            evaluate_every=self.every,
+        )
+
+    def _client_map(self) -> ClientMap:
+        chosen = self.experiment.engine.client_map
+        return (
+            choose_client_map(self.experiment.task.clients, self.task.model.num_params) if chosen == "auto" else chosen
+        )
+
+    def _seed_map(self) -> Any:
+        chosen = self.experiment.engine.seed_map
+        return choose_seed_map(self.task.model) if chosen == "auto" else chosen
+
+    def _loop_states(self) -> Any:
+        if self.loop == "round":
+            return stack(self.states)
+        return jnp.zeros((len(self.setup.sites), 0))
+
+    def _anyone_live(self, carry: Carry, done: int) -> bool:
+        return bool(np.any(carry.live)) if done else True
+
+    def _rows(self, first: int) -> tuple[Row, list[Plan]]:
+        """What the next chunk reads, padded to a full chunk so that nothing is compiled twice."""
+        stop = min(first + self.span, self.horizon)
+        pad = self.span - (stop - first)
+        in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
+        traces = [Trace(*(leaf[first:stop] for leaf in site.trace)) for site in self.setup.sites]
+        if self.loop == "round":
+            return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
+        plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans]
+        links = [
+            uplink.to_float32(self._link(plan, trace, site, first))
+            for plan, trace, site in zip(plans, traces, self.setup.sites)
+        ]
+        return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
+
+    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> dict[str, np.ndarray]:
+        """A chunk's records as arrays, checked against what was promised."""
+        kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
+        self._check(kept, first)
+        if self.loop == "round":
+            for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
+                own = Plan(*(leaf[s] for leaf in kept.plan))
+                check_energy(own, kept.live[s], site.deployment, site.message, f"{self.label}: seed {seed}", first)
+        plan = kept.plan if self.loop == "round" else stack(plans)
+        if self.loop == "round":
+            policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
+            check_silence(policy, message, plan._replace(live=kept.live), first)
+            self._check_played(plan._replace(live=kept.live), first)
+        out = {f"plan.{name}": value for name, value in plan._asdict().items()}
+        out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
+        out |= {"live": kept.live, "update_norm": kept.update_norm, "refused": kept.refused}
+        out |= {f"info.{name}": value for name, value in scalars(kept.info, axes=2).items()}
+        return out | {f"eval.{name}": np.asarray(value)[:, : -(-used // self.every)] for name, value in seen.items()}
+
+    def _check_played(self, plans: Plan, first: int) -> None:
+        """What a closed loop played (S, T, K), through the uplink once more on the host."""
+        for s, site in enumerate(self.setup.sites):
+            plan = Plan(*(leaf[s] for leaf in plans))
+            trace = Trace(*(leaf[first : first + len(plan.live)] for leaf in site.trace))
+            self._link(plan, trace, site, first)
+            if first == 0:
+                self._try_uplink(plan, trace, site)
+
+    def _check(self, record: Record, first: int) -> None:
+        """Promises that are broken stop the run with the round and the client."""
+        bound = self.setup.sites[0].message.bound
+        where = lambda seed, round_: f"round {first + round_}, seed {self.experiment.seed_list[seed]}"  # noqa: E731
+        if np.any(over := record.stats.norm > bound * (1 + NORM_TOLERANCE)):
+            seed, round_, client = (int(i) for i in np.argwhere(over)[0])
+            raise PrivacyViolation(
+                f"{self.label}: {where(seed, round_)}: client {client}'s message is above its declared norm bound "
+                f"{bound:g}"
+            )
+        if np.any(lost := ~record.finite & record.live):
+            seed, round_ = (int(i) for i in np.argwhere(lost)[0])
+            raise RunError(f"{self.label}: {where(seed, round_)}: the model is not finite; lower server.step_size")
+        if np.any(record.stats.overflow):
+            seed, round_ = (int(i) for i in np.argwhere(record.stats.overflow)[0])
+            raise PrivacyViolation(
+                f"{self.label}: {where(seed, round_)}: a Poisson batch did not fit its fixed shape; nothing was "
+                "truncated, the run stopped (lower clients.overflow_tail)"
+            )
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, done: int, carry: Carry, pending: list[dict[str, np.ndarray]]) -> None:
+        state = {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
+        self.folder.save(done, state, merge(pending))
+
+    def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
+        leaves, tree = jax.tree.flatten(like)
+        loaded = [state[leaf_name(n)] for n in range(len(leaves))]
+        with jax.enable_x64(True):  # outside this scope float64 would silently become float32
+            restored: Carry = jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in loaded])
+        return restored
+
+    # --- progress ----------------------------------------------------------------------------------------------------
+
+    def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
+        accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
+        eps = self._count(chunk, done - chunk["live"].shape[1])
+        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, float(self.budget.eps), pace))
+
+    def _count(self, records: dict[str, np.ndarray], first: int) -> float:
+        """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""
+        convert = self.budget.counted.convert
+        if convert is None or self.counted is None:
+            return float("nan")
+        site, live = self.setup.sites[0], records["live"][0]
+        plan = Plan(**{name: records[f"plan.{name}"][0] for name in Plan._fields})._replace(live=live)
+        trace = Trace(*(leaf[first : first + len(live)] for leaf in site.trace))
+        released = events(plan, trace, site.deployment, site.message)
+        beside = sum((r.square(len(self.counted)) / 2 for r in self.releases[0]), np.zeros(len(self.counted)))
+        self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0) + beside * np.sum(live)
+        return float(np.max(convert(self.counted, self.budget.delta)))
+
+
+def padded(tree: Any, pad: int) -> Any:
+    """Repeat the last row so that a short last chunk has the shape of the others."""
+    if pad == 0:
+        return tree
+    return jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(np.asarray(leaf)[-1:], pad, axis=0)]), tree)
+
+
+def merge(chunks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Join record chunks along the round axis."""
+    return {name: np.concatenate([chunk[name] for chunk in chunks], axis=1) for name in chunks[0]} if chunks else {}

@@ -1,0 +1,181 @@
+"""After the last round of a scheme: tables, ledgers, certificate, privacy card, model. The marker "done" comes last."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from otafl import __version__, systems
+from otafl.core import uplink
+from otafl.core.errors import RunError
+from otafl.runs import build
+from otafl.runs.certificates import certificate
+from otafl.runs.feedback import in_words
+from otafl.runs.results import (
+    Outcome,
+    devices_table,
+    evaluations_table,
+    rounds_table,
+    stop_reasons,
+    summarise,
+    uncertified,
+)
+from otafl.runs.sealed import npz
+from otafl.runs.store import RunFolder, parquet
+from otafl.core.files import to_json
+from otafl.core.plan import Plan, Trace
+from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
+from otafl.core.rounds import Carry
+
+if TYPE_CHECKING:
+    from otafl.runs.execution import Execution
+
+
+HINDSIGHT = "hindsight: this scheme was told the whole channel before the first round, which no server is"
+SILENCE = (
+    "silence is visible (energy detection) and depends on the norm of the client's message here: what it tells about "
+    "that norm is not covered by eps"
+)
+
+
+def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
+    """Tables, ledger, card, model; the marker that the scheme is done is written last."""
+    outcome = _outcome(run, records)
+    for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
+        ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
+    seeds = run.experiment.seed_list
+    rounds = rounds_table(outcome, run.setup, seeds)
+    devices = devices_table(outcome, run.setup, seeds)
+    evaluations = evaluations_table(outcome, run.task, seeds, run.budget)
+    _check_energy(run, devices)
+    target = run.experiment.privacy.eps or np.inf
+    summary = summarise(evaluations, rounds, devices, target, run.every)
+    worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
+    attacks = [attack_success(ledger) for ledger in run.ledgers]
+    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
+    card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
+    left_out = int(np.sum(records["stats.left_out"][records["live"]]))
+    if left_out:
+        run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
+    zeroed = int(np.sum(records["stats.zeroed"][records["live"]]))
+    if zeroed:
+        run.reporter.note(f"{run.label}: {zeroed} messages were not finite and counted as zero")
+    summary |= {
+        **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
+        "left_out": left_out,
+        "zeroed": zeroed,
+        "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
+        "remarks": remarks,
+        "least_eps": run.least,
+    }
+    files: dict[str, bytes | str] = {
+        "rounds.parquet": parquet(rounds),
+        "evaluations.parquet": parquet(evaluations),
+        "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
+        "card.json": card.to_json(),
+        "card.md": card.to_markdown(),
+        "model.npz": npz({f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry.params))}),
+        "summary.json": to_json({"label": run.label, "scheme": run.scheme.name, **_facts(run), **summary}),
+    }
+    files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
+    if run.experiment.engine.record_devices:
+        files["devices.parquet"] = parquet(devices)
+    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.live))}
+    run.folder.finish(files, int(np.max(np.sum(outcome.live, 1))), timing)
+
+
+def _facts(run: "Execution") -> dict[str, Any]:
+    first = run.setup.sites[0]
+    return {"csi": "hindsight" if run.hindsight else first.policy.csi, "hindsight": run.hindsight,
+            "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
+            "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
+            "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
+            "channel_uses": first.message.dim, "private": systems.SCHEMES[run.scheme.name].private,
+            "every": run.every}  # fmt: skip
+
+
+def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
+    server, kind = (
+        build.server_of(run.experiment, run.scheme),
+        (run.scheme.clients or run.experiment.clients).kind,
+    )
+    known = run.experiment.channel.pilots is None
+    return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
+
+
+def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> PrivacyCard:
+    site = run.setup.sites[worst]
+    insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
+    alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
+    alarms += [SILENCE] if site.policy.gate == "message" else []
+    alarms += [] if run.affordable else [run.unaffordable]
+    known = [] if site.message.adjacency == "add-remove" else ["sizes"]
+    said = [text for text in remarks if text not in alarms]
+    return make_card(
+        run.ledgers[worst],
+        site.message,
+        outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
+        alarms=alarms,
+        reward=in_words(site, run.releases[worst], rounds),
+        identity=_identity(run),
+        units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
+        simulated=True,
+    )
+
+
+def _identity(run: "Execution") -> dict[str, Any]:
+    """What was run, for the head of the card."""
+    manifest = RunFolder.open(run.folder.path.parents[1]).manifest
+    return {
+        "scheme": run.label if run.label == run.scheme.name else f"{run.label} ({run.scheme.name})",
+        "data": " ".join([run.task.sources["name"], run.task.sources["sha256"][:12]]),
+        "model": f"{run.experiment.task.model.name}, {run.task.model.num_params} parameters",
+        "seeds": run.experiment.seed_list,
+        "date": manifest.get("created", "unknown"),
+        "version": __version__,
+        "config_sha256": manifest["config_sha256"],
+        "clip_norm": float((run.scheme.clients or run.experiment.clients).clip_norm),
+    }
+
+
+def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
+    plans = Plan(**{name: records[f"plan.{name}"] for name in Plan._fields})
+    live = records["live"]
+    released = []
+    for s, site in enumerate(run.setup.sites):
+        plan = Plan(*(leaf[s] for leaf in plans))._replace(live=live[s])
+        trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
+        released.append(events(plan, trace, site.deployment, site.message))
+        check_realised(released[-1], plan, trace)
+    ran = np.cumsum(live, axis=1)
+    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
+    info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
+    if run.plans:
+        cut = live.shape[1]
+        found = [scalars(one, axes=1) for one in run.infos]
+        info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
+    if run.uplink.decode != uplink.ANALOG.decode:
+        info["refused"] = records["refused"].astype(float)
+    return Outcome(
+        plans=plans, events=released, releases=run.releases, live=live, norm=records["stats.norm"],
+        raw_norm=records["stats.raw_norm"], sent=records["stats.sent"], update_norm=records["update_norm"], info=info,
+        eval_round=ran[:, ends], right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
+        penalty=records["eval.penalty"],
+    )  # fmt: skip
+
+
+def _check_energy(run: "Execution", devices: dict[str, np.ndarray]) -> None:
+    """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
+    on the mean, which `energy.check_energy` holds its plans to."""
+    over = devices["energy"] > devices["energy_limit"] * (1 + 1e-9)
+    if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
+        row = int(np.argmax(over))
+        where = f"round {devices['round'][row]}, seed {devices['seed'][row]}: client {devices['client'][row]}"
+        sent, limit = devices["energy"][row], devices["energy_limit"][row]
+        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")
+
+
+def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:
+    """Per-round scalars of a policy's info, which have exactly so many axes: what a rounds table can hold."""
+    fields = info._asdict() if hasattr(info, "_asdict") else {}
+    return {name: np.asarray(value) for name, value in fields.items() if np.ndim(value) == axes}

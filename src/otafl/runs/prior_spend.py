@@ -1,0 +1,65 @@
+"""What an earlier run on the same clients has spent counts in this one: `privacy.already_spent`. Host, float64."""
+
+from pathlib import Path
+
+import numpy as np
+
+from otafl.core.errors import BudgetExceeded, InputError
+from otafl.runs.schema import Privacy
+from otafl.core.plan import Events, Message
+from otafl.privacy import ACCOUNTANTS, Budget, Ledger
+from otafl.privacy.events import join
+
+
+def read_ledger(path: Path, clients: int) -> Ledger:
+    """The ledger of an earlier run, if it is whole and about as many clients."""
+    name = f"privacy.already_spent={str(path)!r}"
+    try:
+        ledger = Ledger.load(path)
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read ({error.strerror})") from None
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    if ledger.clients != clients:
+        raise InputError(f"{name}: has {ledger.clients} clients but task.clients={clients}")
+    return ledger
+
+
+def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | None) -> Ledger:
+    """A ledger for one seed: empty, or with everything that the earlier run released charged first."""
+    ledger = Ledger(budget, clients)
+    if earlier is None:
+        return ledger
+    before = read_ledger(earlier, clients)
+    try:
+        for part in before.parts:
+            ledger.spend(part)
+        for release in before.releases:
+            ledger.release(release)
+    except BudgetExceeded as refusal:
+        raise BudgetExceeded(f"privacy.already_spent={str(earlier)!r}: {refusal}") from None
+    if ledger.parts:
+        join([ledger.parts[-1], _nothing(message)])  # refuses another rate or sensitivity now, not after the last round
+    return ledger
+
+
+def eps_left(privacy: Privacy, clients: int) -> float | None:
+    """The target that policies plan with: all of it, or what the earlier run left where costs add."""
+    convert = ACCOUNTANTS[privacy.accountant].convert
+    if privacy.eps is None or privacy.already_spent is None or convert is None:
+        return privacy.eps
+    before = read_ledger(privacy.already_spent, clients)
+    budget = Budget(privacy.eps, privacy.delta, privacy.accountant, privacy.accounting)
+    left = float(np.min(Ledger(budget, clients, before.parts, before.releases).zcdp_left()))
+    if left <= 0:
+        raise BudgetExceeded(
+            f"privacy.already_spent={str(privacy.already_spent)!r}: nothing is left of eps={privacy.eps:g}, "
+            f"delta={privacy.delta:g} ({privacy.accountant})"
+        )
+    return float(convert(left, privacy.delta))
+
+
+def _nothing(message: Message) -> Events:
+    """No rounds of these messages."""
+    none = np.zeros((0, len(message.rate)))
+    return Events(none, none, none > 0, none, none[:, 0], none[:, 0] > 0, message.rate, message.sensitivity)

@@ -1,0 +1,108 @@
+"""What a long run says while it works: a live line on a terminal, JSON lines for machines, nothing otherwise."""
+
+import json
+import sys
+import time
+from typing import IO, Any, NamedTuple
+
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+from otafl.core.files import plain
+
+ECHO_COLUMNS = 6  # of ^C, three times
+
+
+class Tick(NamedTuple):
+    """The state of one scheme after a chunk, means over seeds."""
+
+    label: str
+    round: int
+    rounds: int
+    accuracy: float
+    eps: float  # worst client, by the budget's accountant; NaN where nothing is counted
+    eps_target: float
+    rounds_per_second: float  # of one seed
+
+
+class Reporter:
+    """Quiet base: tests and pipes use it."""
+
+    def start(self, label: str, rounds: int, done: int) -> None: ...
+
+    def tick(self, tick: Tick) -> None: ...
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def close(self) -> None: ...
+
+
+class Narrow(Progress):
+    """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice."""
+
+    def __init__(self, *columns: ProgressColumn, console: Console):
+        self.width = lambda: max(console.width - ECHO_COLUMNS, 1)
+        super().__init__(*columns, console=console)
+
+    def get_renderable(self) -> RenderableType:
+        return Constrain(super().get_renderable(), self.width())
+
+
+class LiveLine(Reporter):
+    """One line per scheme: rounds/s, accuracy, epsilon spent / target, time left."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.progress = Narrow(
+            TextColumn("{task.description:<22}", style="bold", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[said]}", markup=False),
+            TimeRemainingColumn(), console=console,
+        )  # fmt: skip
+        self.tasks: dict[str, Any] = {}
+
+    def start(self, label: str, rounds: int, done: int) -> None:
+        self.progress.start()  # not before: a refusal must leave the terminal as it was
+        self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
+
+    def tick(self, tick: Tick) -> None:
+        eps = (
+            ""
+            if tick.eps != tick.eps
+            else f"  ε {tick.eps:.3g}" + (f"/{tick.eps_target:g}" if tick.eps_target < float("inf") else "")
+        )
+        said = f"{tick.rounds_per_second:.0f} rounds/s  acc {tick.accuracy:.3f}{eps}"
+        self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
+
+    def note(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class JsonLog(Reporter):
+    """One JSON object per chunk and note, for machines."""
+
+    def __init__(self, stream: IO[str]):
+        self.stream = stream
+
+    def _write(self, **fields: Any) -> None:
+        self.stream.write(json.dumps(plain({"time": time.time(), **fields})) + "\n")
+        self.stream.flush()
+
+    def start(self, label: str, rounds: int, done: int) -> None:
+        self._write(event="start", label=label, rounds=rounds, done=done)
+
+    def tick(self, tick: Tick) -> None:
+        self._write(event="chunk", **tick._asdict())
+
+    def note(self, text: str) -> None:
+        self._write(event="note", text=text)
+
+
+def reporter(console: Console, json_log: bool = False) -> Reporter:
+    if json_log:
+        return JsonLog(sys.stdout)
+    return LiveLine(console) if console.is_terminal and not console.is_dumb_terminal else Reporter()

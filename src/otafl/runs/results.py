@@ -1,0 +1,179 @@
+"""From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.core import uplink
+from otafl.systems.cares.certifier import NO_CERTIFICATE
+from otafl.runs.build import SchemeSetup, Task
+from otafl.core.plan import STOPS, Events, Plan
+from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
+
+Columns = dict[str, np.ndarray]
+
+
+class Outcome(NamedTuple):
+    """Everything that one scheme's run left, all seeds, before it becomes tables. S seeds, T rounds, E evaluations."""
+
+    plans: Plan  # (S, T, K) as run
+    events: list[Events]  # per seed, live = rounds that were run
+    releases: list[tuple[Release, ...]]  # per seed, what accompanied every live round
+    live: np.ndarray  # (S, T)
+    norm: np.ndarray  # (S, T, K)
+    raw_norm: np.ndarray
+    sent: np.ndarray
+    update_norm: np.ndarray  # (S, T)
+    info: dict[str, np.ndarray]  # (S, T, ...) per-round scalars only
+    eval_round: np.ndarray  # (S, E) rounds run at each evaluation
+    right: np.ndarray  # (S, E, C)
+    total: np.ndarray  # (S, E, C)
+    loss: np.ndarray  # (S, E)
+    penalty: np.ndarray  # (S, E)
+
+
+def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
+    """One row per seed and round that was run."""
+    seed_axis, round_axis = np.nonzero(outcome.live)
+    columns: Columns = {"seed": np.asarray(seeds)[seed_axis], "round": round_axis}
+    energy, limit = _energy(outcome, setup)
+    weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
+    gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
+    own = lambda s: Plan(*(leaf[s] for leaf in outcome.plans))  # noqa: E731
+    snr = np.stack([
+        uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
+        for s, site in enumerate(setup.sites)
+    ])  # fmt: skip
+    noise = np.stack(
+        [
+            uplink.uplink_of(site.policy)
+            .lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment)
+            .noise_std
+            for s, site in enumerate(setup.sites)
+        ]
+    )
+    per_round = {
+        "rx_scale": outcome.plans.rx_scale,
+        "noise_std": noise,
+        "update_norm": outcome.update_norm,
+        "sent": outcome.sent.sum(-1),
+        "sent_weight": np.sum(weights * outcome.sent, -1),
+        "snr": snr,
+        "energy_share": np.max(energy / limit, -1),
+        "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
+        **{f"info_{name}": value for name, value in outcome.info.items()},
+    }
+    for name, values in per_round.items():
+        columns[name] = np.asarray(values)[outcome.live]
+    return columns
+
+
+def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
+    """One row per seed, round and client. A simulation's view: a real server sees none of it."""
+    seed_axis, round_axis = np.nonzero(outcome.live)
+    clients = outcome.norm.shape[-1]
+    energy, limit = _energy(outcome, setup)
+    multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
+    columns: Columns = {
+        "seed": np.repeat(np.asarray(seeds)[seed_axis], clients),
+        "round": np.repeat(round_axis, clients),
+        "client": np.tile(np.arange(clients), len(round_axis)),
+    }
+    fields = {"sent": outcome.sent, "norm": outcome.norm, "raw_norm": outcome.raw_norm, "energy": energy,
+              "energy_limit": limit, "noise_multiplier": multiplier}  # fmt: skip
+    for name, values in fields.items():
+        columns[name] = np.broadcast_to(values, outcome.norm.shape)[outcome.live].reshape(-1)
+    return columns
+
+
+def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
+    energy = uplink.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
+    return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
+
+
+def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:
+    """One row per seed and evaluation; worst client = label mix of each client over per-class accuracy."""
+    rows: list[Columns] = []
+    for s, seed in enumerate(seeds):
+        # A seed that has stopped is evaluated again with the others; only its first evaluation at that round counts.
+        keep = np.concatenate([[True], np.diff(outcome.eval_round[s]) > 0])
+        right, total = outcome.right[s, keep].astype(float), outcome.total[s, keep].astype(float)
+        per_class = right / np.maximum(total, 1)
+        client = per_class @ task.label_mix[s].T
+        rounds = outcome.eval_round[s, keep]
+        rows.append({
+            "seed": np.full(len(rounds), seed),
+            "round": rounds,
+            "accuracy": right.sum(-1) / total.sum(-1),
+            "worst_client": client.min(-1),
+            "loss": outcome.loss[s, keep].astype(float),
+            "penalty": outcome.penalty[s, keep].astype(float),
+            "eps": eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
+        })  # fmt: skip
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def value_at_eps(
+    rounds: np.ndarray, eps: np.ndarray, value: np.ndarray, target: float, every: int
+) -> tuple[float, bool]:
+    """A curve's value at a privacy target (CARES `acc_at_eps`): (value, reached).
+
+    Linear in eps between evaluations; NaN where the target lies before the first of them. A run that keeps its budget
+    never reaches the target: its last value counts if one more evaluation interval at the pace of the last one would
+    have passed it; otherwise NaN.
+    """
+    if eps[-1] >= target:
+        return (float(np.interp(target, eps, value)), True) if eps[0] <= target else (float("nan"), True)
+    before = (eps[-2], rounds[-2]) if len(eps) > 1 else (0.0, 0)
+    pace = (eps[-1] - before[0]) / max(rounds[-1] - before[1], 1)
+    near = np.isfinite(target) and eps[-1] + pace * every >= target
+    return (float(value[-1]), False) if near else (float("nan"), False)
+
+
+def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
+    """Why each seed's run ended: its horizon, the budget, or what a policy inside the loop said in its last round."""
+    said = outcome.info.get("stopped_by")
+    reasons = []
+    for s, ran in enumerate(outcome.live.sum(1)):
+        code = 0 if ran >= horizon else 1
+        if code and said is not None and ran < said.shape[1]:
+            code = int(said[s, ran])
+        reasons.append(STOPS[code])
+    return reasons
+
+
+def uncertified(outcome: Outcome) -> list[str]:
+    """What must stand on every output of rounds that a certifying policy ran without a certificate."""
+    said = outcome.info.get("certified")
+    if said is None:
+        return []
+    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(outcome.live)]
+    if not any(share):
+        return [NO_CERTIFICATE]
+    return [] if min(share) == 1 else [f"{NO_CERTIFICATE} in {1 - np.mean(share):.1%} of the rounds"]
+
+
+def summarise(
+    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int
+) -> dict[str, Any]:
+    """Per-seed figures that tables and paired differences are made of."""
+    seeds = np.unique(evaluations["seed"])
+    out: dict[str, list[float]] = {name: [] for name in (
+        "final_accuracy", "best_accuracy", "accuracy_at_eps", "worst_client", "worst_client_at_eps", "final_loss",
+        "final_eps", "rounds", "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+    for seed in seeds:
+        e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
+        r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}
+        out["final_accuracy"].append(float(e["accuracy"][-1]))
+        out["best_accuracy"].append(float(e["accuracy"].max()))
+        out["worst_client"].append(float(e["worst_client"][-1]))
+        out["accuracy_at_eps"].append(value_at_eps(e["round"], e["eps"], e["accuracy"], target, every)[0])
+        out["worst_client_at_eps"].append(value_at_eps(e["round"], e["eps"], e["worst_client"], target, every)[0])
+        out["final_loss"].append(float(e["loss"][-1]))
+        out["final_eps"].append(float(e["eps"][-1]))
+        out["rounds"].append(float(len(r["round"])))
+        out["mean_rx_scale"].append(float(np.mean(r["rx_scale"])) if len(r["round"]) else float("nan"))
+        out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
+        spent = np.zeros(0) if devices is None else devices["energy"][devices["seed"] == seed]
+        out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
+    return {"seeds": [int(s) for s in seeds], **out}

@@ -1,0 +1,115 @@
+"""Running an experiment: schemes one after the other, into one folder, with a report at the end.
+
+The same config and seeds give the same bytes, whether or not the run was interrupted in between.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from otafl.core.engine import Engine
+from otafl.core.errors import BudgetExceeded, InputError, Interrupted
+from otafl.runs import build, doctor, limits
+from otafl.runs.disk import locked, storage
+from otafl.runs.execution import Execution
+from otafl.runs.interrupts import graceful_stop
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import Experiment, config_hash, load, resolved
+from otafl.runs.store import RunFolder
+from otafl.core.files import sweep
+
+
+def default_folder(name: str) -> Path:
+    """runs/<name>, or the first free runs/<name>-2, -3, ..."""
+    folder, number = Path("runs") / name, 1
+    while (folder / "manifest.json").exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
+
+
+def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) -> Path:
+    """Run an experiment into a new folder; returns the folder. All schemes are planned before the folder is made."""
+    config, reporter = resolved(experiment), reporter or Reporter()
+    folder = RunFolder(RunFolder.free(path), config_hash(experiment))
+    task, executions = _prepare(experiment, folder, reporter)
+    refuse_all_unaffordable(executions)
+    manifest = {
+        "title": experiment.title,
+        "schemes": experiment.labels,
+        "seeds": experiment.seed_list,
+        "created": datetime.now(UTC).date().isoformat(),  # a day: what one machine runs twice has the same bytes
+        "data": task.sources,
+        "parameters": task.model.num_params,
+        "versions": doctor.versions(),
+        "machine": doctor.machine(),
+    }
+    with locked(folder.path):
+        return _run(RunFolder.create(path, config, manifest), executions, reporter)
+
+
+def resume(path: Path, reporter: Reporter | None = None) -> Path:
+    """Continue a run to the same bytes as if it had never stopped."""
+    folder, reporter = RunFolder.open(path), reporter or Reporter()
+    with locked(folder.path):
+        with storage(folder.path):
+            sweep(folder.path)
+        experiment = load(folder.path / "config.toml")
+        if config_hash(experiment) != folder.config:
+            raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
+        task, executions = _prepare(experiment, folder, reporter)
+        if task.sources != folder.manifest["data"]:
+            raise InputError(f"{path}: its data set has changed since the run began; start a new run instead")
+        return _run(folder, executions, reporter)
+
+
+def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list[Execution]]:
+    """Data and plans of all schemes that are not finished: whatever is to be refused is refused here."""
+    limits.check_traces(experiment)
+    task = build.build_task(experiment)
+    limits.check_model(experiment, task.model.num_params)
+    executions = []
+    for scheme in experiment.scheme:
+        place = folder.scheme(scheme.label or scheme.name)
+        if place.finished:
+            place.verify()
+            place.clear_checkpoints()
+        else:
+            executions.append(Execution(experiment, scheme, task, place, reporter))
+    return task, executions
+
+
+def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter) -> Path:
+    from otafl.report import write_report
+
+    use_compilation_cache()
+    engines: dict[Any, Engine] = {}  # schemes that are planned ahead differ only in their links: one program serves all
+    try:
+        with graceful_stop() as stop:
+            for execution in executions:
+                if stop.requested:
+                    raise Interrupted(
+                        f"interrupted between two schemes; continue with: otafl run --resume {folder.path}"
+                    )
+                execution.run(stop, engines)
+    finally:
+        reporter.close()
+    write_report([folder.path])
+    return folder.path
+
+
+def refuse_all_unaffordable(executions: list[Execution]) -> None:
+    """A scheme that can afford no round stands in the results with none; a run of such schemes alone is refused."""
+    if executions and not any(execution.affordable for execution in executions):
+        raise BudgetExceeded(executions[0].unaffordable)
+
+
+def use_compilation_cache() -> None:
+    """Compiled programs are kept between runs, unless the user has set a cache of their own."""
+    from otafl.tasks.datasets import cache_folder
+
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

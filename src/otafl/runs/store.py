@@ -1,0 +1,216 @@
+"""The run folder: everything a run leaves behind, written so that a kill at any moment loses little and breaks nothing.
+
+    RUN/config.toml, manifest.json, report.html, plots/
+    RUN/schemes/<label>/rounds.parquet    one row per seed and round
+                        devices.parquet   one row per seed, round and client
+                        evaluations.parquet  one row per seed and evaluation
+                        ledger-<seed>.bin, card.json, card.md, model.npz, summary.json, timing.json
+                        certificate.json  what its rounds amount to under CARES (12)-(13)
+                        done.json         written last: the scheme is finished, and the SHA-256 of its files
+                        checkpoints/      state and record segments of an unfinished run
+
+Nothing is read back unchecked. `manifest.json`, `done.json` and `timing.json` are sealed; the manifest has the hash of
+`config.toml`, and `done.json` the hashes of its files, its label and the config's hash. (Seconds are not reproducible:
+`timing.json` has a seal of its own, so that `done.json` is the same whenever the results are.) A checkpoint is sealed
+with its round, label and config; it lists the record segments that belong to it. If one of them is torn, altered,
+missing or of another place, the checkpoint before is used.
+Every file is written beside its place and then renamed.
+"""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from otafl.core.errors import InputError
+from otafl.runs.checkpoints import Checkpoints
+from otafl.runs.disk import storage
+from otafl.runs.sealed import Arrays, digest, file_digest, read_sealed, reading, with_seal
+from otafl.core.files import sweep, to_json, write_atomic
+
+DONE, TIMING = "done.json", "timing.json"
+AGAIN = "run the experiment again into another folder"
+
+
+# --- one scheme ----------------------------------------------------------------------------------------------------
+
+
+class SchemeFolder(Checkpoints):
+    """Checkpoints, record segments and results of one scheme of the run with this config."""
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / DONE).exists()
+
+    def finish(self, files: dict[str, bytes | str], rounds: int, timing: dict[str, float]) -> None:
+        """Write the results, and last of all what seals them; then the checkpoints can go."""
+        own = {"label": self.label, "config_sha256": self.config}
+        with storage(self.path):
+            for name, content in files.items():
+                write_atomic(self.path / name, content)
+            hashes = {name: digest(c.encode() if isinstance(c, str) else c) for name, c in sorted(files.items())}
+            write_atomic(self.path / TIMING, to_json(with_seal({**own, **timing})))
+            write_atomic(self.path / DONE, to_json(with_seal({**own, "rounds": rounds, "files": hashes})))
+        self.clear_checkpoints()
+
+    def verify(self) -> None:
+        """Every file as it was written, or InputError with the name of one that is not."""
+        for name in self.hashes():
+            self.whole(name)
+        self.timing()
+
+    def lost_marker(self) -> bool:
+        """Whether done.json alone is missing: a scheme that is still running has a folder for checkpoints."""
+        return not self.finished and (self.path / "summary.json").exists() and not self.checkpoints.exists()
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of every file of the finished scheme, by name."""
+        with reading(self.path / DONE, self._mend):
+            return {str(name): str(value) for name, value in self._own(DONE)["files"].items()}
+
+    def timing(self) -> dict[str, Any]:
+        return self._own(TIMING)
+
+    def _own(self, name: str) -> dict[str, Any]:
+        """A sealed file, if it is of this scheme of this run."""
+        content = read_sealed(self.path / name, self._mend)
+        if (content.get("label"), content.get("config_sha256")) != (self.label, self.config):
+            raise InputError(f"{self.path / name}: belongs to another scheme or another run; {self._mend}")
+        return content
+
+    def whole(self, name: str) -> Path:
+        """The path of a file whose content is as it was written."""
+        if file_digest(self.path / name, self._mend) != self._expected(name):
+            raise self._damaged(name)
+        return self.path / name
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file, as they were written."""
+        with reading(self.path / name, self._mend):
+            content = (self.path / name).read_bytes()
+        if digest(content) != self._expected(name):
+            raise self._damaged(name)
+        return content
+
+    def read(self, name: str) -> Arrays:
+        with reading(self.path / f"{name}.parquet", self._mend):
+            return read_table(io.BytesIO(self.content(f"{name}.parquet")))
+
+    def json(self, name: str) -> Any:
+        with reading(self.path / f"{name}.json", self._mend):
+            return json.loads(self.content(f"{name}.json"))
+
+    def _expected(self, name: str) -> str:
+        hashes = self.hashes()
+        if name not in hashes:
+            raise InputError(f"{self.path / name}: is not among the files in done.json; {self._mend}")
+        return hashes[name]
+
+    def _damaged(self, name: str) -> InputError:
+        return InputError(f"{self.path / name}: is damaged (its SHA-256 is not the one in done.json); {self._mend}")
+
+    @property
+    def _mend(self) -> str:
+        run = self.path.parent.parent
+        return f"remove {self.path} and compute the scheme again with: otafl run --resume {run}"
+
+
+def parquet(columns: Arrays) -> bytes:
+    """A Parquet file that pandas and polars open."""
+    buffer = io.BytesIO()
+    pq.write_table(
+        pa.table({name: pa.array(np.ascontiguousarray(column)) for name, column in columns.items()}),
+        buffer,
+        compression="zstd",
+    )
+    return buffer.getvalue()
+
+
+def read_table(source: Path | io.BytesIO) -> Arrays:
+    table = pq.read_table(source)
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+# --- the whole run ---------------------------------------------------------------------------------------------------
+
+
+class RunFolder:
+    """A run: its resolved config, its manifest and one folder per scheme."""
+
+    def __init__(self, path: Path, config: str):
+        self.path, self.config = Path(path), config  # config: its hash
+
+    @classmethod
+    def create(cls, path: Path, config: str, manifest: dict[str, Any]) -> "RunFolder":
+        """Start a new run; a folder that already holds one is refused, never overwritten."""
+        path, hashed = cls.free(path), digest(config.encode())
+        with storage(path):
+            path.mkdir(parents=True, exist_ok=True)
+            sweep(path)
+            write_atomic(path / "config.toml", config)
+            write_atomic(path / "manifest.json", to_json(with_seal({**manifest, "config_sha256": hashed})))
+        return cls(path, hashed)
+
+    @staticmethod
+    def free(path: Path) -> Path:
+        """Refuse a folder that a new run must not use, before any work is done."""
+        path = Path(path)
+        if (path / "manifest.json").exists():
+            raise InputError(f"{path}: holds a run already; use --resume {path}, or another --out")
+        return path
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """A run whose manifest and config are as they were written."""
+        path = Path(path)
+        if not (path / "manifest.json").exists():
+            hint = f"it holds one: {run_of(path)}" if run_of(path) != path else "give one that otafl run has written"
+            raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
+        manifest = read_sealed(path / "manifest.json", AGAIN)
+        if missing := {"config_sha256", "schemes", "seeds", "title"} - set(manifest):
+            raise InputError(f"{path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing); {AGAIN}")
+        if file_digest(path / "config.toml", AGAIN) != manifest["config_sha256"]:
+            raise InputError(f"{path}/config.toml: was changed since the run began; {AGAIN}")
+        return cls(path, manifest["config_sha256"])
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return read_sealed(self.path / "manifest.json", AGAIN)
+
+    def scheme(self, label: str) -> SchemeFolder:
+        return SchemeFolder(self.path / "schemes" / slug(label), label, self.config)
+
+    def labels(self) -> list[str]:
+        """Labels of the schemes, in the order of the config."""
+        labels: list[str] = self.manifest["schemes"]
+        return labels
+
+    def verified(self) -> list[SchemeFolder]:
+        """All schemes in the order of the config; those that are finished have been checked, file by file."""
+        places = [self.scheme(label) for label in self.labels()]
+        for place in places:
+            if place.lost_marker():
+                raise InputError(f"{place.path / DONE}: is missing; mend it with: otafl run --resume {self.path}")
+            if place.finished:
+                place.verify()
+        return places
+
+
+def run_of(path: Path) -> Path:
+    """The run in a folder: the folder itself, or the one that a comparison keeps inside."""
+    inner = Path(path) / "run"
+    return inner if not (Path(path) / "manifest.json").exists() and (inner / "manifest.json").exists() else Path(path)
+
+
+def slug(label: str) -> str:
+    """A label as a folder name.
+
+    >>> slug("CARES static (η=0.40)")
+    'cares-static-0.40'
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.") or "scheme"

@@ -1,0 +1,293 @@
+"""`otafl plan adascale`: the receive scaling of every round, its leakage, and what is certain about it. No training."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from otafl.core.files import plain
+from otafl.systems.adascale import variables
+from otafl.systems.adascale.comparison import METHODS, RECONSTRUCTIONS, Scene, device_epsilon, run_epsilon
+from otafl.systems.adascale.design import certify
+from otafl.systems.adascale.online import cut_to_budget, queue_of
+from otafl.systems.adascale.planner_inputs import Inputs, convergence, read_site
+from otafl.systems.adascale.planner_pictures import pictures
+from otafl.systems.adascale.planner_silence import count_silence, sending_devices
+from otafl.systems.adascale.setting import Setting
+from otafl.systems.adascale.tuning import simulated_floors
+from otafl.systems.planning import Planner
+
+PLD_LIMIT = 100.0  # beyond, a tighter epsilon is no protection either
+PLD_GROUPS = 3  # kinds of device up to which every kind gets a PLD epsilon; beyond, the worst device alone
+
+
+def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
+    """Run the method over the channels; totals, certificates and a comparison on the same channels."""
+    setting, channels, doubts = read_site(inputs, folder)
+    deployment, message = setting.deployment(), setting.message()
+    floors = variables.noise_floor(channels.gain, deployment, message)
+    theorem = convergence(inputs)
+    nu = theorem.nu(inputs.gamma, floors) if theorem and inputs.gamma is not None else inputs.nu
+    assert nu is not None
+    scene = Scene(
+        nu=np.array([[nu]]),
+        floors=floors[None],
+        typical=variables.typical_floor(channels.rms, deployment, message)[None],
+        optimistic=variables.optimistic_floor(channels.rms, deployment, message)[None],
+        tuned_on=(
+            floors[None]
+            if inputs.tuning == "hindsight"
+            else simulated_floors(channels.rms, setting.T, inputs.seed, deployment, message)
+        )[None],
+        setting=setting,
+        alpha=inputs.alpha,
+        delta=inputs.delta,
+        grid=17,
+        given_V=inputs.V if nu > 0 else 1.0,
+        max_floor=np.inf if inputs.max_floor is None else inputs.max_floor,
+    )
+    excess: dict[str, np.ndarray] = {m: _excess(m, scene) for m in dict.fromkeys([inputs.method, *inputs.compare])}
+    if inputs.hard_budget:
+        excess[inputs.method] = cut_to_budget(excess[inputs.method], nu)
+    noise = floors + excess[inputs.method]
+    sending = sending_devices(noise, channels.gain, scene, inputs)
+    report: dict[str, Any] = {
+        "scheme": "adascale",
+        "method": inputs.method,
+        "reconstruction": inputs.method in RECONSTRUCTIONS,
+        "tuning": inputs.tuning,
+        "nu": nu,
+        "alpha": inputs.alpha,
+        "delta": inputs.delta,
+        "setting": _described(setting),
+        "rounds": _rounds(noise, floors, setting) | {"R": scene.leakage.total(noise)},
+        "totals": _totals(noise, sending, scene, inputs),
+        "comparison": _compared(excess, scene, inputs.delta),
+        "guarantee": _guarantee(setting),
+        "warnings": setting.cautions() + doubts + _remarks(inputs, scene),
+    }
+    if not sending.all():
+        count_silence(report, noise, sending, scene)
+    if theorem is not None:
+        report["convergence"] = {
+            "gamma": inputs.gamma,
+            "phi": theorem.phi(setting.T),
+            "phi_prime": theorem.bound(floors),
+            "conv_bound": theorem.bound(noise),
+        }
+        report["warnings"] += _missed(inputs.gamma, report["convergence"]["conv_bound"], excess[inputs.method], nu)
+    if inputs.method in ("adascale", "adascale-warm") and nu > 0:
+        run, V = scene.run(warm=inputs.method == "adascale-warm")
+        report["V"] = float(V[0, 0])
+        report["rounds"]["Q"] = queue_of(excess[inputs.method], nu, run.queue[0, 0, 0])[:-1]
+        if _is_algorithm1(excess[inputs.method], V, inputs.method, scene):
+            report["certificate"] = {
+                name: value[0, 0] for name, value in certify(run, V, scene.nu, scene.leakage)._asdict().items()
+            }
+    result: dict[str, Any] = plain(report)
+    return result
+
+
+def _excess(method: str, scene: Scene) -> np.ndarray:
+    """(T,); nu = 0 leaves full power to every method."""
+    return METHODS[method](scene)[0, 0] if scene.nu.item() > 0 else np.zeros(scene.floors.shape[-1])
+
+
+def _is_algorithm1(excess: np.ndarray, V: np.ndarray, method: str, scene: Scene) -> bool:
+    """Certificates are about Algorithm 1 itself: not where a skipped fade or a hard budget changed its schedule."""
+    plain, _ = replace(scene, max_floor=np.inf, given_V=float(V[0, 0])).run(warm=method == "adascale-warm")
+    return bool(np.allclose(plain.excess[0, 0], excess, rtol=1e-9, atol=1e-12))
+
+
+def _described(setting: Setting) -> dict[str, Any]:
+    return {
+        **{key: getattr(setting, key) for key in ("M", "T", "d", "n", "B", "G", "P_max", "noise_power", "x_max")},
+        "privacy_noise_power": setting.trusted_noise,
+        "q": setting.q,
+        "k_squared": setting.k_squared,
+        "c": variables.unit_noise(setting.deployment(), setting.message()),
+    }
+
+
+def _rounds(noise: np.ndarray, floors: np.ndarray, setting: Setting) -> dict[str, Any]:
+    deployment, message = setting.deployment(), setting.message()
+    energy = floors * setting.x_max  # D = d sigma_n^2 / h_min^2
+    return {
+        "t": np.arange(len(noise)),
+        "h_min": np.sqrt(setting.d * setting.noise_power / energy),
+        "D": energy,
+        "f": floors,
+        "y": noise - floors,
+        "N": noise,
+        "x": setting.x_max * floors / noise,
+        "eta": variables.receive_scaling(noise, deployment),
+        "sigma": variables.noise_multiplier(noise, deployment, message),
+    }
+
+
+def _totals(noise: np.ndarray, sending: np.ndarray, scene: Scene, inputs: Inputs) -> dict[str, Any]:
+    deployment, message = scene.setting.deployment(), scene.setting.message()
+    per_round = np.where(sending, scene.leakage.per_device(noise), 0.0)
+    rdp = per_round.sum(0)
+    if sending.all():
+        eps = run_epsilon(noise, deployment, message, inputs.delta)
+    else:
+        eps = device_epsilon(np.where(sending, noise[:, None], np.inf), deployment, message, inputs.delta)
+    totals = {
+        "rdp": rdp,
+        "rdp_mean": rdp.mean(),
+        "rdp_worst": rdp.max(),
+        "eps_rdp": eps,
+        "eps_rdp_mean": eps.mean(),
+        "eps_rdp_worst": eps.max(),
+        "worst_device": int(np.argmax(eps)),
+        "rdp_per_round_worst": per_round.max(-1),
+        "mean_y": (noise - scene.floors[0]).mean(),
+        "mean_f": scene.floors[0].mean(),
+    }
+    wanted = inputs.pld and eps.max() <= PLD_LIMIT
+    return totals | (_pld(noise, sending, scene.setting, eps, inputs.delta) if wanted else {})
+
+
+def _pld(noise: np.ndarray, sending: np.ndarray, setting: Setting, eps: np.ndarray, delta: float) -> dict[str, Any]:
+    """Tighter epsilons. The mean over devices only where their kinds are few: each costs seconds."""
+    from otafl.privacy.pld import pld_eps
+
+    sigma = np.where(sending, variables.noise_multiplier(noise, setting.deployment(), setting.message()), np.inf)
+    kinds, member = np.unique(np.concatenate([sigma, setting.q[None]]), axis=1, return_inverse=True)
+    member = member.ravel()
+    worst = int(np.argmax(eps))
+    wanted = range(kinds.shape[1]) if kinds.shape[1] <= PLD_GROUPS else [int(member[worst])]
+    found = np.full(kinds.shape[1], np.nan)
+    for kind in wanted:
+        device = int(np.flatnonzero(member == kind)[0])
+        found[kind] = pld_eps(sigma[:, device], setting.q[device], delta)
+    per_device = found[member]
+    mean = per_device.mean()  # NaN, written as null, where only the worst device was computed
+    return {"eps_pld": per_device, "eps_pld_mean": mean, "eps_pld_worst": np.nanmax(per_device)}
+
+
+def _compared(excess: dict[str, np.ndarray], scene: Scene, delta: float) -> list[dict[str, Any]]:
+    noise = scene.floors[0] + np.stack(list(excess.values()))
+    rdp = scene.leakage.per_device(noise).sum(-2)
+    eps = run_epsilon(noise, scene.setting.deployment(), scene.setting.message(), delta)
+    best = scene.leakage.per_device(scene.floors[0] + _excess("optimal", scene)).sum(-2).mean()
+    return [
+        {
+            "method": method,
+            "reconstruction": method in RECONSTRUCTIONS,
+            "mean_y": excess[method].mean(),
+            "rdp_mean": rdp[i].mean(),
+            "rdp_worst": rdp[i].max(),
+            "ratio_to_optimal": rdp[i].mean() / best,
+            "eps_rdp_mean": eps[i].mean(),
+            "eps_rdp_worst": eps[i].max(),
+        }
+        for i, method in enumerate(excess)
+    ]
+
+
+def _guarantee(setting: Setting) -> dict[str, str]:
+    return {
+        "unit": "one record of one device; the system's guarantee is that of the worst device",
+        "adjacency": "zero-out: a record becomes an empty one that keeps its place; B, n and q = B / n are published",
+        "accountant": "sum of sampled-Gaussian RDP, converted at the best order; PLD with sigma rounded down",
+        "noise": f"receiver noise, {setting.trusted_noise:.4g} W of it trusted; no artificial noise",
+        "sampling": "a fresh Poisson batch per round and device, hidden from the server together with its size",
+        "outside": "replacement of a record, other releases, channel knowledge errors, clipping norms set from data",
+    }
+
+
+def _remarks(inputs: Inputs, scene: Scene) -> list[str]:
+    found = []
+    if inputs.tuning == "hindsight" or inputs.method == "optimal":
+        found.append(
+            "hindsight: the trace itself was used for tuning; a constant scaling tuned this way is the optimum"
+        )
+    if inputs.hard_budget:
+        found.append(
+            "hard_budget: once the cap is spent the last rounds run at full power; up to 53 times the optimum's "
+            "leakage was measured; method = 'stat-water' re-solves instead"
+        )
+    if inputs.method in RECONSTRUCTIONS:
+        found.append(f"{inputs.method} is a reconstruction of a method the paper only names")
+    middle = float(np.median(scene.floors))
+    if scene.floors.mean() > 3 * middle:
+        found.append(
+            f"deep fades rule the mean floor ({scene.floors.mean():.3g}, median {middle:.3g}): "
+            "nu says little about accuracy"
+        )
+    return found
+
+
+def _missed(gamma: float | None, conv_bound: float, excess: np.ndarray, nu: float) -> list[str]:
+    """A method that spends more than its cap misses the target that the cap was made for."""
+    if gamma is None or conv_bound <= gamma * (1 + 1e-12):
+        return []
+    return [
+        f"gamma={gamma:g} IS NOT MET: conv_bound={conv_bound:.6g}, because the mean excess {excess.mean():.6g} is "
+        f"above nu={nu:.6g}; hard_budget = true or method = 'stat-water' keeps it"
+    ]
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """Loud warnings first, then the run, what is certain about it, and the methods side by side."""
+    for text in report["warnings"]:
+        console.print(f"[bold yellow]warning:[/bold yellow] {text}")
+    totals, rounds = report["totals"], report["rounds"]
+    console.print(
+        f"[bold]{report['method']}[/bold], nu {report['nu']:g}"
+        + (f", V {report['V']:.4g} ({report['tuning']})" if "V" in report else "")
+        + f": eta {min(rounds['eta']):.3g} to {max(rounds['eta']):.3g}, mean excess {totals['mean_y']:.4g}, "
+        f"mean floor {totals['mean_f']:.4g}"
+    )
+    pld = f", {totals['eps_pld_worst']:.4g} by PLD" if "eps_pld_worst" in totals else ""
+    console.print(
+        f"  RDP({report['alpha']}) {totals['rdp_worst']:.4g} worst device, {totals['rdp_mean']:.4g} mean; "
+        f"eps {totals['eps_rdp_worst']:.4g} by RDP{pld} at delta {report['delta']:g} (worst device)"
+    )
+    if "rounds_skipped" in totals:
+        console.print(
+            f"  {totals['rounds_skipped']} of {len(rounds['t'])} rounds skipped (deep fades), "
+            f"{sum(totals['refusals'])} refusals by devices"
+        )
+    if "certificate" in report:
+        _show_certificate(report["certificate"], console)
+    table = Table(title="the same channels, other methods")
+    for column in ("method", "mean excess", "RDP mean", "to Optimal", "eps mean", "eps worst"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for row in report["comparison"]:
+        name = row["method"] + (" (reconstruction)" if row["reconstruction"] else "")
+        keys = ("mean_y", "rdp_mean", "ratio_to_optimal", "eps_rdp_mean", "eps_rdp_worst")
+        table.add_row(name, *(f"{row[key]:.4g}" for key in keys))
+    console.print(table)
+    for key, text in report["guarantee"].items():
+        console.print(f"[dim]{key}: {text}[/dim]")
+
+
+def _show_certificate(proof: dict[str, Any], console: Console) -> None:
+    def paper(name: str) -> str:
+        return f"paper {proof[name]:.3g}" + (", vacuous" if proof[f"{name}_vacuous"] else "")
+
+    console.print(
+        f"  violation {proof['violation']:.3g} <= {proof['violation_bound']:.3g} ({paper('violation_bound_paper')}); "
+        f"queue {proof['final_queue']:.3g} <= {proof['queue_bound']:.3g} (paper {proof['queue_bound_paper']:.3g})"
+    )
+    console.print(
+        f"  regret per round {proof['regret']:.3g} exact, <= {proof['regret_bound']:.3g} "
+        f"({paper('regret_bound_paper')}) of leakage {proof['leakage']:.3g}; water level {proof['water_level']:.4g}, "
+        f"full power in {proof['share_full_power']:.0%} of rounds"
+    )
+
+
+PLANNER = Planner(
+    summary="AdaScale: receive scaling per round for the least Renyi leakage under a cap on excess noise",
+    inputs=Inputs,
+    example=(Path(__file__).parent / "examples" / "adascale.toml").read_text(encoding="utf-8"),
+    plan=plan,
+    show=show,
+    pictures=pictures,
+)

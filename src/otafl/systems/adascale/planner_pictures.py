@@ -1,0 +1,79 @@
+"""Pictures and exports of an AdaScale plan: the run round by round, and the methods side by side."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otafl.core.files import write_atomic
+
+
+def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
+    """adascale_rounds.svg, adascale_methods.svg and adascale_rounds.csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_rounds(report, folder), _methods(report, folder), _export(report, folder)]
+
+
+def _rounds(report: dict[str, Any], folder: Path) -> Path:
+    """Receive scaling, noise energies and queue, leakage over rounds."""
+    from matplotlib.figure import Figure
+
+    rounds, leak = report["rounds"], np.asarray(report["totals"]["rdp_per_round_worst"], float)
+    figure = Figure(figsize=(8, 7.5), layout="constrained")
+    scaling, energy, leakage = figure.subplots(3, 1, sharex=True)
+    scaling.semilogy(rounds["t"], rounds["eta"], lw=0.8)
+    scaling.set(ylabel="receive scaling eta")
+    energy.semilogy(rounds["t"], rounds["f"], lw=0.6, color="0.7", label="floor f")
+    energy.semilogy(rounds["t"], rounds["N"], lw=0.8, label="noise energy N")
+    if "Q" in rounds:
+        queue = np.asarray(rounds["Q"], float)
+        energy.semilogy(rounds["t"], np.where(queue > 0, queue, np.nan), lw=0.8, label="queue Q")
+    energy.set(ylabel="energy")
+    energy.legend(fontsize=8)
+    leakage.plot(rounds["t"], np.cumsum(leak), lw=1.0)
+    leakage.set(ylabel=f"RDP({report['alpha']}) spent, worst device", xlabel="round")
+    for panel in (scaling, energy, leakage):
+        panel.grid(alpha=0.3)
+    figure.suptitle(f"{report['method']}, nu = {report['nu']:g} ({report['tuning']})", fontsize=10)
+    path = folder / "adascale_rounds.svg"
+    figure.savefig(path)
+    return path
+
+
+def _methods(report: dict[str, Any], folder: Path) -> Path:
+    """Totals of every compared method, reconstructions hatched."""
+    from matplotlib.figure import Figure
+
+    rows = report["comparison"]
+    names = [row["method"] for row in rows]
+    figure = Figure(figsize=(9, 0.4 * len(rows) + 1.6), layout="constrained")
+    for panel, key, label in zip(
+        figure.subplots(1, 2, sharey=True),
+        ("rdp_mean", "eps_rdp_mean"),
+        (f"RDP({report['alpha']}), mean over devices", f"eps at delta = {report['delta']:g}, mean over devices"),
+    ):
+        bars = panel.barh(names, [row[key] for row in rows])
+        for bar, row in zip(bars, rows):
+            bar.set_hatch("//" if row["reconstruction"] else "")
+        panel.set(xlabel=label, xscale="log")
+        panel.invert_yaxis() if key == "rdp_mean" else None
+    path = folder / "adascale_methods.svg"
+    figure.savefig(path)
+    return path
+
+
+def _export(report: dict[str, Any], folder: Path) -> Path:
+    """One row per round: t, eta, x, y, N, f, Q where there is a queue, then sigma of every device."""
+    rounds = report["rounds"]
+    columns = [key for key in ("t", "eta", "x", "y", "N", "f", "Q") if key in rounds]
+    devices = len(rounds["sigma"][0])
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*columns, *(f"sigma_{m}" for m in range(devices))])
+    for t in range(len(rounds["t"])):
+        writer.writerow([*(repr(rounds[key][t]) for key in columns), *map(repr, rounds["sigma"][t])])
+    path = folder / "adascale_rounds.csv"
+    write_atomic(path, buffer.getvalue())
+    return path

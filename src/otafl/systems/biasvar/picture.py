@@ -1,0 +1,42 @@
+"""Files for people: the bias-variance frontier as a picture, the pre-scalers as a table."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from otafl.core.files import write_atomic
+
+
+def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
+    """frontier.png and prescalers.csv."""
+    return [_draw_frontier(report, folder / "frontier.png"), _export(report, folder / "prescalers.csv")]
+
+
+def _export(report: dict[str, Any], path: Path) -> Path:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(report["devices"][0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(report["devices"])
+    write_atomic(path, buffer.getvalue())
+    return path
+
+
+def _draw_frontier(report: dict[str, Any], path: Path) -> Path:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    line = report["frontier"]
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot(line["bias"], line["variance"], color="tab:blue", label="optimal designs, rho from 0 to inf")
+    marks = (("design", "o", "this design"), ("kappa_equals_G", "s", "kappa = G"))
+    for key, marker, label in marks:
+        axes.plot(line[key]["bias"], line[key]["variance"], marker, label=label)
+    axes.plot(line["bias"][-1], line["variance"][-1], "^", label="zero bias")
+    axes.set(xlabel="bias  sum (p - w)²/w", ylabel="variance  ζ/G²")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,135 @@
+"""Bias-variance power control (Ul Abrar and Michelusi): fixed pre-scalers, truncated inversion, a designed bias.
+
+The server knows the mean gains only; each device inverts its own channel to the level gamma_m that the design gave
+it, and stays silent where a message at the declared bound would break its energy limit. The yardsticks of the same
+shape (least noise, best zero bias, best common pre-scaler) differ only in how gamma is chosen. Host, NumPy, float64.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.systems.biasvar import design as designs
+from otafl.systems.biasvar.exact import normal, optimum
+from otafl.systems.biasvar.sca import solve_sca
+from otafl.systems.biasvar.yardsticks import design_common_gamma
+
+DESIGNS = ("exact", "sca", "zero-bias", "min-noise", "common-gamma")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What Theorem 1 knows of the objective: `rho`, or `kappa` with `eta` and `L`; neither is the worst case rho = 1.
+
+    The worst case is kappa = G and eta L = 1. sigma2: mini-batch gradient variance, for all devices or for each.
+    noise_factor: 1/2 is exact for the real part that the server uses, 1 is the printed formula (E5).
+    """
+
+    rho: float | None = None
+    kappa: float | None = None
+    eta: float | None = None
+    L: float | None = None
+    sigma2: float | tuple[float, ...] = 0.0
+    noise_factor: float = 0.5
+    design: Literal["exact", "sca", "zero-bias", "min-noise", "common-gamma"] = "exact"
+
+
+class Info(NamedTuple):
+    """Per client."""
+
+    level: Array  # (..., K) p, mean participation weight
+    sends: Array  # (..., K) bool
+
+
+def biasvar(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """Claims no privacy by itself; to the ledger each client is a Gaussian mechanism of received amplitude gamma_m."""
+    validate.one_of("design", config.design, DESIGNS)
+    needs_bound("biasvar", message)
+    par = bound_params(config, deployment, message)
+    designs.check(radio(np.ones_like(deployment.energy, float), deployment), par)
+    pre_scalers = once_per_row(lambda rms: (_pre_scalers(config.design, rms, deployment, par),))
+
+    def init(key: Any) -> tuple[()]:
+        return ()
+
+    def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
+        (gamma,) = pre_scalers(obs.rms)
+        prob = np.exp(-((gamma * message.bound / obs.rms) ** 2) / deployment.energy)  # Rayleigh
+        alpha = (gamma * prob).sum(-1)
+        plan = truncated_plan(gamma, alpha, prob, obs, deployment, message)
+        return state, plan, Info(gamma * prob / alpha[..., None], plan.max_norm >= 0)
+
+    return Policy(f"biasvar-{config.design}", init, step, loop="open", csi="own", gate="bound")
+
+
+def bound_params(config: Config, deployment: Deployment, message: Message) -> designs.BoundParams:
+    """The learning side of the design, from either way of stating it."""
+    rest = {"sigma2": config.sigma2, "noise_factor": config.noise_factor, "weights": deployment.weights}
+    given = [name for name in ("kappa", "eta", "L") if getattr(config, name) is not None]
+    if config.rho is not None and given:
+        raise InputError(f"give rho or kappa, eta and L; found rho and {', '.join(given)}")
+    if config.kappa is None or config.eta is None or config.L is None:
+        if given:
+            raise InputError(f"kappa, eta and L belong together; found only {', '.join(given)}")
+        return designs.params_from_rho(1.0 if config.rho is None else config.rho, message.bound, **rest)
+    return designs.BoundParams(message.bound, config.eta, config.L, config.kappa, **rest)
+
+
+def radio(rms: Array, deployment: Deployment) -> designs.Radio:
+    """The design's view of the site: N_0 / 2 is the noise per real dimension, E_s the energy per sample."""
+    per_sample = np.asarray(deployment.energy, float) / deployment.dim
+    return designs.Radio(np.asarray(rms, float) ** 2, per_sample, 2 * deployment.noise_var, deployment.dim)
+
+
+def needs_bound(name: str, message: Message) -> None:
+    if not np.isfinite(message.bound):
+        raise InputError(
+            f"{name} truncates by the declared norm bound, but these messages have none (bound={message.bound})"
+        )
+
+
+def _pre_scalers(design: str, rms: Array, deployment: Deployment, par: designs.BoundParams) -> Array:
+    """gamma (R, K) for R rows of statistical CSI; the exact and the zero-bias design solve all rows at once."""
+    energy = np.asarray(deployment.energy, float)
+    gamma_max = rms * np.sqrt(energy / 2) / par.G
+    if design == "min-noise":
+        return gamma_max
+    if design in ("exact", "zero-bias"):
+        scale = gamma_max / designs.unit(radio(rms, deployment), par)
+        rho = par.rho if design == "exact" else np.inf
+        minibatch = np.asarray(par.sigma2, float) / par.G**2
+        return gamma_max * optimum(normal(scale, rho, par.weights, minibatch, par.noise_factor)).u
+    solve = solve_sca if design == "sca" else design_common_gamma
+    return np.stack([solve(radio(row, deployment), par).gamma for row in rms])
+
+
+def truncated_plan(gamma: Array, alpha: Array, prob: Array, obs: Obs, deployment: Deployment, message: Message) -> Plan:
+    """Invert to the level gamma (..., K) unless the declared bound forbids it, biasvar (4)-(6)."""
+    dead = obs.estimate == 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tx = np.where(dead, 0, gamma / obs.estimate)
+    max_norm = np.where(dead, -1.0, silent_by_bound(tx, deployment.energy, message.bound))
+    return Plan(tx, np.zeros_like(tx), max_norm, alpha, prob, np.ones(np.shape(alpha), bool))
+
+
+def once_per_row(design: Callable[[Array], tuple[Array, ...]]) -> Callable[[Array], tuple[Array, ...]]:
+    """Turn a design for rows (R, K) into one for arrays (..., K) that solves each distinct row once, ever."""
+    known: dict[bytes, tuple[Array, ...]] = {}
+
+    def lookup(rms: Array) -> tuple[Array, ...]:
+        rms = np.ascontiguousarray(rms, float)
+        rows, back = np.unique(rms.reshape(-1, rms.shape[-1]), axis=0, return_inverse=True)
+        new = [row for row in rows if row.tobytes() not in known]
+        if new:
+            found = design(np.stack(new))
+            known.update((row.tobytes(), tuple(leaf[i] for leaf in found)) for i, row in enumerate(new))
+        leaves = zip(*(known[row.tobytes()] for row in rows))
+        shape = rms.shape[:-1]
+        return tuple(np.stack(leaf)[back.reshape(-1)].reshape(shape + np.shape(leaf[0])) for leaf in leaves)
+
+    return lookup

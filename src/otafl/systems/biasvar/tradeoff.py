@@ -1,0 +1,81 @@
+"""Around the optimum: the bias-variance frontier, the price of a wrong kappa, a tighter bound. NumPy, float64."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.systems.biasvar.bound import BoundParams, Design, Radio, check, normal_form, solve_exact
+from otafl.systems.biasvar.exact import Floats, objective, optimum, parts
+
+
+class Frontier(NamedTuple):
+    """One optimal design per rho, from least variance (rho = 0) to zero bias (rho = inf)."""
+
+    rho: Floats  # (R,)
+    u: Floats  # (R, N)
+    p: Floats  # (R, N)
+    bias: Floats  # (R,) sum (p - w)^2 / w; N sum (p - 1/N)^2 in the paper
+    variance: Floats  # (R,) zeta / G^2: transmission, mini-batch and noise together
+    normal_objective: Floats  # (R,) J_n
+    kkt_residual: Floats  # (R,)
+
+
+def frontier(radio: Radio, par: BoundParams, rhos: ArrayLike) -> Frontier:
+    """All designs along `rhos` in one vectorised solve."""
+    check(radio, par)
+    rho = np.atleast_1d(np.asarray(rhos, float))
+    if not np.all(rho >= 0):
+        raise InputError(f"rhos={rho.tolist()} must all be >= 0")
+    problem = normal_form(radio, par, rho)
+    best = optimum(problem)
+    transmission, minibatch, noise, _ = parts(problem, best.u)
+    bias = ((best.p - problem.weights) ** 2 / problem.weights).sum(-1)
+    return Frontier(rho, best.u, best.p, bias, transmission + minibatch + noise, best.objective, best.kkt_residual)
+
+
+def sensitivity(radio: Radio, par: BoundParams, true_rho: ArrayLike, design_rho: ArrayLike) -> Floats:
+    """(true, design) table of J_n(design for design_rho, judged at true_rho) / min J_n(true_rho), all >= 1 (E19).
+
+    Says what an error in kappa^2 / (eta L) costs: rows are the truth, columns the assumption.
+    """
+    true = np.atleast_1d(np.asarray(true_rho, float))
+    validate.not_negative("true_rho", true)
+    designs = frontier(radio, par, design_rho)
+    best = frontier(radio, par, true)
+    judged = objective(normal_form(radio, par, true[:, None]), designs.u)
+    return judged / best.normal_objective[:, None]
+
+
+class Split(NamedTuple):
+    """A design under the Young split ||a+b||^2 <= (1+c)||a||^2 + (1+1/c)||b||^2."""
+
+    c: float
+    design: Design
+    bound: float  # the tightened right side of (9)
+    printed: float  # (9) as printed (c = 1) at its own optimum
+
+
+def young_split(radio: Radio, par: BoundParams, T: int, gap0: float) -> Split:
+    """Optimise the constant that the proof of Theorem 1 fixes at c = 1; the design then solves (P1) with rho / c."""
+    validate.whole("T", T)
+    validate.not_negative("gap0", gap0)
+    if np.isinf(par.kappa):
+        raise InputError("kappa=inf leaves nothing to split: the bias is zero")
+
+    def solved(log_c: float) -> tuple[float, Design]:
+        design = solve_exact(radio, par._replace(kappa=par.kappa * np.exp(-log_c / 2)))
+        p, w = design.p, normal_form(radio, par).weights
+        spread = float(np.sum((p - w) ** 2 / w))
+        terms = design.parts
+        drift = 2 * gap0 / (par.eta * T) + (terms.transmission + terms.minibatch + terms.noise) / 2
+        c = np.exp(log_c)
+        return (1 + c) * drift + (1 + 1 / c) * par.kappa**2 * spread, design
+
+    found = minimize_scalar(lambda x: solved(x)[0], bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-8})
+    log_c = min((float(found.x), 0.0), key=lambda x: solved(x)[0])
+    bound, design = solved(log_c)
+    return Split(float(np.exp(log_c)), design, bound, solved(0.0)[0])

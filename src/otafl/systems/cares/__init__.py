@@ -1,0 +1,1 @@
+"""CARES: receive scalings certified for convergence, privacy and participation; fixed, or a bandit among them."""

@@ -1,0 +1,156 @@
+"""`otafl plan cares`: which receive scalings meet convergence, privacy and participation targets. No training."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from otafl.bounds.sequence import certify_planned
+from otafl.core import validate
+from otafl.core.errors import Infeasible, InputError
+from otafl.core.files import plain
+from otafl.systems.cares.certifier import Certificate, auto_grid, certify
+from otafl.systems.cares.picture import draw_trilemma
+from otafl.systems.cares.planner_inputs import Inputs, problem_of
+from otafl.systems.cares.relax import reward_alone, rounded_up
+from otafl.systems.cares.summary import summarise
+from otafl.systems.planning import Planner
+
+MAX_CLIENTS = 100_000
+MAX_CELLS = 3e6  # drop probabilities, arms times clients
+MAX_ROUNDS = 1_000_000  # of a sequence
+MAX_SEQUENCE = 2e7  # its rounds times clients
+
+
+def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
+    """Certify the arms; raises Infeasible with the whole report unless diagnostic = true."""
+    problem, warned = problem_of(inputs, folder)
+    if inputs.rounds is not None:
+        validate.whole("rounds", inputs.rounds)
+    _check_sizes(inputs, problem.weights.size)
+    arms = auto_grid(problem, inputs.num_arms, inputs.eta_min) if inputs.arms == "auto" else inputs.arms
+    if inputs.num_clients not in (None, problem.weights.size):
+        raise InputError(f"num_clients={inputs.num_clients} but {problem.weights.size} clients are given")
+    certificate = certify(problem, arms, inputs.conv_target, inputs.diagnostic)
+    report: dict[str, Any] = plain(summarise(problem, certificate, inputs.rounds))
+    report["warnings"] += warned
+    if inputs.rx_scale is not None:
+        scale = inputs.rx_scale if isinstance(inputs.rx_scale, list) else [inputs.rx_scale] * (inputs.rounds or 1)
+        report["sequence"] = plain(certify_planned(problem, scale, inputs.predictable)._asdict())
+    if not certificate.feasible and not inputs.diagnostic:
+        raise Infeasible(reward_alone(problem) or _explain(report, certificate), report)
+    return report
+
+
+def _check_sizes(inputs: Inputs, clients: int) -> None:
+    """What would not end within a minute is refused before it is tried."""
+    validate.at_most("clients", clients, MAX_CLIENTS, "group those that are alike")
+    arms = inputs.num_arms if inputs.arms == "auto" else len(inputs.arms)
+    validate.at_most(f"arms x clients = {arms} x {clients}", arms * clients, MAX_CELLS, "give fewer arms")
+    if inputs.rx_scale is not None:
+        rounds = len(inputs.rx_scale) if isinstance(inputs.rx_scale, list) else inputs.rounds or 1
+        validate.whole("rounds", rounds, 1, MAX_ROUNDS)
+        sizes = f"rounds of rx_scale x clients = {rounds} x {clients}"
+        validate.at_most(sizes, rounds * clients, MAX_SEQUENCE, "plan fewer rounds")
+
+
+def _explain(report: dict[str, Any], certificate: Certificate) -> str:
+    lines = [f"none of {len(certificate.arms.rx_scale)} arms meets all four targets (certified infeasible)"]
+    possible = [r["text"] for r in report["relaxations"] if r["value"] is not None]
+    if not possible:
+        nearest = report["nearest_arm"]
+        needs = ", ".join(f"{name} >= {rounded_up(value)}" for name, value in nearest["needs"].items())
+        possible = [f"no single target helps; nearest arm rx_scale={nearest['rx_scale']:.6g} needs {needs}"]
+    if not certificate.conv_target_given and math.isfinite(certificate.conv_target):
+        possible.append(f"conv_target held at {certificate.conv_target:.6g}, twice the best bound on the grid")
+    return "; ".join(lines + possible)
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """A table of arms, then the choice, the sets, both privacy levels and what to know about them."""
+    console.print(_table(report))
+    if report["feasible"]:
+        i = report["init"]
+        console.print(
+            f"[bold]rx_scale = {report['eta_init']:.6g}[/bold] for {report['horizon'][i]} rounds: "
+            f"convergence bound {report['conv_bound'][i]:.4g} (target {report['conv_target']:.4g})"
+        )
+    else:
+        console.print(
+            f"[bold]{report['label']}[/bold]"
+            + (f", going on from rx_scale = {report['eta_init']:.6g}" if report["eta_init"] else "")
+        )
+    _show_privacy(report, console)
+    _show_reward(report, console)
+    sets = report["sets"]
+    for name in "CPQUF":
+        pieces = " ∪ ".join(f"[{low:.5g}, {high:.5g}]" for low, high in sets[name]) or "empty"
+        console.print(f"  {name} at {sets['rounds']} rounds: {pieces}")
+    if "sequence" in report:
+        run = report["sequence"]
+        bound = run["conv_bound"]["total"]
+        console.print(f"  rx_scale as given, {run['label']}: bound {bound:.4g}, eps {run['eps']:.4g}")
+    console.print(f"  closed forms: eta_LT {report['eta_LT']:.4g}, eta_budget {report['eta_budget']:.4g}")
+    for line in [r["text"] for r in report["relaxations"]]:
+        console.print(f"  {line}")
+    for line in report["warnings"]:
+        console.print(f"[yellow]warning:[/yellow] {line}")
+    for line in report["notes"]:
+        console.print(f"[dim]{line}[/dim]")
+
+
+def _table(report: dict[str, Any]) -> Table:
+    table = Table(title=f"CARES: {report['label']} ({report['constants']['set']} constants)")
+    for column in ("rx_scale", "rounds", "zCDP/round", "conv. bound", "dropped", "asymmetry", "binds", "fails", "F_H"):
+        table.add_column(column, justify="left" if column in ("binds", "fails") else "right")
+    for i, eta in enumerate(report["arms"]):
+        fails = [name for name, good in report["passes"].items() if not good[i]]
+        numbers = (report[key][i] for key in ("zcdp_cost", "conv_bound", "dropped_weight", "asymmetry"))
+        chosen = "[bold]" if i == report["init"] else ""
+        table.add_row(
+            f"{chosen}{eta:.5g}",
+            str(report["horizon"][i]),
+            *(f"{float(number):.4g}" for number in numbers),
+            report["binding"][i],
+            ", ".join(fails),
+            "yes" if report["feasible_arms"][i] else "no",
+        )
+    return table
+
+
+def _show_privacy(report: dict[str, Any], console: Console) -> None:
+    """Two promises, two lines: they are never mixed in one column."""
+    if report["init"] is None:
+        return
+    for level, entry in report["privacy"].items():
+        if entry is None:
+            console.print("  record level: not defined without batch_sizes and silence = 'bound'")
+            continue
+        classic, exact = (entry[f"eps_{name}_at_horizon"][report["init"]] for name in ("classic", "gaussian"))
+        budgeted = " (the budget)" if level == report["granularity"] else ""
+        console.print(
+            f"  {level} level{budgeted}: eps {classic:.4g} classic, {exact:.4g} exact, delta {report['delta']:g}; "
+            f"{entry['unit']}"
+        )
+
+
+def _show_reward(report: dict[str, Any], console: Console) -> None:
+    if report["reward_data"] == "public":
+        console.print("  reward (of the controller): on public data, free")
+        return
+    console.print(
+        f"  reward (of the controller): noisy accuracy on the clients' data, std {report['reward_noise']:g}: "
+        f"zCDP {report['reward_zcdp']:.4g} at {report['granularity']} level in every round, included above"
+    )
+
+
+PLANNER = Planner(
+    summary="CARES: certified receive scaling under convergence, privacy and participation targets",
+    inputs=Inputs,
+    example=(Path(__file__).parent / "examples" / "cares.toml").read_text(encoding="utf-8"),
+    plan=plan,
+    show=show,
+    pictures=draw_trilemma,
+)

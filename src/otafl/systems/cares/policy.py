@@ -1,0 +1,139 @@
+"""CARES static: the certified receive scaling, fixed for the run. CARES 3.7.
+
+The certifier judges a grid of receive scalings by public channel statistics, each at the horizon that its own privacy
+cost allows, and the one with the smallest convergence bound is used until the budget is spent.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from otafl.bounds.budget import COUNTED_BY
+from otafl.bounds.convergence import ConstantSet
+from otafl.core.errors import Infeasible, InputError
+from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.systems.baselines.constant import truncated_inversion
+from otafl.systems.cares.certifier import Certificate, Problem, auto_grid, certify
+from otafl.systems.cares.problem import RewardData
+from otafl.systems.cares.relax import reward_alone
+
+PAPER_ARMS = tuple(float(eta) for eta in np.linspace(0.25, 0.40, 10))
+
+
+@dataclass(frozen=True)
+class Config:
+    """Targets and learning constants of the certificate; data-free defaults (CARES E22)."""
+
+    arms: tuple[float, ...] | Literal["auto"] = PAPER_ARMS
+    num_arms: int = 25  # of the automatic grid
+    silence: Literal["norm", "bound"] = "norm"
+    max_asymmetry: float = 0.1
+    max_dropped: float = 0.1
+    conv_target: float | None = None  # None: twice the smallest bound on the grid
+    constants: ConstantSet = "main"
+    smoothness: float | None = None  # None: 1/(12 step_size)
+    grad_var: float | None = None  # None: clip_norm^2
+    loss_gap: float | None = None  # None: ln(classes), an upper bound only with zero_output_init (CARES E10)
+    certify_with: Literal["estimate", "limits"] = "estimate"
+    diagnostic: bool = False  # with nothing certified, go on from the median arm, labelled
+
+
+class Info(NamedTuple):
+    """Per round."""
+
+    rx_scale: Array
+    dropped_weight: Array  # certified envelope under this round's statistics
+    asymmetry: Array
+    certified: Array  # bool: the arm was certified, and this round still meets the participation targets
+
+
+class State(NamedTuple):
+    rx_scale: float
+    certified: bool  # False only in diagnostic mode with nothing certified
+
+
+def problem_of(
+    config: Any, obs: Obs, deployment: Deployment, message: Message, context: Context,
+    reward_data: RewardData = "public", reward_noise: float | None = None,
+) -> Problem:  # fmt: skip
+    """The certifier's problem from what the server knows before the first round; a reward only where one is used."""
+    if not np.isfinite(context.eps):
+        raise InputError("CARES needs a privacy target: set privacy.eps")
+    if context.accountant not in COUNTED_BY:
+        raise InputError(
+            f"CARES counts in zCDP: privacy.accountant={context.accountant!r} must be {' or '.join(COUNTED_BY)}"
+        )
+    record = message.unit == "record"
+    if not record and message.adjacency != "replace":
+        raise InputError(
+            f"CARES' certificate charges clients that are replaced: adjacency={message.adjacency!r} must be 'replace'"
+        )
+    factor = 1 / math.sqrt(2)  # Rayleigh scale from the rms gain
+    limits = config.certify_with == "limits"
+    return Problem(
+        weights=np.asarray(deployment.weights, float),
+        channel_scale=obs.rms * factor,
+        noise_std=(math.sqrt(deployment.trusted_noise_var), math.sqrt(deployment.noise_var)),
+        num_params=message.dim,
+        loss_gap=math.log(context.classes) if config.loss_gap is None else config.loss_gap,
+        eps_target=context.eps,
+        delta=context.delta,
+        max_power=np.asarray(deployment.energy, float),
+        clip_norm=message.bound,
+        step_size=context.step_size,
+        smoothness=config.smoothness,
+        grad_var=config.grad_var,
+        max_asymmetry=config.max_asymmetry,
+        max_dropped=config.max_dropped,
+        constants=config.constants,
+        accounting=COUNTED_BY[context.accountant],
+        granularity="record" if record else "client",
+        batch_sizes=np.round(2 * message.bound / np.asarray(message.sensitivity)) if record else None,
+        silence=config.silence,
+        gain_error_max=deployment.gain_error,
+        certify_with=config.certify_with,
+        mu_low=obs.rms_low * factor if limits else None,
+        mu_high=obs.rms_high * factor if limits else None,
+        reward_data=reward_data,
+        reward_noise=reward_noise,
+        sizes=context.sizes,
+    )
+
+
+def certified_arms(config: Any, problem: Problem) -> Certificate:
+    """The certificate on the configured grid; Infeasible where nothing is certified and nobody asked to go on."""
+    arms = auto_grid(problem, config.num_arms) if config.arms == "auto" else config.arms
+    answer = certify(problem, arms, config.conv_target, config.diagnostic)
+    if answer.init is None and (why := reward_alone(problem)):
+        raise Infeasible(f"not one round is affordable: {why}", answer)
+    if answer.init is None:
+        raise Infeasible(
+            "no receive scaling of the grid meets all four targets; `otafl plan cares` shows which constraint fails "
+            "and the nearest relaxation (diagnostic=true goes on without a certificate)",
+            answer,
+        )
+    return answer
+
+
+def cares_static(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """Sensitivity as in `Problem`; every round is charged in full, silent clients included."""
+    weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
+
+    def init(key: Any) -> None:
+        return None
+
+    def step(state: State | None, obs: Obs) -> tuple[State, Plan, Info]:
+        problem = problem_of(config, obs, deployment, message, context)
+        if state is None:
+            answer = certified_arms(config, problem)
+            assert answer.eta_init is not None
+            state = State(answer.eta_init, answer.feasible)
+        plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)
+        dropped, gap = problem.dropped_weight(state.rx_scale), problem.asymmetry(state.rx_scale)
+        kept = state.certified and dropped <= config.max_dropped and gap <= config.max_asymmetry
+        return state, plan, Info(*map(np.asarray, (state.rx_scale, dropped, gap, kept)))
+
+    gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"
+    return Policy("cares-static", init, step, loop="open", csi="own", gate=gate)

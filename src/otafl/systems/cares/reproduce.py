@@ -1,0 +1,229 @@
+"""CARES' tables and the figures drawn from their runs; and the study of a grid wider than the paper's."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
+from otafl.reproductions.findings import Grid, Record, Verdict, draw, publish
+from otafl.runs.presets import Preset, find
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import Experiment, load
+from otafl.runs.store import RunFolder
+from otafl.runs.tune import run_in, settings_of, tuned, with_step_sizes
+from otafl.systems.cares.certifier import NO_CERTIFICATE
+from otafl.systems.cares.reproduce_claims import always_certified, follows_the_channel, gap_text, judge, near
+from otafl.systems.cares.reproduce_figures import FIGURES, Curves, read_curves
+
+SMOKE = "smoke version: too few rounds and seeds to mean anything"
+OPTIMISTIC = "best acc is the maximum over evaluations on the reported data, hence optimistic"
+TUNED = "tuning looked at private data: outside the guarantee"
+SHOWN = ("best_accuracy", "accuracy_at_eps", "worst_client_at_eps", "worst_client", "final_eps", "rounds")
+
+
+def table(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
+          console: Console) -> None:  # fmt: skip
+    """Run the table's methods on paired seeds and judge the paper's claims about them."""
+    run = run_in(folder / "run", load(path, overrides), reporter)
+    found = summaries(run)
+    verdicts = judged(preset, run, found)
+    grids = [
+        compare(found, preset.targets.get("schemes", {})),
+        own_measures(run, found),
+        gaps(found, preset.settings["reference"]),
+    ]
+    notes = [*([SMOKE] if quick else []), *data_notes(found), OPTIMISTIC, footer(found)]
+    publish(folder, preset, grids, verdicts, notes, console, schemes=[_without_card(entry) for entry in found])
+
+
+def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
+           console: Console) -> None:  # fmt: skip
+    """Draw a figure from the run of its table, which is made beside this folder unless it is there already."""
+    assert preset.experiment is not None
+    beside = folder.parent / (preset.experiment + ("-quick" if quick else ""))
+    run = run_in(beside / "run", load(find(str(preset.experiment)), overrides), reporter)
+    shown = FIGURES[preset.settings["figure"]]
+    curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
+    draw(folder, f"fig{preset.settings['figure']}", len(shown.panels), 1, _each(shown.panels, curves))
+    notes = [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}"]
+    publish(folder, preset, [], judged(preset, run, summaries(run)), notes, console)
+
+
+def judged(preset: Preset, run: Path, found: list[Record]) -> list[Verdict]:
+    """The paper's claims: differences between methods, and what `settings` asks about the controller."""
+    asked, known = preset.settings, {entry["label"]: entry for entry in found}
+    verdicts = judge(preset.targets.get("claims", []), found)
+    if "mean_scaling" in preset.targets:
+        verdicts += [near(known["CARES adaptive"], **preset.targets["mean_scaling"])]
+    if asked.get("certified"):
+        verdicts += [always_certified(known["CARES adaptive"])]
+    if asked.get("drift"):
+        verdicts += [follows_the_channel(read_curves(run, "CARES adaptive"))]
+    return verdicts
+
+
+def _each(panels: Sequence[Callable[[Any, list[Curves]], None]], curves: list[Curves]) -> Callable[[list[Any]], None]:
+    def paint(axes: list[Any]) -> None:
+        for own, panel in zip(axes, panels):
+            panel(own, curves)
+
+    return paint
+
+
+# --- grids -----------------------------------------------------------------------------------------------------------
+
+
+def compare(found: list[Record], targets: dict[str, Any]) -> Grid:
+    """Ours, and the paper's in brackets."""
+    rows = [
+        [entry["label"], *(_cell(entry, metric, targets.get(entry["label"], {})) for metric in SHOWN)]
+        for entry in found
+    ]
+    return Grid("ours (paper)", ("method", *(METRICS[metric] for metric in SHOWN)), rows)
+
+
+def _cell(entry: Record, metric: str, said: Record) -> str:
+    digits = {"final_eps": 1, "rounds": 0}.get(metric, 3)
+    values = numbers(entry[metric])
+    good = values[~np.isnan(values)]
+    if metric == "final_eps" and not entry["private"]:
+        ours = "∞"
+    elif 0 < good.size < values.size:  # as in the paper: a spread only where all seeds contribute
+        ours = f"{np.mean(good):.{digits}f} ({good.size} of {values.size} seeds)"
+    else:
+        ours = mean_sd(values, digits)
+    return ours + (f" ({said[metric]})" if metric in said else "")
+
+
+def own_measures(run: Path, found: list[Record]) -> Grid:
+    """What the paper does not print: mean scaling, realised silence, exact eps, the realised bound, why runs ended."""
+    rows = []
+    for entry in found:
+        bound = RunFolder.open(run).scheme(entry["label"]).json("certificate")
+        exact = [spent["eps_worst"] for spent in entry["card"]["spent"] if spent["accountant"] == "gaussian"]
+        stops = sorted(set(entry["stopped_by"]))
+        rows.append([
+            entry["label"],
+            mean_sd(numbers(entry["mean_rx_scale"])),
+            f"{abs(np.mean(numbers(entry['silent_weight']))):.2%}",
+            f"{float(exact[0]):.1f}" if exact and entry["private"] else "∞",
+            mean_sd(numbers(bound.get("conv_bound_total", [None])), 1),
+            bound["label"],
+            ", ".join([*stops, *entry["remarks"]]),
+        ])  # fmt: skip
+    head = ("method", "mean η", "silent weight", "exact ε, worst seed", "bound (12)", "which is a", "ended by")
+    return Grid("further measures (ours)", head, rows)
+
+
+def gaps(found: list[Record], reference: str) -> Grid:
+    """Paired differences to one method, with 95 % t intervals."""
+    base = next(entry for entry in found if entry["label"] == reference)
+    rows = []
+    for entry in found:
+        if entry is not base:
+            metrics = ("accuracy_at_eps", "worst_client_at_eps")
+            told = [gap_text(paired_difference(entry, base, metric)) for metric in metrics]
+            rows.append([f"{entry['label']} − {reference}", *told])
+    return Grid("paired differences", ("methods", METRICS["accuracy_at_eps"], METRICS["worst_client_at_eps"]), rows)
+
+
+def data_notes(found: list[Record]) -> list[str]:
+    """What lies outside the guarantee, subsets of data among it, as the privacy cards say it."""
+    said = dict.fromkeys(note for entry in found for note in entry["card"]["outside_the_guarantee"])
+    return [note for note in said if not note.startswith(NO_CERTIFICATE)]  # told scheme by scheme
+
+
+def _without_card(entry: Record) -> Record:
+    return {key: value for key, value in entry.items() if key != "card"}
+
+
+# --- beyond the paper ------------------------------------------------------------------------------------------------
+
+
+def wide(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
+         console: Console) -> None:  # fmt: skip
+    """Choose scaling and step size together on a validation split, then confirm on other seeds and the report split."""
+    settings = settings_of(path, overrides)
+    steps = tuned(path, folder / "tuning", overrides, reporter)
+    scores = json.loads((folder / "tuning" / "step_sizes.json").read_text())["scores"]
+    chosen = candidates(scores, steps, settings["published"], settings["published_step"])
+    run = run_in(folder / "run", confirmation(load(path, overrides), chosen), reporter)
+    found = summaries(run)
+    tables = [gaps(found, reference) for reference in (chosen.published, chosen.published_tuned)]
+    grids = [validation_grid(scores), compare(found, {}), own_measures(run, found), *tables]
+    notes = [*([SMOKE] if quick else []), *data_notes(found), TUNED, footer(found)]
+    publish(folder, preset, grids, judge(wide_claims(chosen), found), notes, console, scores=scores)
+
+
+class Candidates(NamedTuple):
+    """What goes into the confirmation, and the names of those that play a part in the claims."""
+
+    pairs: dict[str, tuple[str, float]]  # name -> scheme of the file, step size
+    published: str
+    published_tuned: str
+    wide: str  # best on validation at the published step
+    wide_tuned: str  # best on validation of all scalings, each at its own step
+    certified: str  # the certificate's choice on an automatic grid, at its own step
+
+
+def candidates(scores: dict[str, dict[str, float]], steps: dict[str, float], published: str, step: float) -> Candidates:
+    """Every scaling at its tuned step; the published one, and validation's favourite, at the published step as well."""
+    fixed = [label for label in scores if label.startswith("η")]
+    certified = next(label for label in scores if label not in fixed)
+
+    def score(label: str, size: float) -> float:
+        return float(np.nan_to_num(scores[label][f"{size:g}"], nan=-np.inf))
+
+    parts = {
+        "published": (published, step),
+        "published_tuned": (published, steps[published]),
+        "wide": (max(fixed, key=lambda label: score(label, step)), step),
+        "wide_tuned": (best := max(fixed, key=lambda label: score(label, steps[label])), steps[best]),
+        "certified": (certified, steps[certified]),
+    }
+    pairs = dict.fromkeys([*parts.values(), *((label, steps[label]) for label in scores)])
+    names = {pair: f"{pair[0]}, step {pair[1]:g}" for pair in pairs}
+    return Candidates(
+        {name: pair for pair, name in names.items()}, **{part: names[pair] for part, pair in parts.items()}
+    )
+
+
+def wide_claims(chosen: Candidates) -> list[Record]:
+    """What would make a wider grid worth having; a claim about one and the same pair is no claim."""
+    asked = (
+        ("at the published step a scaling outside the published grid is better", chosen.wide, chosen.published),
+        (
+            "with tuned steps another scaling is better than the published one",
+            chosen.wide_tuned,
+            chosen.published_tuned,
+        ),
+        ("tuning the step alone improves the published scaling", chosen.published_tuned, chosen.published),
+        (
+            "tuned steps at the published scaling beat the best scaling at the published step",
+            chosen.published_tuned,
+            chosen.wide,
+        ),
+        ("the certificate's choice on an automatic grid is better", chosen.certified, chosen.published_tuned),
+    )
+    metric = {"metric": "accuracy_at_eps"}
+    return [{"text": text, "better": one, "than": other, **metric} for text, one, other in asked if one != other]
+
+
+def confirmation(experiment: Experiment, chosen: Candidates) -> Experiment:
+    by_label = dict(zip(experiment.labels, experiment.scheme))
+    schemes = [by_label[label].model_copy(update={"label": name}) for name, (label, _) in chosen.pairs.items()]
+    renamed = experiment.model_copy(update={"scheme": schemes})
+    return with_step_sizes(renamed, {name: step for name, (_, step) in chosen.pairs.items()})
+
+
+def validation_grid(scores: dict[str, dict[str, float]]) -> Grid:
+    steps = list(next(iter(scores.values())))
+    rows = [
+        [label, *("diverged" if row[step] is None else f"{row[step]:.3f}" for step in steps)]
+        for label, row in scores.items()
+    ]
+    return Grid("validation accuracy by scaling and step size", ("scaling", *steps), rows)

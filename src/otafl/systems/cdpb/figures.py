@@ -1,0 +1,228 @@
+"""Data and pictures of CDPB's analytic figures 2, 3, 6, 7 and 9: records in, no training. Host, float64.
+
+Each `figN` returns a list of flat records; each `plot_figN` draws them on given axes. The published constants are not
+stated, so the defaults are ours (`Params()`); what holds and what does not is in docs/systems/cdpb.md.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.systems.cdpb.design import (
+    IDLE,
+    NOISE_FREE,
+    NOISY,
+    PAPER,
+    VISIBLE,
+    Charge,
+    Params,
+    Scheme,
+    Stats,
+    best_portion,
+    eps_round,
+    error_energy,
+    gamma_of,
+    lemma1,
+    stage1,
+    stats,
+    theorem1,
+)
+from otafl.systems.cdpb.portion import free_utility, portion_fixed
+from otafl.systems.cdpb.solver import GRID, LEAST_LOAD, Problem, top_load, zoom
+
+Array = Any
+Record = dict[str, Any]
+STRATEGIES = {"idle": IDLE, "noisy": NOISY}
+
+
+def fig2(params: Params, loads: Sequence[float], taus: Sequence[int], u: float = 0.4, tau: int = 100) -> list[Record]:
+    """Convergence bound and privacy loss (a) against rho at `tau` rounds, (b) against tau at load `u`."""
+    points = [("a", load, tau) for load in loads] + [("b", u, rounds) for rounds in taus]
+    records = []
+    for name, way in STRATEGIES.items():
+        for panel, load, rounds in points:
+            at = stats(params, load, way)
+            records.append(
+                {
+                    "panel": panel,
+                    "strategy": name,
+                    "u": float(load),
+                    "rho": float(at.rho),
+                    "tau": int(rounds),
+                    "gamma": float(gamma_of(params, error_energy(params, at), rounds)),
+                    "eps_paper": float(rounds * theorem1(params.alpha, at.p_top, params.W**2 / (at.v + params.sz2))),
+                    "eps_visible": float(rounds * eps_round(params, at, VISIBLE)),
+                }
+            )
+    return records
+
+
+def _hmin(params: Params) -> Stats:
+    """Everybody takes part with rho from E[h_min] = 2 sigma2 / K."""
+    u = 1 / params.K
+    at = stats(params, u)
+    one, v = np.asarray(1.0), params.c * (1 - u)
+    return at._replace(p=one, p_top=one, K_t=np.asarray(float(params.K)), v=np.asarray(v), s2=v / params.d + params.sz2)
+
+
+def _best(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array]) -> float:
+    """Least utility over rho at a given tau."""
+
+    def utility(u: Array) -> Array:
+        at = stats(params, u, way)
+        return params.lam1 * gamma_of(params, error_energy(params, at), tau) + params.lam2 * tau * loss(at)
+
+    return zoom(utility, np.geomspace(LEAST_LOAD * min(1.0, top_load(params)), top_load(params), GRID))[1]
+
+
+def fig3(
+    params: Params, taus: Iterable[int], charging: str = "paper", q: float = 0.5, receiver_noise: float = 1.0
+) -> list[Record]:
+    """Utility G against tau, rho chosen anew for each scheme and tau.
+
+    charging: "paper" is Theorem 1, for h_min and independent sampling at p = 1, as published; "plain" gives those two
+    the smaller plain-Gaussian alpha W^2 / sigma_q^2 (CDPB E9); "visible" charges all schemes soundly and alike.
+    receiver_noise: total receiver noise that protects the noise-free scheme alone.
+    """
+    validate.one_of("charging", charging, ("paper", "plain", "visible"))
+    validate.in_left_open("q", q, 0, 1)
+    quiet = params.but(sz2=receiver_noise / params.d)
+
+    def own(at: Stats, p: Params = params) -> Array:
+        return eps_round(p, at, VISIBLE if charging == "visible" else PAPER)
+
+    def rival(at: Stats) -> Array:
+        if charging == "visible":
+            return own(at)
+        inverse = params.W**2 / (at.v + params.sz2)
+        return params.alpha * inverse if charging == "plain" else theorem1(params.alpha, 1.0, inverse)
+
+    def at_point(at: Stats, tau: int, loss: Callable[[Stats], Array]) -> float:
+        return float(params.lam1 * gamma_of(params, error_energy(params, at), tau) + params.lam2 * tau * loss(at))
+
+    records = []
+    for tau in taus:
+        values = {
+            "CDPB-i": _best(params, tau, IDLE, own),
+            "CDPB-n": _best(params, tau, NOISY, own),
+            "gbar-based": at_point(stats(params, lemma1(params)), tau, own),
+            "h_min-based": at_point(_hmin(params), tau, rival),
+            "IS": _best(params, tau, Scheme(keep=q), rival),
+            "Noise-Free": _best(quiet, tau, NOISE_FREE, lambda at: own(at, quiet)),
+        }
+        records += [{"scheme": name, "tau": int(tau), "G": value} for name, value in values.items()]
+    return records
+
+
+def fig6(params: Params, gbars: Iterable[float] = (), clients: Iterable[int] = ()) -> list[Record]:
+    """The sets T of both strategies (lemmas repaired, Theorem 1) against gbar and against K."""
+    cases = [("gbar", g, params.but(gbar=g)) for g in gbars] + [("K", k, params.but(K=k)) for k in clients]
+    records = []
+    for axis, value, case in cases:
+        (low_i, high_i), (low_n, high_n) = (stage1(case, way, repaired=True) for way in (IDLE, NOISY))
+        size_i, size_n = max(0, high_i - low_i + 1), max(0, high_n - low_n + 1)
+        records.append(
+            {
+                "axis": axis,
+                "value": value,
+                "tau_gmin_idle": low_i,
+                "tau_gmin_noisy": low_n,
+                "tau_emax_idle": high_i,
+                "tau_emax_noisy": high_n,
+                "size_gap": size_i - size_n,
+            }
+        )
+    return records
+
+
+def fig7(
+    params: Params, clients: Iterable[int] = (), powers: Iterable[float] = (), charge: Charge = PAPER
+) -> list[Record]:
+    """G_n - G_i at each one's own optimum, without limits and with real tau, against K and against P."""
+    free = params.but(gbar=None, ebar=None)
+    cases = [("K", k, free.but(K=k)) for k in clients] + [("P", x, free.but(P=x)) for x in powers]
+    records = []
+    for axis, value, case in cases:
+        G = {n: free_utility(Problem(case, way, charge, "simple", np.inf))[0] for n, way in STRATEGIES.items()}
+        records.append({"axis": axis, "value": value, "G_idle": G["idle"], "G_noisy": G["noisy"]})
+        records[-1]["difference"] = G["noisy"] - G["idle"]
+    return records
+
+
+def fig9(
+    params: Params, portions: Sequence[float], u: float | None = None, tau: int | None = None, charge: Charge = PAPER
+) -> list[Record]:
+    """G of CDPB-mixed over the portion: at a fixed (u, tau), or with both chosen anew; the best portion comes last."""
+    free = params.but(gbar=None, ebar=None)
+    records = []
+    for portion in portions:
+        problem = Problem(free, Scheme(float(portion)), charge, "simple", np.inf)
+        if u is not None and tau is not None:
+            error, eps1 = problem.curves(np.asarray(u))
+            records.append(
+                {"portion": float(portion), "G": float(problem.utility(error, eps1, tau)), "u": u, "tau": tau}
+            )
+        else:
+            G, load, rounds = free_utility(problem)
+            records.append({"portion": float(portion), "G": G, "u": load, "tau": rounds})
+    if u is not None and tau is not None:
+        best = portion_fixed(free, u, tau, charge)
+    else:
+        best = best_portion(free, accounting=charge.accounting, adjacency=charge.adjacency)
+    return [*records, {"portion": best.portion, "G": best.G, "u": best.u, "tau": best.tau, "best": True}]
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------
+
+
+def _columns(records: Iterable[Record], *names: str, **where: Any) -> list[list[Any]]:
+    rows = [r for r in records if all(r.get(key) == value for key, value in where.items())]
+    return [[row[name] for row in rows] for name in names]
+
+
+def plot_fig2(records: list[Record], axes: Sequence[Any]) -> None:
+    """Four axes: gamma and eps of panel a, gamma and eps of panel b."""
+    for (panel, x), pair in zip((("a", "rho"), ("b", "tau")), (axes[:2], axes[2:])):
+        for strategy in STRATEGIES:
+            across, gamma, paper, visible = _columns(
+                records, x, "gamma", "eps_paper", "eps_visible", panel=panel, strategy=strategy
+            )
+            pair[0].plot(across, gamma, label=strategy)
+            (line,) = pair[1].plot(across, visible, label=f"{strategy}, visible")
+            pair[1].plot(across, paper, "--", color=line.get_color(), label=f"{strategy}, Theorem 1 as printed")
+        pair[0].set(xlabel=x, ylabel="convergence bound", yscale="log")
+        pair[1].set(xlabel=x, ylabel="RDP", yscale="log")
+        for one in pair:
+            one.legend(fontsize="x-small")
+
+
+def plot_fig3(records: list[Record], axes: Any) -> None:
+    for scheme in dict.fromkeys(r["scheme"] for r in records):
+        axes.loglog(*_columns(records, "tau", "G", scheme=scheme), ".-", label=scheme)
+    axes.set(xlabel="rounds", ylabel="utility G")
+    axes.legend(fontsize="small")
+
+
+def plot_fig6(records: list[Record], axes: Any, axis: str) -> None:
+    value, gap, low_i, low_n = _columns(records, "value", "size_gap", "tau_gmin_idle", "tau_gmin_noisy", axis=axis)
+    axes.plot(value, np.subtract(low_n, low_i), "o-", label="tau_gmin: noisy - idle")
+    axes.plot(value, gap, "s--", label="|T_i| - |T_n|")
+    axes.axhline(0, color="k", lw=0.5)
+    axes.set(xlabel=axis, ylabel="rounds", xscale="log")
+    axes.legend(fontsize="small")
+
+
+def plot_fig7(records: list[Record], axes: Any, axis: str) -> None:
+    axes.plot(*_columns(records, "value", "difference", axis=axis), "o-")
+    axes.axhline(0, color="k", lw=0.5)
+    axes.set(xlabel=axis, ylabel="G_noisy - G_idle", xscale="log")
+
+
+def plot_fig9(records: list[Record], axes: Any) -> None:
+    axes.plot(*_columns([r for r in records if not r.get("best")], "portion", "G"), label="G")
+    best = next(r for r in records if r.get("best"))
+    axes.plot(best["portion"], best["G"], "o", label=f"best portion {best['portion']:.2f}")
+    axes.set(xlabel="portion of noise", ylabel="utility G")
+    axes.legend(fontsize="small")

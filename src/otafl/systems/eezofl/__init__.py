@@ -1,0 +1,1 @@
+"""EEZOFL: scalars of zero-order learning, encrypted under the sum of all keys."""

@@ -1,0 +1,1 @@
+"""References that do not use the radio: FedAvg, and FedAvg with Gaussian noise."""

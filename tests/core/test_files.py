@@ -1,0 +1,238 @@
+"""Reading files that users wrote: every mistake is one line that names the key as it stands in the file."""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from otafl.core.errors import InputError
+from otafl.core.files import FileModel, parse, plain, read_toml, sweep, to_json, write_atomic
+
+
+@dataclass(frozen=True)
+class Fading:
+    decay: float = 1.0
+    Gamma: float = 1.0
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+
+class Circle(FileModel):
+    kind: Literal["circle"] = "circle"
+    radius: float = 1.0
+    G: int = 3
+
+
+class Square(FileModel):
+    kind: Literal["square"] = "square"
+    side: float = 1.0
+
+
+class Example(FileModel):
+    K: Annotated[int, Field(ge=1)] = 1
+    W: float = 1.0
+    D0: float = 2.0
+    P: list[float] = [1.0]  # noqa: RUF012
+    Inner: Fading | None = None
+    shape: Annotated[Circle | Square, Field(discriminator="kind")] = Circle()
+    shapes: list[Annotated[Circle | Square, Field(discriminator="kind")]] = []  # noqa: RUF012
+    size: int | list[int] = 1
+    mode: Literal["fast", "slow"] | Annotated[int, Field(ge=1)] = "fast"
+    flag: bool = False
+
+
+NO_NUMBER = "input should be a valid number, unable to parse string as a number"
+NO_INTEGER = "input should be a valid integer, unable to parse string as an integer"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"K": 0}, "f: K=0: input should be greater than or equal to 1"),
+        ({"W": "1"}, 'f: W must be a number, not "1"'),
+        ({"K": True}, "f: K must be a number, not true"),
+        ({"P": [1.0, "2"]}, 'f: P[1] must be a number, not "2"'),
+        ({"flag": "yes"}, 'f: flag must be true or false, not "yes"'),
+        ({"D0": "x"}, f"f: D0='x': {NO_NUMBER}"),
+        ({"D1": 1}, "f: D1: unknown key; did you mean 'D0'?"),
+        ({"Inner": {"decy": 1}}, "f: Inner.decy: unknown key; did you mean 'decay'?"),
+        ({"Inner": {"Gamma": "x"}}, f"f: Inner.Gamma='x': {NO_NUMBER}"),
+        ({"shape": {"kind": "circle", "radios": 1}}, "f: shape.radios: unknown key; did you mean 'radius'?"),
+        ({"shape": {"kind": "square", "radius": 1}}, "f: shape.radius: unknown key"),
+        ({"shape": {"kind": "circle", "G": "x"}}, f"f: shape.G='x': {NO_INTEGER}"),
+        ({"shape": {"kind": "hexagon"}}, "f: shape.kind='hexagon' must be one of circle, square"),
+        ({"shape": {"radius": 1}}, "f: shape.kind is required"),
+        (
+            {"shapes": [{"kind": "circle"}, {"kind": "square", "sid": 1}]},
+            "f: shapes.1.sid: unknown key; did you mean 'side'?",
+        ),
+        ({"size": [1, "x"]}, f"f: size.1='x': {NO_INTEGER} (and 1 more)"),
+        ({"mode": 0}, "f: mode=0: input should be greater than or equal to 1 (and 1 more)"),
+        ({"a\nb": 1}, "f: 'a\\nb': unknown key"),
+        ({"W": math.nan}, "f: W=nan: input should be a finite number"),
+        ({"W": math.inf}, "f: W=inf: input should be a finite number"),
+        ({"K": 2**63}, "f: K=9223372036854775808 must fit into 64 bits"),
+        ({"P": [10**300]}, "f: P.0=1000000000... must fit into 64 bits"),
+        ({"W": "y" * 500}, f"f: W='{'y' * 76}...: {NO_NUMBER}"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_key_of_the_file(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse(Example, data, "f")
+    assert str(refusal.value) == said
+
+
+class Link(FileModel):
+    SYMBOLS = {"Lambda": "gains", "T": "rounds"}  # noqa: RUF012
+    gains: list[float]
+    rounds: int = 1
+
+
+def test_a_symbol_is_read_as_its_key() -> None:
+    assert parse(Link, {"Lambda": [0.5], "T": 7}, "f") == parse(Link, {"gains": [0.5], "rounds": 7}, "f")
+    schema = Link.model_json_schema()
+    assert schema["properties"]["T"] == {"default": 1, "type": "integer", "description": "another name of rounds"}
+    assert "gains" not in schema.get("required", [])  # Lambda alone is a complete file
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"gains": [1.0], "Lambda": [1.0]}, "f: Lambda and gains are two names of one thing; give one of them"),
+        ({"Lambda": [1.0], "T": 0.5}, "f: T=0.5: input should be a valid integer"),
+        ({"Lambda": [1.0], "T": True}, "f: rounds must be a number, not true"),
+        ({"Lamda": [1.0], "gains": [1.0]}, "f: Lamda: unknown key; did you mean 'Lambda'?"),
+        ({}, "f: gains: missing"),
+    ],
+)
+def test_a_mistake_under_a_symbol_names_it(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(Link, data, "f")
+    assert str(caught.value).startswith(said)
+
+
+def test_numbers_that_are_numbers_are_taken() -> None:
+    read = parse(Example, {"W": 3, "P": [1, 2.5], "flag": True, "mode": 4, "size": [1, 2]}, "f")
+    assert (read.W, read.P, read.flag, read.mode, read.size) == (3.0, [1.0, 2.5], True, 4, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a = ", "not valid TOML"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"a = 1\na = 2", "not valid TOML"),
+        (b"a = " + b"9" * 5000, "not valid TOML"),
+        (b"a = " + b"[" * 5000, "not valid TOML"),
+        (b"a = 1979-99-99", "not valid TOML"),
+    ],
+)
+def test_what_is_not_toml_is_refused_in_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said) as refusal:
+        read_toml(path)
+    assert str(refusal.value).isprintable()
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_toml(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="is a folder"):
+        read_toml(tmp_path)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+VALUES: Any = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(VALUES)
+def test_everything_becomes_strict_json(value: Any) -> None:
+    def expected(item: Any) -> Any:
+        if isinstance(item, float) and not math.isfinite(item):
+            return None if math.isnan(item) else f"{'-' * (item < 0)}inf"
+        if isinstance(item, list):
+            return [expected(one) for one in item]
+        return {key: expected(one) for key, one in item.items()} if isinstance(item, dict) else item
+
+    read = json.loads(to_json(value), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert read == expected(value)
+
+
+def test_arrays_and_records_become_lists_and_tables() -> None:
+    assert plain({"a": np.array([1.0, np.nan]), "b": np.int64(3), "c": Square(), "d": (1, 2j), "e": Path("x")}) == {
+        "a": [1.0, None],
+        "b": 3,
+        "c": {"kind": "square", "side": 1.0},
+        "d": [1, {"re": 0.0, "im": 2.0}],
+        "e": "x",
+    }
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x"
+    write_atomic(path, "old")
+
+    def fail(handle: int) -> None:
+        raise OSError(28, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="full"):
+            write_atomic(path, "new")
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
+    write_atomic(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_sweeping_takes_only_what_killed_writers_left(tmp_path: Path) -> None:
+    for name in ("x", ".x.abc.part", ".hidden", "y.part"):
+        (tmp_path / name).write_text("")
+    sweep(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".hidden", "x", "y.part"]
+
+
+class Numbers(FileModel):
+    noise_dbm: float = 0.0
+    distances_m: list[float] = []  # noqa: RUF012
+    clip_norm: float | None = Field(1.0, allow_inf_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"noise_dbm": 401}, "f: noise_dbm=401 must lie in [-400, 400] dB"),
+        ({"noise_dbm": -1e308}, "f: noise_dbm=-1e+308 must lie in [-400, 400] dB"),
+        ({"distances_m": [1.0, 2e9]}, "f: distances_m.1=2000000000.0 must be at most 1e+09 m"),
+        ({"distances_m": [1e-50]}, "f: distances_m.0=1e-50 must be 0 or of a size within [1e-40, 1e+40]"),
+        ({"clip_norm": 1e300}, "f: clip_norm=1e+300 must be 0 or of a size within [1e-40, 1e+40]"),
+        ({"clip_norm": -1e-160}, "f: clip_norm=-1e-160 must be 0 or of a size within [1e-40, 1e+40]"),
+    ],
+)
+def test_numbers_beyond_physics_are_refused_before_they_overflow(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse(Numbers, data, "f")
+    assert str(refusal.value) == said
+
+
+def test_no_limit_is_a_number_too() -> None:
+    assert parse(Numbers, {"clip_norm": math.inf, "noise_dbm": -400, "distances_m": [0.0]}, "f").clip_norm == math.inf

@@ -1,0 +1,64 @@
+"""How much noise a security level needs, and the variance of the noise that is drawn."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from otafl.core.errors import InputError
+from otafl.crypto import budget, randomness, uplink
+from otafl.crypto.parameters import LEAST_WIDTH, Parameters
+from otafl.crypto.ring import RING_4096, RING_8192, toy_ring
+
+TEN = budget.fading(np.ones(10), 2 * np.ones(10))
+
+
+def exact_variance(sigma):
+    """Of the rounded normal cut at 6 sigma, by another library."""
+    cut = max(1, int(6 * sigma))
+    k = np.arange(-cut, cut + 1)
+    p = stats.norm.cdf((k + 0.5) / sigma) - stats.norm.cdf((k - 0.5) / sigma)
+    return float((k**2 * p).sum() / p.sum())
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.3, 0.7, 1.0, 1.9, 2.0, 2.7, 3.2, 10.0, 20.0])
+def test_variance_is_that_of_the_drawn_law(sigma):
+    assert randomness.gaussian_variance(sigma) == pytest.approx(exact_variance(sigma), rel=1e-6)
+    p = Parameters(toy_ring(64), sigma_e=sigma, allow_insecure=True)
+    assert p.error_var == randomness.gaussian_variance(sigma)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.5, 3.2])
+def test_drawn_noise_has_the_stated_variance(sigma):
+    """Within 5 standard errors over 400,000 draws; sigma^2 + 1/12 is 80 % off at 0.3."""
+    draw = randomness.gaussian(randomness.insecure_test_rng(1), sigma, (400_000,)).astype(float) ** 2
+    assert abs(draw.mean() - randomness.gaussian_variance(sigma)) < 5 * draw.std() / np.sqrt(draw.size)
+
+
+@pytest.mark.parametrize("ring", [RING_4096, RING_8192])
+@pytest.mark.parametrize("name", ["sigma_e", "sigma_phi"])
+@pytest.mark.parametrize("width", [0.07, 0.1, 1.0, 3.18])
+def test_a_level_is_not_given_without_its_noise(ring, name, width):
+    with pytest.raises(InputError, match=f"{name}={width:g} must be >= 3.19"):
+        Parameters(ring, **{name: width})
+    insecure = Parameters(ring, **{name: width}, allow_insecure=True)
+    assert insecure.security_bits == 0
+    assert Parameters(ring, **{name: LEAST_WIDTH[128]}).security_bits == 128
+    job = uplink.Job(dataclasses.replace(insecure, f=8, scale_bits=20), TEN, "analytic")
+    said = " ".join(uplink.remarks(job))
+    assert "security none" in said and "128 bits" not in said
+
+
+@pytest.mark.parametrize("width", [0.05, 1e-3, 1e-300, np.nan, np.inf, -1.0, 0.0])
+@pytest.mark.parametrize("name", ["sigma_e", "sigma_phi"])
+def test_noise_that_rounds_to_zero_is_refused_even_in_experiments(name, width):
+    with pytest.raises(InputError, match=name):
+        Parameters(toy_ring(64), **{name: width}, allow_insecure=True)
+    with pytest.raises(InputError, match="sigma"):
+        randomness.gaussian(randomness.insecure_test_rng(1), width, (4,))
+
+
+def test_a_toy_ring_says_that_nothing_is_secret():
+    p = Parameters(toy_ring(64), f=8, scale_bits=20, sigma_phi=3.2, allow_insecure=True)
+    assert any("none: n, q" in line for line in uplink.remarks(uplink.Job(p, TEN, "fixed-point")))

@@ -1,0 +1,144 @@
+"""`otafl reproduce --all`: it goes on after a failure, skips what is done, and can be interrupted and resumed."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from otafl.core.errors import InputError, Interrupted
+from otafl.reproductions import all_presets, record
+from otafl.runs import presets
+from otafl.runs.progress import Reporter
+from processes import ENVIRONMENT, start_until_checkpoint
+
+Calls = list[str]
+SMALL = """
+rounds = 1000
+seeds = 1
+evaluate_every = 100
+channel = "cares"
+[preset]
+summary = "long enough to be stopped in"
+[task]
+clients = 4
+model = { name = "logistic" }
+[engine]
+checkpoint_seconds = 0.0
+record_devices = false
+[[scheme]]
+name = "fedavg"
+"""
+
+
+@pytest.fixture
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Calls]:
+    """Three presets, of which some misbehave; returns the names that were run."""
+    for name in ("good", "bad", "last"):
+        (tmp_path / f"{name}.toml").write_text("[preset]\nsummary = 'x'\n")
+    monkeypatch.setattr(presets, "folders", lambda: [tmp_path])
+
+    def run(**faults: BaseException) -> Calls:
+        calls: Calls = []
+
+        def fake(name: str, *rest: object) -> None:
+            calls.append(name)
+            if name in faults:
+                raise faults[name]
+
+        monkeypatch.setattr(presets, "reproduce", fake)
+        return calls
+
+    return run
+
+
+def again(folder: Path) -> dict[str, str]:
+    return all_presets.reproduce_all(folder, True, Reporter, Console(quiet=True))
+
+
+def test_goes_on_after_a_refusal_and_after_a_fault_of_ours(three: Callable[..., Calls], tmp_path: Path):
+    calls = three(bad=InputError("no such luck"), good=ZeroDivisionError("oh"))
+    outcome = again(tmp_path / "out")
+    assert calls == ["bad", "good", "last"]
+    assert outcome["bad"] == "no such luck" and outcome["last"] == "done" and "ZeroDivisionError: oh" in outcome["good"]
+    for page in ("index.md", "index.html"):
+        assert "no such luck" in (tmp_path / "out" / page).read_text()
+    assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
+
+
+def test_what_is_done_is_skipped_and_what_failed_is_tried_again(three: Callable[..., Calls], tmp_path: Path):
+    three(bad=InputError("no such luck"))
+    again(tmp_path / "out")
+    calls = three()
+    assert again(tmp_path / "out") == {"bad": "done", "good": "done", "last": "done"} and calls == ["bad"]
+    (tmp_path / "last.toml").write_text("[preset]\nsummary = 'other'\n")
+    calls = three()
+    again(tmp_path / "out")
+    assert calls == ["last"], "a preset that has changed is not done"
+
+
+@pytest.mark.parametrize("stop", [Interrupted("a checkpoint"), KeyboardInterrupt()])
+def test_an_interruption_keeps_what_is_done(stop: BaseException, three: Callable[..., Calls], tmp_path: Path):
+    three(good=stop)
+    with pytest.raises(Interrupted, match="in good; the same command goes on"):
+        again(tmp_path / "out")
+    calls = three()
+    again(tmp_path / "out")
+    assert calls == ["good", "last"]
+
+
+def test_control_c_during_training_and_going_on(tmp_path: Path):
+    """One real preset in a process of its own: SIGINT ends it with 130, the same command finishes it."""
+    script = (
+        "import sys; from pathlib import Path; from otafl import cli; from otafl.runs import presets\n"
+        "folder = Path(sys.argv.pop(1)); presets.folders = lambda: [folder]; cli.main()"
+    )
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets" / "small.toml").write_text(SMALL)
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", script, str(tmp_path / "presets"), "reproduce", "--all", "--out", str(out)]
+    process = start_until_checkpoint(command, out)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "interrupted in small; the same command goes on from there" in err and "Traceback" not in err
+    finished = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((out / "outcomes.json").read_text())["small"]["outcome"] == "done"
+
+
+def test_index_shows_this_folder_beside_the_record(tmp_path: Path):
+    claims = [{"claim": "a < b", "verdict": "does not hold", "evidence": "b | a"}]
+    (tmp_path / "cares-table1").mkdir()
+    (tmp_path / "cares-table1" / "results.json").write_text(json.dumps({"verdicts": claims}))
+    record.write_index(tmp_path, {"cares-table1": "done"}, False)
+    (line,) = [line for line in (tmp_path / "index.md").read_text().splitlines() if "CARES, Table 1]" in line]
+    assert "| not reproduced | partly: " in line and "0 of 1 claims hold; a < b: does not hold (b \\| a)" in line
+    page = (tmp_path / "index.html").read_text()
+    assert "a &lt; b" in page and "not run yet" in page
+    record.write_index(tmp_path, {"cares-table1": "done"}, True)
+    assert "smoke version: 0 of 1" in (tmp_path / "index.md").read_text(), "a smoke version has no verdict"
+
+
+def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    claim = {"claim": "c", "verdict": "holds", "evidence": "e"}
+    for name, quick in {"cdpb-fig2": False, "cdpb-fig4": True}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps({"verdicts": [claim], "quick": quick}))
+    monkeypatch.setattr(record, "VERDICTS", tmp_path / "verdicts.json")
+    (tmp_path / "verdicts.json").write_text("{}")
+    (tmp_path / "page.md").write_text("<!-- begin record -->\n<!-- end record -->\n")
+    record.main(tmp_path / "page.md", tmp_path)
+    assert record.on_record() == {"cdpb-fig2": [claim]}
+    line = next(line for line in (tmp_path / "page.md").read_text().splitlines() if "CDPB, Figure 2]" in line)
+    assert "**reproduced** (1 of 1 claims in full)" in line
+
+
+def test_a_folder_with_a_presets_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert presets.find("demo") == presets.folders()[0] / "demo.toml"

@@ -1,0 +1,108 @@
+"""No policy may radiate more than the limit, whatever the messages: refused before anything runs, or in its chunk."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otafl import systems as policies
+from otafl.core.errors import InputError, RunError
+from otafl.runs import execution, runner
+from otafl.runs.energy import check_energy, planned_energy
+from otafl.core.plan import Deployment, Message, Plan
+
+ONES = np.ones(2)
+SITE = Deployment(np.array([4.0, 9.0]), 0.01, 0.01, ONES / 2, 10)
+BOUNDED = Message(10, 2.0, 4 * ONES, 4 * ONES, ONES, "client", "replace")
+POISSON = Message(10, np.inf, 1.5 * ONES, 0.1 * ONES, 0.1 * ONES, "record", "zero-out")
+
+
+def plan(tx: Any = 0.5, noise: Any = 0.0, max_norm: Any = np.inf) -> Plan:
+    full = lambda value: np.broadcast_to(value, (3, 2))  # noqa: E731
+    return Plan(full(tx), full(noise), full(max_norm), np.ones(3), full(1.0), np.ones(3, bool))
+
+
+def test_planned_energy_by_hand() -> None:
+    np.testing.assert_allclose(planned_energy(plan(0.5j, 0.1), BOUNDED), 0.25 * 4 + 10 * 0.01)
+    np.testing.assert_allclose(planned_energy(plan(0.5, 0.1, max_norm=1.0), BOUNDED), 0.25 * 1 + 10 * 0.01)
+    np.testing.assert_allclose(planned_energy(plan(0.5, 0.1, max_norm=-1.0), BOUNDED), 10 * 0.01)
+    np.testing.assert_allclose(planned_energy(plan(0.5, 0.1), POISSON), 0.25 * 1.5 + 10 * 0.01)
+
+
+@pytest.mark.parametrize("message", [BOUNDED, POISSON])
+def test_a_plan_to_the_limit_passes_and_one_above_it_names_round_and_client(message: Message) -> None:
+    most = np.sqrt(SITE.energy / message.mean_square)
+    live = np.ones(3, bool)
+    check_energy(plan(most), live, SITE, message, "here")
+    for tx, noise in ((most * 1.001, 0.0), (most, 0.01), (0.0, np.sqrt(0.41)), (0.0, np.nan)):
+        over = plan(tx, noise)
+        bad = over._replace(tx=np.array(over.tx), noise=np.array(over.noise))
+        bad.tx[:2], bad.noise[:2] = 0, 0
+        with pytest.raises(RunError, match="here, round 12: client 0 would radiate"):
+            check_energy(bad, live, SITE, message, "here", first=10)
+        check_energy(bad, np.array([True, True, False]), SITE, message, "here")  # a round that is never run
+
+
+POISSON_RUN = (
+    "clients={kind='per-sample', batch=4}", "privacy={accountant='rdp'}", "channel='adascale'",
+    "radio={power_dbm=23.0, noise_dbm=-90.0}", "scheme=[{name='adascale-equal', nu=0.1}]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", [{"tx": 100.0}, {"noise": 100.0}])
+def test_a_policy_that_radiates_too_much_under_poisson_sampling_is_refused_before_anything_runs(
+    spoil: dict[str, float], tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """|tx| a hundred times the plan's; or as artificial noise, which would even lower epsilon."""
+    honest = execution.plan_ahead
+
+    def greedy(*args: Any) -> Any:
+        state, found, info = honest(*args)
+        if "tx" in spoil:
+            return state, found._replace(tx=spoil["tx"] * found.tx), info
+        return state, found._replace(noise=found.noise + spoil["noise"]), info
+
+    monkeypatch.setattr(execution, "plan_ahead", greedy)
+    with pytest.raises(RunError, match=r"adascale-equal: seed 0, round \d+: client \d would radiate .* on average"):
+        runner.start(tiny(*POISSON_RUN), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_inside_the_loop_is_held_to_the_limit_too(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = policies.make
+
+    def greedy(*args: Any) -> Any:
+        policy = honest(*args)
+
+        def step(state: Any, obs: Any) -> Any:
+            state, found, info = policy.step(state, obs)
+            return state, found._replace(noise=found.noise + 10.0), info
+
+        return policy._replace(step=step)
+
+    monkeypatch.setattr(policies, "make", greedy)
+    with pytest.raises(RunError, match=r"cares-adaptive: seed 0, round 0: client 0 would radiate"):
+        runner.start(tiny("scheme=[{name='cares-adaptive'}]"), tmp_path / "run")
+
+
+# --- what else is refused before the first round ----------------------------------------------------------------------
+
+
+def test_a_visible_stop_must_not_be_felt_in_delta(tiny: Any, tmp_path: Path) -> None:
+    clients = "clients={kind='per-sample', batch=4, overflow_tail=1e-6}"
+    with pytest.raises(InputError, match="overflow_tail=1e-06 over 5 rounds"):
+        runner.start(tiny(clients, *POISSON_RUN[1:]), tmp_path / "run")
+
+
+def test_add_remove_needs_declared_weights(tiny: Any, tmp_path: Path) -> None:
+    clients = "clients={kind='per-sample', rate=0.2, divisor=4.0, size_max=30}"
+    with pytest.raises(InputError, match=r"task\.weights='sizes' is false"):
+        runner.start(tiny(clients, *POISSON_RUN[1:]), tmp_path / "run")
+    with pytest.raises(InputError, match="sums to"):
+        tiny("task.weights=[0.1, 0.2, 0.3, 0.3]")
+    folder = runner.start(tiny(clients, *POISSON_RUN[1:], "task.weights='equal'"), tmp_path / "run")
+    card = (folder / "schemes/adascale-equal/card.md").read_text()
+    assert "add-remove adjacency" in card and "client sizes and weights are treated as public" not in card

@@ -1,0 +1,277 @@
+"""Runs as a whole: the same bytes from the same config, budgets kept, refusals before anything is written."""
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from otafl.core.errors import BudgetExceeded, Infeasible, InputError
+from otafl.runs import build, runner
+from otafl.runs.afford import without_rounds
+from otafl.runs.compare import rank
+from otafl.runs.disk import StorageError, locked
+from otafl.runs.execution import Execution
+from otafl.runs.progress import Reporter, Tick
+from otafl.runs.schema import Experiment
+from otafl.runs.sealed import with_seal
+from otafl.runs.store import SchemeFolder, read_table
+from otafl.core.files import to_json
+from otafl.privacy import Ledger
+from otafl.privacy.card import round_up
+from otafl.report import collect
+from otafl.report.tables import comparison, summaries
+from otafl.tasks.ghost import Ghost
+from otafl.tasks.models import Model, client_gradients
+from otafl.tasks.models import per_sample as per_sample_gradients
+
+Tiny = Callable[..., Experiment]
+SCHEMES = ("constant", "cares-adaptive")
+
+
+def test_the_same_config_gives_the_same_bytes(
+    tiny: Tiny, tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None]
+) -> None:
+    same_results(runner.start(tiny(), tmp_path / "run"), reference)
+
+
+def test_another_seed_gives_another_model(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    other = runner.start(tiny("seeds=[5,6]"), tmp_path / "run")
+    for label in SCHEMES:
+        assert (other / "schemes" / label / "model.npz").read_bytes() != (
+            reference / "schemes" / label / "model.npz"
+        ).read_bytes()
+
+
+@pytest.mark.parametrize("every", [1, 3, 1000])
+def test_how_a_run_is_cut_into_chunks_does_not_change_the_model(
+    every: int, tiny: Tiny, tmp_path: Path, reference: Path
+) -> None:
+    other = runner.start(tiny(f"evaluate_every={every}"), tmp_path / "run")
+    for label in SCHEMES:
+        ours, theirs = (np.load(run / "schemes" / label / "model.npz") for run in (other, reference))
+        for name in theirs.files:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+        rounds, expected = (read_table(run / "schemes" / label / "rounds.parquet") for run in (other, reference))
+        for name, column in expected.items():
+            np.testing.assert_array_equal(rounds[name], column, err_msg=name)
+
+
+def test_a_seed_does_not_depend_on_its_company(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    alone = runner.start(tiny("seeds=[1]"), tmp_path / "run")
+    for label in SCHEMES:
+        ours, theirs = (np.load(run / "schemes" / label / "model.npz") for run in (alone, reference))
+        for name in theirs.files:
+            np.testing.assert_array_equal(ours[name][0], theirs[name][1])
+        rounds = read_table(alone / "schemes" / label / "rounds.parquet")
+        both = read_table(reference / "schemes" / label / "rounds.parquet")
+        np.testing.assert_array_equal(rounds["rx_scale"], both["rx_scale"][both["seed"] == 1])
+
+
+def test_no_run_passes_its_budget(tiny: Tiny, tmp_path: Path) -> None:
+    folder = runner.start(tiny("privacy.eps=60"), tmp_path / "run")
+    for label in SCHEMES:
+        for seed in (0, 1):
+            ledger = Ledger.load(folder / "schemes" / label / f"ledger-{seed}.bin")
+            assert 0 < float(ledger.spent().worst) <= 60
+            assert ledger.rounds() <= 5
+    assert len(read_table(folder / "schemes/constant/rounds.parquet")["round"]) < 2 * 5  # the cap was felt
+
+
+@pytest.mark.parametrize("accounting", ["visible", "hidden"])
+def test_participation_that_only_renyi_counts_runs_to_its_card(accounting: str, tiny: Tiny, tmp_path: Path) -> None:
+    """It used to train all rounds and then fail: the worst seed was looked for in zCDP, which has no such cost."""
+    options = [f"privacy.accounting={accounting}", "privacy.accountant=rdp", "rounds=2", "seeds=1"]
+    one = tiny(*options, 'scheme=[{name = "constant", rx_scale = 0.4}]')
+    card = json.loads((runner.start(one, tmp_path / "run") / "schemes/constant/card.json").read_text())
+    assert [(s["accountant"], s["accounting"], s["certified"]) for s in card["spent"]] == [("rdp", accounting, False)]
+    assert 0 < card["guarantee"]["eps"] < 200
+
+
+def test_the_card_names_what_was_run(reference: Path) -> None:
+    place = reference / "schemes/constant"
+    card, summary = (json.loads((place / f"{name}.json").read_text()) for name in ("card", "summary"))
+    manifest = json.loads((reference / "manifest.json").read_text())
+    told = card["identity"]
+    assert told["scheme"] == "constant" and told["data"].startswith("digits") and told["model"].startswith("logistic")
+    assert told["seeds"] == [0, 1] and told["date"] == manifest["created"]
+    assert told["config_sha256"] == manifest["config_sha256"] and told["version"] and told["clip_norm"] == 1.0
+    assert 0 < told["noise_multiplier"] < np.inf
+    assert any("protects nobody by itself" in text for text in card["notices"])
+    assert max(summary["mu"]) == pytest.approx(card["attack"]["mu"]) and len(summary["tpr_at_1pct"]) == 2
+
+
+def test_samples_that_count_as_zero_are_reported_for_the_rounds_that_were_run(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoilt(model: Model) -> Ghost:
+        ghost = per_sample_gradients(model)
+        return ghost._replace(sq_norms=lambda saved: ghost.sq_norms(saved).at[0].set(np.inf))
+
+    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "per_sample_gradients", spoilt)
+    notes: list[str] = []
+    listener = Reporter()
+    monkeypatch.setattr(listener, "note", notes.append)
+    clients = "clients={kind='per-sample', sampling='without-replacement', batch=8, unit='client'}"
+    config = tiny(clients, "privacy.eps=36", "scheme=[{name='constant'}]")
+    folder = runner.start(config, tmp_path / "run", listener) / "schemes/constant"
+    rounds = len(read_table(folder / "rounds.parquet")["round"])  # of both seeds, cut by the budget
+    assert 0 < rounds < 2 * config.rounds
+    assert json.loads((folder / "summary.json").read_text())["left_out"] == rounds  # one sample in each
+    assert f"constant: {rounds} sample gradients were not finite and counted as zero" in notes
+
+
+def test_messages_that_count_as_zero_are_charged_and_reported(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ever has a finite message: the run goes on, and its ledger is that of a sound run."""
+    honest = client_gradients
+
+    def spoilt(*args: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf * np.float32(np.nan), honest(*args))
+
+    notes: list[str] = []
+    listener = Reporter()
+    monkeypatch.setattr(listener, "note", notes.append)
+    config = tiny("scheme=[{name='constant'}]")
+    jax.clear_caches()  # an equal program of an earlier test would run instead
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("otafl.clients.gradient"), "client_gradients", spoilt)
+        folder = runner.start(config, tmp_path / "run", listener) / "schemes/constant"
+    sound = runner.start(config, tmp_path / "sound") / "schemes/constant"
+    rounds = len(read_table(folder / "rounds.parquet")["round"])  # of both seeds
+    assert json.loads((folder / "summary.json").read_text())["zeroed"] == 4 * rounds > 0
+    assert f"constant: {4 * rounds} messages were not finite and counted as zero" in notes
+    assert (folder / "ledger-0.bin").read_bytes() == (sound / "ledger-0.bin").read_bytes()
+
+
+def test_a_budget_too_small_for_one_round_is_refused_before_anything_is_written(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded, match="constant: not one round is affordable"):
+        runner.start(tiny("privacy.eps=0.01", "scheme=[{name='constant'}]"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
+def test_a_scheme_that_affords_no_round_is_a_row_and_its_least_eps_is_the_least(
+    accountant: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    """The others go on; one round is affordable from that eps on and not below it."""
+    both = "scheme=[{name='constant', rx_scale=0.4}, {name='fedavg'}]"
+    common = [both, f"privacy.accountant={accountant}", "seeds=1"]
+    run = runner.start(tiny(*common, "privacy.eps=0.5"), tmp_path / "none")
+    entry, reference = summaries(run)
+    assert (entry["rounds"], reference["rounds"]) == ([0.0], [5.0])
+    assert entry["final_eps"] == [0.0]
+    least = entry["least_eps"]
+    assert without_rounds(entry) == f"0 rounds affordable; least ε: {round_up(least)}"
+    assert without_rounds(reference) == ""
+    assert "not one round is affordable" in (run / "schemes/constant/card.md").read_text()
+    for share, rounds in ((1 + 1e-9, 1), (1 - 1e-9, 0)):
+        experiment = tiny(*common, f"privacy.eps={least * share!r}")
+        task = build.build_task(experiment)
+        plan = Execution(experiment, experiment.scheme[0], task, SchemeFolder(tmp_path, "x", ""), Reporter()).plans[0]
+        assert int(np.sum(plan.live)) == rounds
+    found = rank([entry, reference], 0.5)
+    assert (found.ranked, found.refused[0][1]) == ([], without_rounds(entry))
+    table, _ = comparison(run)
+    console = Console(file=io.StringIO(), width=150)
+    console.print(table)
+    assert "constant (0 rounds affordable; least ε: " in console.file.getvalue()  # type: ignore[attr-defined]
+    collect([run])
+
+
+def test_two_processes_do_not_write_one_run(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    with locked(reference), pytest.raises(InputError, match="another process is writing this run"):
+        runner.resume(reference)
+    with locked(tmp_path / "run"), pytest.raises(InputError, match="another process is writing this run"):
+        runner.start(tiny("scheme=[{name='constant'}]"), tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_run_whose_folder_was_removed_says_so(tiny: Tiny, tmp_path: Path) -> None:
+    class Remove(Reporter):
+        def tick(self, tick: Tick) -> None:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(StorageError, match=r"its folder is gone.*no run is left there to resume"):
+        runner.start(tiny(), tmp_path / "run", Remove())
+
+
+def test_other_data_under_the_same_name_are_refused(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    shutil.copytree(reference, tmp_path / "run")
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    del manifest["seal"]
+    manifest["data"]["sha256"] = "0" * 64
+    (tmp_path / "run/manifest.json").write_text(to_json(with_seal(manifest)))
+    with pytest.raises(InputError, match="its data set has changed"):
+        runner.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", ["clients.clip_norm=1e300", "radio={power_dbm=0.0, noise_dbm=1e308}"])
+def test_a_number_that_breaks_the_plan_is_named(number: str, tiny: Tiny, tmp_path: Path) -> None:
+    key = number.split("=")[0] if "{" not in number else "radio.noise_dbm"
+    with pytest.raises(InputError, match=f"{key}=1e"):
+        runner.start(tiny(number), tmp_path / "run")
+
+
+def test_an_infeasible_later_scheme_is_refused_before_the_first_one_runs(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(Infeasible, match="cares-adaptive"):
+        runner.start(tiny("scheme.1.max_dropped=1e-9"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# --- spent before ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive", "cares-static"])
+def test_a_spent_ledger_refuses_the_run(scheme: str, tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    """What an earlier run on the same clients has spent counts, in open and in closed loops."""
+    spent = reference / "schemes/constant/ledger-0.bin"
+    eps = float(Ledger.load(spent).spent().worst) * (1 + 1e-6)
+    overrides = [f"privacy.already_spent='{spent}'", f"privacy.eps={eps!r}", f"scheme=[{{name='{scheme}'}}]"]
+    with pytest.raises(BudgetExceeded):
+        runner.start(tiny(*overrides), tmp_path / "run")
+    with pytest.raises(BudgetExceeded, match="already_spent"):
+        runner.start(tiny(*overrides[::2], f"privacy.eps={eps / 2!r}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
+def test_what_an_earlier_run_left_is_all_that_is_spent(
+    scheme: str, tiny: Tiny, tmp_path: Path, reference: Path
+) -> None:
+    spent = reference / "schemes/constant/ledger-0.bin"
+    folder = runner.start(
+        tiny(f"privacy.already_spent='{spent}'", "privacy.eps=150", "rounds=40", f"scheme=[{{name='{scheme}'}}]"),
+        tmp_path / "run",
+    )
+    after = Ledger.load(folder / "schemes" / scheme / "ledger-0.bin")
+    before = Ledger.load(spent)
+    assert before.rounds() < after.rounds() < before.rounds() + 40
+    assert float(before.spent().worst) < float(after.spent().worst) <= 150
+
+
+def test_an_unsuitable_earlier_ledger_is_refused(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    spent = reference / "schemes/constant/ledger-0.bin"
+    broken = tmp_path / "broken.bin"
+    broken.write_bytes(spent.read_bytes()[:-1])
+    for file, override, said in (
+        (spent, "task.clients=5", "has 4 clients but task.clients=5"),
+        (broken, "rounds=5", "damaged"),
+        (tmp_path / "none.bin", "rounds=5", "cannot be read"),
+        (spent, "clients.clip_norm=2.0", "sensitivity changed"),
+    ):
+        with pytest.raises(InputError, match=said):
+            runner.start(tiny(f"privacy.already_spent='{file}'", "privacy.eps=1e4", override), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_earlier_ledger_is_found_beside_the_experiment_file(tiny: Tiny) -> None:
+    assert tiny("privacy.already_spent='ledger.bin'").privacy.already_spent.is_absolute()

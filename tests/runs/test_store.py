@@ -1,0 +1,360 @@
+"""The run folder: damage is noticed, full disks and read-only folders are said in one line, nothing saved is lost."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otafl.core.errors import InputError, Interrupted, OtaflError
+from otafl.runs import runner
+from otafl.runs.disk import StorageError
+from otafl.runs.progress import Reporter, Tick
+from otafl.runs.schema import Experiment
+from otafl.runs.sealed import npz, pack, unpack
+from otafl.runs.store import RunFolder, SchemeFolder, parquet, read_table
+
+Same = Callable[[Path, Path], None]
+Tiny = Callable[..., Experiment]
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(True), "c": np.zeros((0, 4), np.int32)}
+
+
+def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[n].dtype == other[n].dtype and np.array_equal(one[n], other[n]) for n in one
+    )
+
+
+# --- sealed files ----------------------------------------------------------------------------------------------------
+
+
+def test_sealed_arrays_come_back_with_their_dtypes_and_the_same_bytes() -> None:
+    assert equal(unpack(pack(ARRAYS, "here"), "here") or {}, ARRAYS)
+    assert pack(ARRAYS, "here") == pack(ARRAYS, "here")
+
+
+def test_a_sealed_file_of_another_place_is_not_taken() -> None:
+    assert unpack(pack(ARRAYS, "here"), "there") is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 8 * len(pack(ARRAYS, "here")) - 1))
+def test_every_flipped_bit_is_noticed(bit: int) -> None:
+    content = bytearray(pack(ARRAYS, "here"))
+    content[bit // 8] ^= 1 << bit % 8
+    assert unpack(bytes(content), "here") is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(pack(ARRAYS, "here")) - 1))
+def test_every_truncation_is_noticed(length: int) -> None:
+    assert unpack(pack(ARRAYS, "here")[:length], "here") is None
+
+
+def test_a_missing_sealed_file_is_a_damaged_one(tmp_path: Path) -> None:
+    assert SchemeFolder(tmp_path, "a", "c0").unseal("records", 3) is None
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def saved(folder: Path, rounds: tuple[int, ...] = (2, 4, 6)) -> SchemeFolder:
+    place = SchemeFolder(folder, "a", "c0")
+    place.prepare()
+    for round_ in rounds:
+        place.save(round_, {"state": np.array(round_)}, {"record": np.array([round_])})
+    return place
+
+
+def spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_the_last_two_checkpoints_and_all_records_are_kept(tmp_path: Path) -> None:
+    place = saved(tmp_path)
+    assert sorted(file.name for file in place.checkpoints.iterdir()) == [
+        "checkpoint-0000004",
+        "checkpoint-0000006",
+        "records-0000002",
+        "records-0000004",
+        "records-0000006",
+    ]
+    round_, state, records, warnings = place.latest()
+    assert (round_, int(state["state"]), [int(r["record"][0]) for r in records], warnings) == (6, 6, [2, 4, 6], [])
+
+
+@pytest.mark.parametrize("damage", [spoil, lambda path: path.write_bytes(path.read_bytes()[:100]), Path.unlink])
+@pytest.mark.parametrize("name", ["checkpoint-0000006", "records-0000006"])
+def test_damage_leads_back_to_the_checkpoint_before(
+    damage: Callable[[Path], object], name: str, tmp_path: Path
+) -> None:
+    place = saved(tmp_path)
+    damage(place.checkpoints / name)
+    round_, state, records, warnings = place.latest()
+    assert (round_, int(state["state"]), len(records)) == (4, 4, 2)
+    if (damage, name) != (Path.unlink, "checkpoint-0000006"):
+        said = "checkpoint at round 6 is damaged or of another run (checksum); going back to the one at round 4"
+        assert warnings == [said]
+    assert not (place.checkpoints / "records-0000006").exists()  # it will be written again
+
+
+@pytest.mark.parametrize("damage", [spoil, Path.unlink])
+def test_a_lost_early_segment_means_the_beginning(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    """A gap in the records must never be closed silently."""
+    place = saved(tmp_path)
+    damage(place.checkpoints / "records-0000002")
+    round_, state, records, warnings = place.latest()
+    assert (round_, state, records, len(warnings)) == (0, {}, [], 2)
+    assert "starting from the beginning" in warnings[-1]
+    assert list(place.checkpoints.iterdir()) == []
+
+
+class StopAt(Reporter):
+    def __init__(self, label: str, round_: int):
+        self.label, self.round = label, round_
+        self.notes: list[str] = []
+
+    def tick(self, tick: Tick) -> None:
+        if (tick.label, tick.round) == (self.label, self.round):
+            raise Interrupted("stop")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("spoilt", [1, 2, "records"])
+def test_a_run_with_damaged_checkpoints_ends_with_the_same_bytes_and_says_so(
+    spoilt: int | str, tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same
+) -> None:
+    with pytest.raises(Interrupted):
+        runner.start(tiny(), tmp_path / "run", StopAt("cares-adaptive", 5))
+    checkpoints = tmp_path / "run/schemes/cares-adaptive/checkpoints"
+    newest = sorted(checkpoints.glob("checkpoint-*"))
+    for path in newest[-spoilt:] if isinstance(spoilt, int) else [checkpoints / "records-0000004"]:
+        spoil(path)
+    listener = StopAt("nobody", 0)
+    runner.resume(tmp_path / "run", listener)
+    same_results(tmp_path / "run", reference)
+    assert listener.notes
+    assert all("(checksum)" in note and note.startswith("cares-adaptive: ") for note in listener.notes)
+
+
+def narrower(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value.astype(np.float16) if value.dtype == np.float32 else value for name, value in arrays.items()}
+
+
+def without(name: str) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    return lambda arrays: {key: value for key, value in arrays.items() if key != name}
+
+
+def shorter(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value[:, :-1] for name, value in arrays.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("checkpoint", narrower),
+        ("checkpoint", without("leaf0000")),
+        ("checkpoint", without("segments")),
+        ("checkpoint", lambda arrays: {**arrays, "segments": np.array(["x"])}),
+        ("checkpoint", lambda arrays: {}),
+        ("records", without("live")),
+        ("records", without("eval.loss")),
+        ("records", without("plan.rx_scale")),
+        ("records", shorter),
+        ("records", lambda arrays: {name: value.ravel() for name, value in arrays.items()}),
+        ("records", lambda arrays: {}),
+    ],
+)
+def test_what_is_sealed_but_not_what_this_scheme_writes_is_damaged(
+    kind: str, change: Callable[..., dict[str, np.ndarray]], tiny: Tiny, tmp_path: Path, reference: Path,
+    same_results: Same,
+) -> None:  # fmt: skip
+    with pytest.raises(Interrupted):
+        runner.start(tiny(), tmp_path / "run", StopAt("constant", 5))
+    place = RunFolder.open(tmp_path / "run").scheme("constant")
+    newest = max(place.saved())
+    arrays = place.unseal(kind, newest)
+    assert arrays
+    place.seal(kind, newest, change(arrays))
+    listener = StopAt("nobody", 0)
+    runner.resume(tmp_path / "run", listener)
+    same_results(tmp_path / "run", reference)
+    assert any(f"checkpoint at round {newest} is damaged" in note for note in listener.notes)
+
+
+def rename(run: Path) -> None:
+    """An earlier checkpoint, with its records, under the name of the newest."""
+    place = RunFolder.open(run).scheme("cares-adaptive").checkpoints
+    for kind in ("checkpoint", "records"):
+        old, new = sorted(place.glob(f"{kind}-*"))[-2:]
+        new.write_bytes(old.read_bytes())
+
+
+@pytest.mark.parametrize("overrides", [[], ["server.step_size=0.7"], ["scheme.1.label=other"]])
+def test_a_checkpoint_of_another_round_label_or_config_is_not_taken(
+    overrides: list[str], tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same
+) -> None:
+    for name, changed in (("run", []), ("other", overrides)):
+        label = "other" if changed == ["scheme.1.label=other"] else "cares-adaptive"
+        with pytest.raises(Interrupted):
+            runner.start(tiny(*changed), tmp_path / name, StopAt(label, 5))
+    if overrides:
+        source = next((tmp_path / "other/schemes").glob("*/checkpoints"))
+        target = tmp_path / "run/schemes/cares-adaptive/checkpoints"
+        shutil.rmtree(target)
+        shutil.copytree(source, target)
+    else:
+        rename(tmp_path / "run")
+    listener = StopAt("nobody", 0)
+    runner.resume(tmp_path / "run", listener)
+    same_results(tmp_path / "run", reference)
+    assert any("of another run" in note for note in listener.notes)
+
+
+# --- the disk --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EROFS, "it is read-only"),
+        (errno.EACCES, "permission denied"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+def test_a_disk_that_fails_in_the_middle_is_one_line_and_loses_nothing(
+    code: int,
+    said: str,
+    call: str,
+    tiny: Tiny,
+    tmp_path: Path,
+    reference: Path,
+    same_results: Same,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, countdown = getattr(os, call), [9]
+
+    def failing(*args: object, **kwargs: object) -> object:
+        ours = call != "open" or ".part" in str(args[0])
+        countdown[0] -= ours
+        if ours and countdown[0] < 0:
+            raise OSError(code, os.strerror(code))
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        with pytest.raises(StorageError) as refusal:
+            runner.start(tiny(), tmp_path / "run")
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert list((tmp_path / "run/schemes/constant/checkpoints").glob("checkpoint-*"))
+    assert not list((tmp_path / "run").rglob(".*")), "a failed write must not leave its part behind"
+    runner.resume(tmp_path / "run")
+    same_results(tmp_path / "run", reference)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        runner.start(tiny(), tmp_path / "file" / "run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount")
+def test_a_disk_that_is_really_full(tiny: Tiny, tmp_path: Path, reference: Path, same_results: Same) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        with pytest.raises(StorageError, match="the disk is full"):
+            runner.start(tiny(), disk / "run")
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        runner.resume(disk / "run")
+        same_results(disk / "run", reference)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_never_overwritten(reference: Path, tiny: Tiny) -> None:
+    with pytest.raises(InputError, match="holds a run already"):
+        runner.start(tiny(), reference)
+
+
+def test_resuming_a_finished_run_changes_nothing(reference: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in reference.rglob("*") if path.is_file()}
+    runner.resume(reference)
+    assert before == {path: path.stat().st_mtime_ns for path in reference.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "3", "\x00"])
+def test_a_damaged_manifest_is_said(content: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(OtaflError, match=r"manifest\.json|config\.toml") as refusal:
+        runner.resume(tmp_path)
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError, match=r"manifest\.json"):
+        _ = RunFolder(tmp_path, "").manifest
+
+
+def test_a_changed_config_is_not_resumed(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        runner.start(tiny(), tmp_path / "run", StopAt("constant", 2))
+    config = tmp_path / "run/config.toml"
+    config.write_text(config.read_text().replace("rounds = 5", "rounds = 6"))
+    with pytest.raises(InputError, match="was changed since the run began"):
+        runner.resume(tmp_path / "run")
+
+
+def test_no_run_no_resume(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run folder"):
+        runner.resume(tmp_path)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_pandas_and_polars_read_what_was_written(tmp_path: Path) -> None:
+    columns = {"seed": np.array([0, 1]), "loss": np.array([0.5, np.inf]), "sent": np.array([True, False])}
+    (tmp_path / "t.parquet").write_bytes(parquet(columns))
+    for read in (pd.read_parquet, pl.read_parquet):
+        frame = read(tmp_path / "t.parquet")
+        assert list(frame.columns) == list(columns)
+        for name, values in columns.items():
+            np.testing.assert_array_equal(frame[name].to_numpy(), values)
+    assert equal(read_table(tmp_path / "t.parquet"), columns)
+
+
+def test_tables_and_model_of_a_run_open_with_common_tools(reference: Path) -> None:
+    place = reference / "schemes/cares-adaptive"
+    devices = pd.read_parquet(place / "devices.parquet")
+    rounds = pl.read_parquet(place / "rounds.parquet")
+    assert len(devices) == 4 * len(rounds) == 4 * 2 * 5
+    model = np.load(place / "model.npz")
+    assert sorted(array.size for array in (model[name] for name in model.files)) == [2 * 10, 2 * 640]
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["final_accuracy"] == [
+        frame["accuracy"].iloc[-1] for _, frame in pd.read_parquet(place / "evaluations.parquet").groupby("seed")
+    ]
+
+
+def test_npz_is_the_same_for_the_same_arrays() -> None:
+    assert npz(ARRAYS) == npz({name: value.copy() for name, value in ARRAYS.items()})

@@ -1,0 +1,111 @@
+"""Bias-variance presets: they parse and run small; tuning is reproducible; verdicts mean what they say."""
+
+import json
+
+import numpy as np
+import pytest
+import tomli_w
+from rich.console import Console
+
+from otafl.channels import Channel, Geometry, PathLoss, place
+from otafl.core.files import read_toml
+from otafl.reproductions.curves import COLUMNS, Scheme, judge
+from otafl.runs.presets import _toml, find, read_preset, reproduce
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import load
+from otafl.runs.tune import _first_best, tune_step_size
+from otafl.systems.biasvar.bbfl import Config, heard_well, interior_mask
+
+NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("quick", [False, True])
+def test_presets_parse(name, quick):
+    preset = read_preset(find(name))
+    experiment = load(find(name), [f"{k}={_toml(v)}" for k, v in preset.quick.items()] if quick else [])
+    sides = {claim[side] for claim in preset.targets["claims"] for side in ("better", "than")}
+    assert sides <= set(experiment.labels)
+    ratio_db = 10 * np.log10(experiment.radio.energy(1) / (2 * experiment.radio.noise_var()))
+    assert ratio_db == pytest.approx(113.0)
+
+
+def test_interior_by_path_loss_is_the_interior_by_distance():
+    """116.47 dB lie at 1050 m, 0.6 of the cell: both ways of stating the interior agree on drawn deployments."""
+    limit = load(find("biasvar-fig2"), []).scheme[-1].max_loss_db
+    channel = Channel(geometry=Geometry("disc", high_m=1750.0, clamp_m=10.0), path_loss=PathLoss("biasvar"))
+    for seed in range(20):
+        drawn = place(channel, 10, seed)
+        by_distance = interior_mask(Config(distances_m=tuple(drawn.distance_m), cell_radius_m=1750.0), 10)
+        by_loss = heard_well(Config(max_loss_db=limit), np.sqrt(drawn.mean_power_gain))
+        np.testing.assert_array_equal(by_loss, by_distance)
+
+
+def small(tmp_path, keep=("Ideal FedAvg", "design, rho 0.2")):
+    """The preset at the smallest size that still goes through everything."""
+    data = read_toml(find("biasvar-fig2-minibatch"))
+    data["scheme"] = [scheme for scheme in data["scheme"] if scheme["label"] in keep]
+    claim = {"text": "ideal is best", "better": keep[0], "than": keep[-1]}
+    data["preset"]["targets"]["claims"] = [claim]
+    data["preset"]["quick"] |= {"rounds": 4, "evaluate_every": 2, "preset.settings.tune.step_sizes": [0.1, 0.3]}
+    path = tmp_path / "small.toml"
+    path.write_text(tomli_w.dumps(data))
+    return path, [f"{key}={_toml(value)}" for key, value in data["preset"]["quick"].items()]
+
+
+def test_figure_two_end_to_end(tmp_path):
+    """Measured constants, tuned steps, two deployments, both parts of F apart, the common ledger's eps."""
+    path, _ = small(tmp_path)
+    reproduce(str(path), tmp_path / "out", [], True, Reporter(), Console(quiet=True))
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert found["measured"]["sigma2"] > 0 and found["measured"]["kappa2"] > 0
+    assert len(found["verdicts"]) == 3
+    records = json.loads((tmp_path / "out" / "records.json").read_text())
+    assert {record["run"] for record in records} == {"deployment 0", "deployment 1"}
+    assert all(r["objective"] == pytest.approx(r["cross_entropy"] + r["penalty"]) for r in records)
+    text = (tmp_path / "out" / "results.md").read_text()
+    assert "client, replace" in text and "none, certified" in text and "KKT residual" in text
+    sigma = float(load(tmp_path / "out" / "deployment-0" / "config.toml").scheme[1].sigma2)
+    assert sigma == found["measured"]["sigma2"]
+
+
+def test_tuned_steps_are_reproducible_and_resumable(tmp_path):
+    """Twice in two folders and again in the first: the same file to the byte; best by the rule that it states."""
+    path, overrides = small(tmp_path, keep=("design, rho 0.2",))
+    fast = [*overrides, "seeds=1", "rounds=2", "evaluate_every=1"]
+    files = []
+    for folder in ("a", "b", "a"):
+        place = tmp_path / folder
+        best = tune_step_size(path, [0.3, 0.1], place, overrides=fast)
+        files.append((place / "step_sizes.json").read_bytes())
+    assert files[0] == files[1] == files[2]
+    told = json.loads(files[0])
+    assert told["best"] == best
+    for label, row in told["scores"].items():
+        assert row[f"{best[label]:g}"] == max(row.values())
+
+
+def test_ties_go_to_the_smaller_step_and_divergence_loses():
+    assert _first_best([0.2, 0.2], "accuracy") == 0
+    assert _first_best([float("nan"), 0.1], "accuracy") == 1
+    assert _first_best([float("nan"), 5.0, 4.0], "loss") == 2
+
+
+def scheme(label, values):
+    finals = {metric: {("run", seed): value for seed, value in enumerate(values)} for metric in COLUMNS}
+    return Scheme(label, finals, {}, {})
+
+
+def test_verdicts_follow_the_paired_interval():
+    """Better in every pair by about 0.1: holds; the other way round: fails; noise around 0: cannot be separated."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(0.5, 0.2, 8)
+    ahead, level = base + 0.1 + rng.normal(0, 0.01, 8), base + rng.normal(0, 0.01, 8)
+    schemes = [scheme("base", base), scheme("ahead", ahead), scheme("level", level)]
+
+    def word(better, than, larger=True):
+        return judge([{"text": "", "better": better, "than": than}], schemes, "accuracy", larger)[0].verdict
+
+    assert word("ahead", "base") == "holds" and word("base", "ahead") == "does not hold"
+    assert word("base", "ahead", larger=False) == "holds"
+    assert word("level", "base") == "cannot be separated"

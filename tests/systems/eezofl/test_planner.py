@@ -1,0 +1,239 @@
+"""The planner against the published setting's exact numbers and its own promises."""
+
+import io
+import tomllib
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from otafl.core import files
+from otafl.core.errors import Infeasible, InputError
+from otafl.systems import planning
+
+PLANNER = planning.load("eezofl")
+EXAMPLES = Path(planning.__file__).parent / "eezofl/examples"
+
+
+def plan(**changes):
+    data = tomllib.loads((EXAMPLES / "eezofl-paper.toml").read_text())
+    data |= changes
+    data = {key: value for key, value in data.items() if value is not None}
+    return PLANNER.plan(files.parse(PLANNER.inputs, data, "test.toml"), Path())
+
+
+@pytest.mark.parametrize(
+    ("ring", "sigma", "squared", "std"),
+    [("4096", 1, 1.32273e11, 5.17e-9), ("4096", 10, 3.50526e14, 2.66e-7), ("8192", 1, 5.29090e11, 7.31e-9)],
+)
+def test_noise_budget_of_the_published_setting(ring, sigma, squared, std):
+    result = plan(ring=ring, devices={"count": 10, "mu": 1.0, "sigma": float(sigma)})
+    assert result["noise"]["B_eps_squared"] == pytest.approx(squared, rel=1e-5)
+    assert result["noise"]["decoded_std"] == pytest.approx(std, rel=1e-3)
+    rounding = result["noise"]["decoded_std_rounded"] / result["noise"]["decoded_std"] - 1
+    assert 0.003 < rounding < 0.005  # sigma_e^2 + 1/12 where the closed form has sigma_e^2
+
+
+def test_a_file_in_the_papers_symbols_and_the_closed_forms():
+    """EEZOFL 3.7, 3.8 and 8 written out for unlike devices."""
+    n, f, Lambda, e, w, phi = 8192, 10, 2.0**44, 4.9, 0.7, 5.0
+    mu, Omega = [1.0, 0.5, -2.0], [2.0, 0.3, 4.5]
+    task = {"d": 50, "eta0": 0.1, "gamma0": 0.2, "L_f": 3.0, "L_g": 7.0, "b": 2.0, "gap": 1.5}
+    file = {"N": 3, "K": 250, "n": n, "mu": mu, "Omega": Omega, "Lambda": Lambda, "f": f, "sigma_e": e, "sigma_w": w,
+            "sigma_phi": phi, "tau": 0.01, "bandwidth_hz": 1e6, "convergence": task | {"b1": 0.5, "b2": 9.0, "eps": 2.0,
+            "beta": 0.5}}  # fmt: skip
+
+    def answer(**changes):
+        return PLANNER.plan(files.parse(PLANNER.inputs, file | changes, "test.toml"), Path())
+
+    out = answer()
+    S_O = sum(Omega)
+    X = S_O**2 + 2 * sum(o**2 for o in Omega) - 2 * sum(m**4 for m in mu)
+    quadratic = 5 / 3 * n**2 * (e**2 * X + w**2 * S_O)
+    linear = n * e**2 * S_O + 2 * n * w**2 + n * phi**2 * S_O
+    assert (out["S_O"], out["X"]) == pytest.approx((S_O, X), rel=1e-12)
+    assert out["noise"]["B_eps_squared"] == pytest.approx(quadratic + linear, rel=1e-12)
+    var = (quadratic + 2.0 ** (-2 * f) * linear) / (n * Lambda**2)
+    assert out["noise"]["decoded_variance"] == pytest.approx(var, rel=1e-12)
+    hybrid = n * 3 * (5 / 3 * e**2 * S_O + w**2) + e**2 * S_O + w**2 + 2.0 ** (-2 * f) * 3 * phi**2
+    found = answer(mode="hybrid")["noise"]["decoded_variance"]
+    assert found == pytest.approx(hybrid / Lambda**2, rel=1e-12)
+
+    theorem = out["convergence"]
+    c1, c3 = 2 * 0.5, 2.0 * 9.0**3 * 3 / (2 * 0.5)
+    C_g = 4 * 3.0**2 * 9.0**4 * (sum(o / m**2 for o, m in zip(Omega, mu)) + 6)
+    R = 2 * 1.5 / (c1 * 0.1 * 0.2) + c3**2 * 0.2**2 + C_g * 7.0 * 0.1 * 0.2 / c1
+    rho = 9.0**2 * var * 7.0 * 0.1 / (c1 * 0.2)
+    expected = {"c1": c1, "c3": c3, "C_g": C_g, "C_e": 81 * var, "R": R, "rho": rho, "bound": R / 250**0.5 + rho,
+                "K_needed": R**2 / (2.0 * 0.5 - rho) ** 2}  # fmt: skip
+    assert {name: theorem[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+
+
+def test_symbols_and_tables_are_the_same_file():
+    tables = {"ring": "4096", "tau": 0.01, "bandwidth_hz": 1e6, "devices": {"count": 10}, "rounds": 7}
+    symbols = {"n": 4096, "tau": 0.01, "bandwidth_hz": 1e6, "N": 10, "K": 7, "lambda_s": 40.0}
+    answers = [PLANNER.plan(files.parse(PLANNER.inputs, data, "f"), Path()) for data in (tables, symbols)]
+    assert answers[0] == answers[1]
+    assert files.parse(PLANNER.inputs, tables | {"ring": 4096}, "f").ring == "4096"
+    known = PLANNER.inputs.model_json_schema()
+    assert {"N", "K", "n", "mu", "Omega", "Lambda", "lambda_s"} <= set(known["properties"])
+    assert "devices" not in known["required"]
+
+
+def test_a_lone_device_is_warned_of():
+    assert "N=1" in plan(devices={"count": 1})["warnings"][0]
+    assert plan()["warnings"] == []
+
+
+def test_terms_add_up_in_every_mode():
+    for mode in ("fixed-point", "hybrid", "digital"):
+        noise = plan(mode=mode)["noise"]
+        assert sum(noise["terms_decoded_variance"].values()) == pytest.approx(noise["decoded_variance"], rel=1e-12)
+
+
+def test_traffic_and_radio_of_the_published_setting():
+    result = plan()
+    assert result["traffic"]["ciphertext_bytes"] == 111_616
+    assert result["traffic"]["expansion"] == 13_952
+    assert result["traffic"]["uplink_bits"] == 1_785_856
+    assert result["traffic"]["digital_seconds"] == pytest.approx(1.786e-6, rel=1e-3)
+    assert result["radio"]["snr_db_unit_noise"] == pytest.approx(645.5 + 3.0, abs=0.15)
+    assert result["radio"]["snr_db_for_tau"] == pytest.approx(496, abs=0.5)
+    assert result["radio"]["receiver_bits"] == 113
+    assert result["radio"]["delta_for_tau_log2"] == pytest.approx(-84, abs=0.1)
+    assert result["f_max"] == 28
+
+
+def test_default_example_plans_shows_and_draws(tmp_path):
+    result = PLANNER.plan(files.parse(PLANNER.inputs, tomllib.loads(PLANNER.example), "example"), tmp_path)
+    assert result["tau_met"]
+    assert result["security"]["level_bits"] == 128
+    assert result["convergence"]["vacuous"]
+    assert not result["convergence"]["schedule_conditions"]["sum eta^2 < inf"]
+    files.to_json(result)
+    screen = io.StringIO()
+    PLANNER.show(result, Console(file=screen, width=160))
+    for word in ("share noise", "headroom", "dB", "HomomorphicEncryption.org", "vacuous"):
+        assert word in screen.getvalue()
+    (picture,) = PLANNER.pictures(result, tmp_path)
+    assert picture.stat().st_size > 5000
+
+
+def test_unflooded_plans_are_labelled():
+    result = plan()
+    assert result["smudging"]["label"] == "no statistical flooding"
+    screen = io.StringIO()
+    PLANNER.show(result, Console(file=screen, width=160))
+    assert "floods nothing" in screen.getvalue()
+
+
+def test_free_grid_and_scale_meet_the_target():
+    result = plan(sigma_phi=None, f=None, Lambda_log2=None, smudging_bits=40.0)
+    assert result["tau_met"]
+    assert result["headroom_bits"]["least"] >= 0
+    assert result["f"] == result["f_max"]
+    tighter = plan(sigma_phi=None, f=None, Lambda_log2=None, smudging_bits=64.0)
+    assert tighter["f"] < result["f"]
+
+
+def test_overflow_names_the_largest_f_and_scale():
+    with pytest.raises(Infeasible, match=r"largest f is 28 .* largest Lambda 2\^") as caught:
+        plan(f=40)
+    assert caught.value.report["headroom_bits"]["least"] < 0
+
+
+def test_impossible_flooding_names_the_binding_constraint():
+    with pytest.raises(Infeasible, match="binding: message") as caught:
+        plan(sigma_phi=None, f=None, Lambda_log2=None, smudging_bits=100.0)
+    assert caught.value.report["relaxations"]
+
+
+@pytest.mark.parametrize("wish", [{"smudging_bits": 100.0}, {"smudging_bits": 64.0, "f": 20}, {"smudging_bits": 80.0}])
+def test_every_remedy_is_a_plan(wish):
+    free = {"sigma_phi": None, "Lambda_log2": None, "f": None} | wish
+    with pytest.raises(Infeasible) as caught:
+        plan(**free)
+    relax = caught.value.report["relax"]
+    assert "smudging_bits" in relax
+    for name, value in relax.items():
+        value = {"f": int, "guard": bool}.get(name, float)(value)
+        assert plan(**free | {name: value})["headroom_bits"]["least"] >= 0
+        if name in ("f", "smudging_bits"):  # the nearest whole number
+            with pytest.raises(Infeasible):
+                plan(**free | {name: value + 1})
+
+
+def test_an_overflow_that_no_scale_mends_says_so():
+    with pytest.raises(Infeasible, match="no Lambda fits this f"):
+        plan(f=80)
+
+
+def test_parameter_sets_outside_the_table_need_permission():
+    small = {"n": 1024, "primes": [268369921, 134176769]}
+    changes = {"ring": None, "custom_ring": small, "f": 1, "Lambda_log2": 10, "Mmax": 4.0, "guard": False}
+    with pytest.raises(InputError, match="below 128 bits"):
+        plan(**changes)
+    allowed = plan(**changes, allow_insecure=True)
+    assert allowed["security"]["insecure"]
+    screen = io.StringIO()
+    PLANNER.show(allowed, Console(file=screen, width=160))
+    assert "nothing here is secret" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"smudging_bits": 40.0}, "not both"),
+        ({"custom_ring": {"n": 8, "primes": [17]}}, "exactly one"),
+        ({"f": None}, "needs f and Lambda_log2"),
+        ({"devices": {"count": 2, "mu": 0.0}}, "mu"),
+        ({"devices": {"count": 2, "mu": [1.0]}}, "entries"),
+        ({"devices": {"count": 2, "sigma": -1.0}}, "sigma"),
+        ({"sigma_phi": 0.0}, "greater than 0"),
+        ({"tua": 1.0}, "did you mean 'tau'"),
+        ({"Lambda": 3.0, "Lambda_log2": None}, "Lambda=3.0 must be a power of two"),
+        ({"Lambda": 4.0}, "two names"),
+        ({"N": 10}, "not in both places"),
+        ({"n": 1024, "ring": None}, "n=1024 needs primes"),
+        ({"n": 4096}, "one of them"),
+        ({"devices": {"count": 2, "Omega": 0.5}}, "Omega"),
+        ({"devices": {"count": 2, "Omega": 2.0, "sigma": 1.0}}, "Omega"),
+        ({"K": 0, "rounds": None}, "K=0"),
+    ],
+)
+def test_mistakes_are_one_line(changes, words):
+    with pytest.raises(InputError, match=words):
+        plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sigma_w": 1e308}, "sigma_w"),
+        ({"convergence": {"L_f": 1e300}}, r"convergence\.L_f=1e\+300 is out of range"),
+        ({"devices": {"mu": 1e200}}, r"devices\.mu=1e\+200 is out of range"),
+        ({"tau": 1e-320}, "tau=1e-320 is out of range"),
+        ({"Lambda_log2": 600}, "Lambda_log2"),
+        ({"smudging_bits": 1e5}, "smudging_bits"),
+    ],
+)
+def test_numbers_beyond_double_precision_are_named_in_one_line(changes, words):
+    data = tomllib.loads(PLANNER.example)
+    for key, value in changes.items():
+        data[key] = data[key] | value if isinstance(value, dict) else value
+    with pytest.raises(InputError, match=words) as caught:
+        PLANNER.plan(files.parse(PLANNER.inputs, data, "test.toml"), Path())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0.1, 3.1])
+@pytest.mark.parametrize("name", ["sigma_e", "sigma_phi"])
+def test_too_little_noise_is_refused_or_called_insecure(name, value):
+    with pytest.raises(InputError, match=f"{name}={value:g} must be >= 3.19"):
+        plan(**{name: value})
+    allowed = plan(**{name: value}, allow_insecure=True)
+    assert allowed["security"]["level_bits"] == 0 and allowed["security"]["insecure"]
+    assert allowed["security"]["statement"] == "none" and allowed["secrecy"].startswith("none")
+    screen = io.StringIO()
+    PLANNER.show(allowed, Console(file=screen, width=160))
+    assert "nothing here is secret" in screen.getvalue() and "128 bits" not in screen.getvalue()

@@ -1,0 +1,100 @@
+"""EEZOFL's policy: what it plans, what the ledger makes of it, what it refuses."""
+
+import numpy as np
+import pytest
+
+from otafl import systems
+from otafl.channels import PUBLISHED, draw
+from otafl.core import uplink
+from otafl.core.errors import InputError
+from otafl.core.plan import Context, Deployment, Message
+from otafl.core.rounds import plan_ahead
+from otafl.crypto.scaling import quantise_channel
+from otafl.privacy import events, noise_multiplier
+from otafl.systems.eezofl.policy import Config
+
+N, ROUNDS = 10, 400
+SITE = Deployment(np.full(N, 1e4), 1.0, 1.0, np.full(N, 1 / N), 1)
+MESSAGE = Message(1, 10.0, np.full(N, 100.0), np.full(N, 20.0), np.ones(N), "client", "replace")
+TOY = {"n": 64, "allow_insecure": True}
+
+
+def made(message=MESSAGE, **options):
+    policy = systems.make("eezofl", Config(**options), SITE, message, Context(rounds=ROUNDS, seed=1))
+    trace, site = uplink.uplink_of(policy).site(draw(PUBLISHED["eezofl"], N, ROUNDS, 1), SITE)
+    return policy, trace, site
+
+
+@pytest.mark.parametrize("mode", ["plain", "analytic", "fixed-point"])
+def test_the_sum_over_devices_is_unbiased_and_nothing_is_inverted(mode):
+    """Weights h/mu: mean 1 within 5 standard errors, and as spread as the channel (the sum, not the mean)."""
+    policy, trace, site = made(mode=mode, **TOY)
+    plan = plan_ahead(policy, (), trace)[1]
+    link = uplink.uplink_of(policy).lower(plan, trace.gain, site)
+    np.testing.assert_allclose(link.weight, trace.gain.real)
+    assert abs(np.mean(link.weight) - 1) < 5 / np.sqrt(link.weight.size)
+    assert np.std(link.weight) == pytest.approx(1, rel=0.05)
+    assert np.all(np.isinf(plan.max_norm)) and np.all(plan.live)
+
+
+def test_mean_gains_are_divided_out():
+    mu = tuple(np.linspace(0.5, 2, N))
+    policy = systems.make("eezofl", Config(mode="plain", mu=mu, sigma=0.0), SITE, MESSAGE, Context())
+    trace = draw(PUBLISHED["eezofl"], N, 3, 1)
+    steady = trace._replace(gain=np.ones((3, N)) * mu + 0j, rms_estimate=np.ones((3, N)) * mu)
+    plan = plan_ahead(policy, (), steady)[1]
+    np.testing.assert_allclose(uplink.lower(plan, steady.gain, SITE).weight, 1)
+
+
+def test_plain_mode_charges_the_receivers_noise():
+    policy, trace, site = made(mode="plain", sigma_n=2.0)
+    released = events(plan_ahead(policy, (), trace)[1], trace, site, MESSAGE)
+    np.testing.assert_allclose(noise_multiplier(released), 2.0 / (np.abs(trace.gain) * 20.0))
+
+
+def test_encryption_alone_is_no_privacy_noise():
+    policy, trace, site = made(mode="analytic")
+    released = events(plan_ahead(policy, (), trace)[1], trace, site, MESSAGE)
+    assert np.all(noise_multiplier(released) == 0)
+    assert any("not differential privacy" in line for line in policy.uplink.remarks)
+
+
+def test_noise_inside_the_encryption_is_charged_client_by_client():
+    policy, trace, site = made(mode="fixed-point", dp_noise=3.0, **TOY)
+    released = events(plan_ahead(policy, (), trace)[1], trace, site, MESSAGE)
+    total = np.sqrt(np.sum((3.0 * trace.gain.real) ** 2, -1, keepdims=True))
+    np.testing.assert_allclose(noise_multiplier(released), total / (np.abs(trace.gain) * 20.0))
+    assert any("what protects whom" in line for line in policy.uplink.remarks)
+
+
+def test_gains_are_put_on_the_grid_and_the_card_says_so():
+    policy, trace, _ = made(mode="fixed-point", f=8, **TOY)
+    drawn = draw(PUBLISHED["eezofl"], N, ROUNDS, 1).gain.real
+    np.testing.assert_array_equal(trace.gain.real, quantise_channel(drawn, 8).h)
+    assert any("2^-8" in line for line in policy.uplink.remarks)
+
+
+def test_published_share_noise_is_labelled():
+    remarks = made(mode="analytic", scale_bits=40, sigma_phi=3.2)[0].uplink.remarks
+    assert any("nothing is flooded" in line for line in remarks)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"mu": 0.0}, "mu=0"),
+    ({"sigma": -1.0}, "sigma"),
+    ({"mode": "analytic", "Mmax": 5.0}, "clip_norm"),
+    ({"mode": "analytic", "n": 64}, "security"),
+    ({"mode": "analytic", "smudging_bits": None}, "hand out the keys"),
+    ({"mode": "analytic", "scale_bits": 80}, "headroom"),
+    ({"mode": "plain", "sigma_n": -1.0}, "sigma_n"),
+    ({"mu": (1.0, 1.0)}, "mu"),
+])  # fmt: skip
+def test_refusals(options, message):
+    with pytest.raises(InputError, match=message):
+        made(**options)
+
+
+def test_statistics_that_do_not_fit_the_channel_are_refused():
+    policy, trace, _ = made(mode="analytic", sigma=10.0, scale_bits=50)
+    with pytest.raises(InputError, match="must agree"):
+        plan_ahead(policy, (), trace)

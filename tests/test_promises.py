@@ -1,0 +1,292 @@
+"""Policies that promise one thing and do another, in both loops."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import small
+from otafl import systems
+from otafl.core import uplink
+from otafl.core.errors import InputError, OtaflError, PrivacyViolation
+from otafl.core.plan import Message, Plan, Policy, check_silence, namespace
+from otafl.core.rounds import plan_ahead
+from otafl.runs.runner import start
+from otafl.runs.schema import Experiment
+
+MESSAGE = Message(53, 1.0, np.ones(4), np.full(4, 2.0), np.ones(4), "client", "replace")
+RECORDS = MESSAGE._replace(unit="record", adjacency="zero-out")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def plan_of(obs: Any, **changes: Any) -> Plan:
+    xp = namespace(obs.coin)
+    one, ones = xp.ones(obs.coin.shape[:-1]), xp.ones(obs.coin.shape)
+    return Plan(0.01 * ones + 0j, 0j * ones, np.inf * ones, one, ones, one > 0)._replace(**changes)
+
+
+def policy(step: Any = None, **declared: Any) -> Policy:
+    said = {"loop": "open", "csi": "own", "gate": "open", **declared}
+    return Policy("mine", lambda key: (), step or (lambda state, obs: (state, plan_of(obs), ())), **said)
+
+
+def planned(**changes: Any) -> Plan:
+    return plan_ahead(policy(lambda state, obs: (state, plan_of(obs, **changes), ())), (), small.trace(3))[1]
+
+
+def run(tmp_path, made: Any, hindsight: bool = False, **clients: Any):
+    """A scheme of one's own, through a whole run."""
+    systems.register("mine", made, Nothing, hindsight=hindsight)
+    experiment = Experiment.model_validate(
+        {
+            "rounds": 3, "seeds": 1, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
+            "task": {"data": "digits", "clients": 3, "model": {"name": "logistic"}},
+            "scheme": [{"name": "mine"}], **({"clients": clients} if clients else {}),
+        }
+    )  # fmt: skip
+    return start(experiment, tmp_path / "run")
+
+
+# --- silence ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gate", ["open", "bound"])
+@pytest.mark.parametrize("norm", [0.5, 1.0, 7.0, np.nan])
+def test_a_gate_that_looks_at_the_message_must_be_declared(gate, norm):
+    plan = planned(max_norm=np.where(np.arange(12).reshape(3, 4) == 6, norm, np.inf))
+    with pytest.raises(PrivacyViolation, match=r"mine: max_norm=.* of client 2 in round 1 breaks gate="):
+        check_silence(policy(gate=gate), MESSAGE, plan)
+    check_silence(policy(gate=gate), MESSAGE, plan._replace(live=np.array([True, False, False])))
+
+
+def test_the_three_gates_allow_what_they_name():
+    for gate in ("open", "bound", "message"):
+        check_silence(policy(gate=gate), MESSAGE, planned(max_norm=np.array([np.inf, -1.0, -1.0, np.inf])))
+    check_silence(policy(gate="message"), MESSAGE, planned(max_norm=0.5))
+    with pytest.raises(PrivacyViolation, match="max_norm=nan"):
+        check_silence(policy(gate="message"), MESSAGE, planned(max_norm=np.nan))
+    with pytest.raises(InputError, match="record-level"):
+        check_silence(policy(gate="message"), RECORDS, planned())
+
+
+@pytest.mark.parametrize("loop", ["open", "round"])
+def test_a_run_refuses_an_undeclared_gate(tmp_path, loop):
+    def made(config, deployment, message, context):
+        step = lambda state, obs: (state, plan_of(obs, max_norm=0.5 + 0 * obs.coin), ())  # noqa: E731
+        return policy(step, loop=loop)._replace(init=lambda key: () if loop == "open" else np.zeros(1))
+
+    with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
+        run(tmp_path, made)
+
+
+def test_a_gate_by_the_message_is_an_alarm_on_the_card(tmp_path):
+    def made(config, deployment, message, context):
+        step = lambda state, obs: (state, plan_of(obs, max_norm=0.5 + 0 * obs.coin), ())  # noqa: E731
+        return policy(step, gate="message")
+
+    folder = run(tmp_path, made)
+    top = (folder / "schemes/mine/card.md").read_text().split("##")[0]
+    assert "silence is visible" in top and "not covered by eps" in top
+
+
+# --- what a policy may see -----------------------------------------------------------------------------------------
+
+
+def reach(value: Any, seen: set[int] | None = None) -> list[np.ndarray]:
+    """Every array that can be reached from a value, through fields and through `base`."""
+    if isinstance(value, np.ndarray):
+        return [value, *(reach(value.base) if value.base is not None else [])]
+    return [array for item in value for array in reach(item)] if isinstance(value, tuple) else []
+
+
+@pytest.mark.parametrize("csi", ["none", "statistical", "own"])
+def test_no_path_leads_to_the_gains_or_the_future(csi):
+    kept: list[Any] = []
+
+    def made(config, deployment, message, context):
+        kept[:] = [deployment, message, context]
+        return policy(lambda state, obs: (kept.append(obs), (state, plan_of(obs), ()))[1], csi=csi)
+
+    trace = small.trace(5)
+    estimate = trace.gain * 1.25
+    trace = trace._replace(estimate=estimate, rms_estimate=np.full((5, 4), 3.5))
+    systems.register("mine", made, Nothing)
+    built = systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT._replace(trace=trace))
+    told = [array for value in kept for array in reach(value)]
+    assert not any(np.isin(array, trace.gain).any() or np.isin(array, estimate).any() for array in told)
+    assert any(np.any(array == 3.5) for array in told) == (csi != "none")
+    plan_ahead(built, (), trace)
+    seen = reach(kept[-1])
+    assert not any(np.isin(array, trace.gain).any() for array in seen)
+    assert any(np.isin(array, estimate).any() for array in seen) == (csi == "own")
+    assert not any(np.shares_memory(array, leaf) for array in [*told, *seen] for leaf in trace)
+
+
+@pytest.mark.parametrize("name", ["estimate", "rms", "coin", "round"])
+def test_what_a_policy_sees_is_read_only(name):
+    def step(state, obs):
+        getattr(obs, name)[...] = 0
+        return state, plan_of(obs), ()
+
+    with pytest.raises(ValueError, match="read-only"):
+        plan_ahead(policy(step), (), small.trace(3))
+
+
+def test_a_plan_does_not_change_after_it_was_handed_over():
+    tx = np.ones((3, 4), complex)
+    plan = plan_ahead(policy(lambda state, obs: (state, plan_of(obs, tx=tx), ())), (), small.trace(3))[1]
+    tx *= 1e6
+    assert np.all(plan.tx == 1)
+
+
+def test_only_a_scheme_labelled_hindsight_gets_the_trace():
+    told = []
+    made = lambda config, deployment, message, context: told.append(context) or policy()  # noqa: E731
+    for label in (False, True):
+        systems.register("mine", made, Nothing, "best", hindsight=label)
+        systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT._replace(trace=small.trace(3)))
+        assert (told[-1].trace is not None) == label
+        assert ("hindsight" in systems.SCHEMES["mine"].summary) == label
+    assert systems.in_hindsight("adascale-optimal", None)
+    config = systems.scheme("adascale").config
+    assert [systems.in_hindsight("adascale", config(0.1, tuning=t)) for t in ("hindsight", "calibrated")] == [
+        True,
+        False,
+    ]
+
+
+def test_hindsight_is_said_in_the_summary(tmp_path):
+    folder = run(tmp_path, lambda *told: policy(), hindsight=True)
+    said = (folder / "schemes/mine/summary.json").read_text()
+    assert '"csi": "hindsight"' in said and "told the whole channel" in (folder / "schemes/mine/card.md").read_text()
+
+
+# --- plans that are no plans ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("tx", np.ones((3, 5)), r"plan.tx has shape \(3, 5\) but must broadcast to \(3, 4\)"),
+        ("max_norm", np.ones((2, 3, 4)), r"plan.max_norm has shape \(2, 3, 4\)"),
+        ("rx_scale", np.ones(2), r"plan.rx_scale has shape \(2,\) but must broadcast to \(3,\)"),
+        ("rx_scale", 1 + 1j, "plan.rx_scale has dtype complex128 but must be real"),
+        ("max_norm", 1j, "plan.max_norm has dtype complex128"),
+        ("send_prob", "often", "plan.send_prob has dtype <U5"),
+        ("live", 1.0, "plan.live has dtype float64 but must be bool"),
+    ],
+)
+def test_a_wrong_plan_is_refused_with_policy_and_field(field, value, text):
+    with pytest.raises(InputError, match=f"mine: {text}"):
+        planned(**{field: value})
+
+
+@pytest.mark.parametrize(("field", "text"), [("tx", "for client 0 in round 0"), ("rx_scale", "in round 0")])
+def test_a_number_that_is_none_is_named(field, text):
+    with pytest.raises(FloatingPointError, match=f"mine planned {field}=.*nan.*{text}"):
+        planned(**{field: np.nan})
+
+
+def test_a_step_without_a_plan_is_refused():
+    with pytest.raises(InputError, match=r"mine: step must return \(state, Plan, info\)"):
+        plan_ahead(policy(lambda state, obs: plan_of(obs)), (), small.trace(2))
+
+
+def test_an_open_loop_may_carry_an_array():
+    step = lambda state, obs: (state + 1, plan_of(obs, rx_scale=state[0]), ())  # noqa: E731
+    assert plan_ahead(policy(step), np.ones(2), small.trace(3))[1].rx_scale.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(("field", "value"), [("gate", "opne"), ("csi", "all"), ("loop", "closed")])
+def test_an_unknown_declaration_is_refused(field, value):
+    systems.register("mine", lambda *told: policy(**{field: value}), Nothing)
+    with pytest.raises(InputError, match=f"mine: {field}={value!r} must be one of"):
+        systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
+
+
+def test_a_wrong_plan_inside_the_loop_is_refused(tmp_path):
+    def made(config, deployment, message, context):
+        step = lambda state, obs: (state, plan_of(obs, tx=jnp.ones(7, complex)), ())  # noqa: E731
+        return policy(step, loop="round")._replace(init=lambda key: np.zeros(1))
+
+    with pytest.raises(OtaflError, match=r"mine: plan.tx has shape \(7,\)"):
+        run(tmp_path, made)
+
+
+# --- uplinks from outside ------------------------------------------------------------------------------------------
+
+
+def trusting(trace, deployment):
+    return trace, deployment._replace(trusted_noise_var=1e9, noise_var=1e9)
+
+
+def noiseless(plan, gain, deployment):
+    link = uplink.lower(plan, gain, deployment)
+    return link._replace(noise_std=0 * link.noise_std)
+
+
+def louder(plan, gain, deployment):
+    link = uplink.lower(plan, gain, deployment)
+    return link._replace(weight=2 * link.weight)
+
+
+def opening(plan, gain, deployment):
+    link = uplink.lower(plan, gain, deployment)
+    return link._replace(max_norm=namespace(gain).full(gain.shape, np.inf))
+
+
+def without_noise(total, link, key):
+    return total, jnp.zeros((), bool)
+
+
+def with_a_constant(total, link, key):
+    return jax.tree.map(lambda leaf: leaf + 1e3, total), jnp.zeros((), bool)
+
+
+def amplified(link, ids, sent, factor, messages):
+    return jax.tree.map(lambda leaf: 3 * leaf, uplink.superpose(link, ids, sent, factor, messages))
+
+
+def never_silent(link, ids, sent, factor, messages):
+    return uplink.superpose(link, ids, jnp.ones_like(sent), factor, messages)
+
+
+LIES = [
+    ({"site": trusting}, "changed the site's trusted_noise_var"),
+    ({"lower": noiseless}, "has a noise variance of 0 in round 0: less than was charged"),
+    ({"lower": louder}, "hears an amplitude of"),
+    ({"lower": opening}, "sends up to norm inf in round"),
+    ({"decode": without_noise}, "adds noise of std 0, not"),
+    ({"decode": with_a_constant}, "adds noise of std 0, not"),
+    ({"combine": amplified}, r"moves by .* for client \d, more than"),
+    ({"combine": never_silent}, r"moves by .* for client \d, more than the 0 charged"),
+]
+
+
+@pytest.mark.parametrize("loop", ["open", "round"])
+@pytest.mark.parametrize(("changed", "text"), LIES)
+def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, loop):
+    silent = "lower" in changed and changed["lower"] is opening
+
+    def made(config, deployment, message, context):
+        norm = lambda obs: (-1.0 if silent else np.inf) + 0 * obs.coin  # noqa: E731
+        step = lambda state, obs: (state, plan_of(obs, max_norm=norm(obs)), ())  # noqa: E731
+        built = policy(step, loop=loop, uplink=uplink.ANALOG._replace(name="liar", **changed))
+        return built._replace(init=lambda key: () if loop == "open" else np.zeros(1))
+
+    with pytest.raises(PrivacyViolation, match=f"mine: uplink 'liar' {text}" if loop == "open" else text):
+        run(tmp_path, made)
+
+
+def test_an_honest_uplink_from_outside_is_let_through(tmp_path):
+    def hear(total, link, key):
+        return uplink.hear(total, link, key)
+
+    run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(name="honest", decode=hear)))
