@@ -3,10 +3,6 @@
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-import pytest
-
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'otafl[flower]'")
-
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode

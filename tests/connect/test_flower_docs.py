@@ -12,7 +12,6 @@ import pytest
 from pages import ROOT, blocks
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow]
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'otafl[flower]'")
 
 PAGE = ROOT / "docs" / "flower.md"
 

@@ -17,7 +17,6 @@ import pytest
 import otafl
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow]
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'otafl[flower]'")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from grids import LocalGrid
 from test_flower_strategy import DEVICES, MODEL, SITE, app, leaves, of_round, own_loop, record, run, strategy, update
 
 import otafl
-from otafl.core.errors import InputError
+from otafl.core.errors import BudgetExceeded, InputError
 
 pytestmark = pytest.mark.flower
 
@@ -144,3 +144,10 @@ def test_damaged_model_is_refused(stopped):
     (stopped / "model.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match="cannot be read"):
         strategy(stopped)
+
+
+def test_refused_plan_leaves_nothing_to_go_on_from(tmp_path):
+    with pytest.raises(BudgetExceeded):
+        strategy(tmp_path, eps=0.01)
+    gc.collect()
+    assert strategy(tmp_path).affordable_rounds == SITE["rounds"]

@@ -101,6 +101,7 @@ class Air:
             outside=tuple(outside),
         )  # fmt: skip
         self._open(settings, Folder.new(folder, settings) if folder is not None else Folder.none(settings), template)
+        self._folder.begin()
 
     @classmethod
     def restore(cls, folder: str | Path, again: bool = False, like: Any = None) -> "Air":

@@ -112,10 +112,13 @@ class Folder:
             lock = _locked(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-        folder = Folder(path, settings, _trace_seed(settings), State(), lock)
-        folder._write("state.json", dataclasses.asdict(folder.state))
-        folder._write("loop.json", {"settings": settings.to_json(), "trace_seed": folder.trace_seed})
-        return folder
+        return Folder(path, settings, _trace_seed(settings), State(), lock)
+
+    def begin(self) -> None:
+        """Write down a loop that could be planned: one that was refused leaves nothing to go on from."""
+        if self.path is not None:
+            self._write("state.json", dataclasses.asdict(self.state))
+            self._write("loop.json", {"settings": self.settings.to_json(), "trace_seed": self.trace_seed})
 
     @staticmethod
     def open(path: Path) -> "Folder":

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
 from otafl.connect.flower.folder import Row, RunFolder, form
-from otafl.connect.flower.leaves import Leaves, arrays_of, num_params, on_air, replaced, update_of
+from otafl.connect.flower.leaves import Leaves, arrays_of, on_air, replaced, update_of
 from otafl.connect.flower.mod import CLIP_NORM, NAMES, RECORD
 from otafl.connect.flower.nodes import Nodes
 from otafl.core.errors import BudgetExceeded, InputError
@@ -67,15 +67,15 @@ class OverTheAir(Strategy):
         from otafl.runs.schemes import chosen
 
         self.names, self.patience_s = on_air(arrays, exclude), patience_s
-        size = num_params(arrays, exclude)
+        like = list(arrays_of(arrays, self.names).values())
         self.folder = RunFolder(folder, arrays)
-        asked = {"scheme": repr(chosen(scheme)), "leaves": self.names, "num_params": size, **air}
+        asked = {"scheme": repr(chosen(scheme)), "leaves": self.names, **air}
         if (Path(folder) / "loop.json").exists():
             self.folder.same_as_before(asked)
-            self.air = Air.restore(folder)
+            self.air = Air.restore(folder, like=like)
         else:
             outside = [*air.pop("outside", ()), SEES_ALL, MISSING]
-            self.air = Air(scheme, num_params=size, folder=folder, outside=outside, **air)
+            self.air = Air(scheme, like=like, folder=folder, outside=outside, **air)
             self.folder.same_as_before(asked)
         self.nodes = Nodes(self.air.num_clients)
         self._first = len(self.folder.rows)  # rounds that an earlier start has finished
@@ -176,8 +176,8 @@ class OverTheAir(Strategy):
             if not sent_before:
                 raise
             return None, self._lost(server_round, str(refusal))  # other messages would be a second release
-        heard = in_leaves(answer, model)
-        changed = replaced(self.folder.model, {name: model[name] + heard[name] for name in self.names})
+        ends = {name: leaf + heard for (name, leaf), heard in zip(model.items(), answer)}
+        changed = replaced(self.folder.model, ends)
         for fault in current.faults:
             log(WARNING, "Round %d: %s", server_round, fault)
         row = row_of(current, self.air)
@@ -244,13 +244,6 @@ def _update(reply: Message, model: Leaves, device: int) -> list[np.ndarray]:
         return []
 
 
-def in_leaves(answer: Any, model: Leaves) -> Leaves:
-    """What the air answered, by name: leaves in the model's order, or one vector while nobody has sent anything."""
-    if not isinstance(answer, list):
-        answer = np.split(answer, np.cumsum([leaf.size for leaf in model.values()])[:-1])
-    return {name: part.reshape(leaf.shape) for (name, leaf), part in zip(model.items(), answer)}
-
-
 def row_of(current: Any, air: Any) -> Row:
     """The record of a round that was answered. Who was silent, SNR and energies are for the simulation's eyes only."""
     snr = float(current.snr)
@@ -269,9 +262,12 @@ def row_of(current: Any, air: Any) -> Row:
 
 
 def mu_of(air: Any) -> Row:
-    """mu of Gaussian differential privacy, worst client: sqrt(sum 1/z^2) = sqrt(2 rho); none under sampling."""
-    gaussian = np.all(np.asarray(air.job.message.rate) == 1) and air.job.budget.accounting == "none"
-    return {"mu": math.sqrt(2 * float(np.max(air.ledger.zcdp())))} if gaussian else {}
+    """mu of Gaussian differential privacy, worst client; none where units are sampled: it says nothing there."""
+    from otafl.privacy.attack import attack_success
+
+    sampled = np.any(np.asarray(air.job.message.rate) < 1)
+    mu = None if sampled else attack_success(air.ledger).mu
+    return {} if mu is None else {"mu": float(mu)}
 
 
 def metrics_of(row: Row) -> MetricRecord:
