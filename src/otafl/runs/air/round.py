@@ -77,17 +77,22 @@ class Round:
             raise kind(f"round {self.number}: {'; '.join(said)}; nothing was sent (strict=True)")
 
     def _answer(self, found: Sorted) -> list[np.ndarray]:
-        """What the server hears; with a folder the messages' hash is kept before and the answer after, then given."""
+        """What the server hears; with a folder the hash of what is sent is kept before, the answer after, then given.
+
+        An answer is a function of the sum and of its noise: messages with the same sum are the same release, so that
+        the hash of the sum will do, which costs the same for any number of clients.
+        """
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
+        link = air.link(self.number)
+        entered = air._medium.add_up(found.messages, found.norms, link, shapes, air.job.message.bound)
         if air._folder.path is not None:
-            name = digest(found.form, found.messages)
+            name = digest(found.form, entered.parts)
             stored = air._folder.stored(air._state, self.number, name)
             if stored is not None:
                 ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
                 return np.split(stored, ends[:-1])
             air._state = air._folder.keep(air._state.sent(self.number, name))
-        link, bound = air.link(self.number), air.job.message.bound
-        heard = air._medium.hear(found.messages, found.norms, link, shapes, bound, self.number)
+        heard = air._medium.hear(entered, link, shapes, self.number)
         self._heard, self.failed = heard, heard.refused
         air._folder.keep_answer(self.number, heard.flat)
         return heard.flat

@@ -21,6 +21,15 @@ from otafl.runs.air.trees import BLOCK, Flat
 Shapes = tuple[tuple[int, ...], ...]
 
 
+class Sum(NamedTuple):
+    """What enters the air in one round, before any noise."""
+
+    parts: dict[int, Flat]  # all that the answer depends on: analog, the sum itself; encrypted, every message
+    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
+    sent: NDArray[np.bool_]  # (K,)
+    factor: NDArray[np.float32]  # (K,) clip factors
+
+
 class Heard(NamedTuple):
     """What came out of the air in one round."""
 
@@ -54,10 +63,10 @@ class Medium:
         self._normals = jax.jit(_normals, static_argnums=1)
         self._opened = jax.jit(self._through_uplink)
 
-    def hear(
-        self, messages: dict[int, Flat], norms: dict[int, float], link: Link, shapes: Shapes, bound: float, number: int
-    ) -> Heard:
-        """All messages of a round through the air. `shapes` of the leaves; `link` in float32, one round."""
+    def add_up(
+        self, messages: dict[int, Flat], norms: dict[int, float], link: Link, shapes: Shapes, bound: float
+    ) -> Sum:
+        """All messages of a round, clipped, silenced, scaled. `shapes` of the leaves; `link` in float32, one round."""
         count = len(link.weight)
         factor, norm = np.ones(count, np.float32), np.zeros(count)
         for client, value in norms.items():
@@ -66,16 +75,22 @@ class Medium:
         sent = norm.astype(np.float32) <= np.asarray(link.max_norm)
         there = np.isin(np.arange(count), list(messages))
         if not self.analog:
-            values, refused = self._encrypted(messages, link, factor, sent & there, shapes, number)
-            return Heard(values, norm, sent & there, refused)
+            return Sum(messages, norm, sent & there, factor)
         weight = np.where(sent & there, np.asarray(link.weight) * factor, np.float32(0))
         total = [np.zeros(int(np.prod(shape)), np.float32) for shape in shapes]
         for client, flat in messages.items():
             if weight[client]:
                 for leaf, part in zip(total, flat):
                     _add(leaf, part, weight[client])
-        self._noise(total, shapes, np.float32(link.noise_std), number)
-        return Heard(total, norm, sent & there, False)
+        return Sum({0: total}, norm, sent & there, factor)
+
+    def hear(self, entered: Sum, link: Link, shapes: Shapes, number: int) -> Heard:
+        """What the server reads of it: under all noise, decoded."""
+        if not self.analog:
+            values, refused = self._encrypted(entered.parts, link, entered.factor, entered.sent, shapes, number)
+            return Heard(values, entered.norm, entered.sent, refused)
+        self._noise(entered.parts[0], shapes, np.float32(link.noise_std), number)
+        return Heard(entered.parts[0], entered.norm, entered.sent, False)
 
     def _noise(self, total: Flat, shapes: Shapes, std: np.float32, number: int) -> None:
         """One real draw per coordinate: the engine's for a seed, else Philox under 128 fresh bits."""

@@ -83,7 +83,7 @@ def square_norm(flat: Flat) -> float:
 
 
 def digest(form: Form | None, messages: dict[int, Flat]) -> str:
-    """SHA-256 of who sent what, as the air reads it."""
+    """SHA-256 of what enters the air."""
     found = hashlib.sha256(repr(form).encode())
     for client in sorted(messages):
         found.update(f"\n{client}\n".encode())
