@@ -8,17 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.core import uplink, streams, uplink_checks
-from otafl import systems
 from otafl import clients as client_kinds
+from otafl import systems
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
-from otafl.core.messages import Clients, Data, Seed
+from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.runs.schema import Experiment, Server, options_of
+from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.privacy import uplink_checks
+from otafl.runs.facts import Facts, deal, model_of
+from otafl.runs.schema import Experiment, Server, options_of
 from otafl.tasks import features, partitions
 from otafl.tasks.ghost import samples_at_once
-from otafl.tasks.models import MODELS, Model, penalty
+from otafl.tasks.models import Model, penalty
 
 
 class Task(NamedTuple):
@@ -33,6 +35,16 @@ class Task(NamedTuple):
     classes: int
     notes: list[str]  # what lies outside the privacy guarantee, for the card
     sources: dict[str, str]  # data set and hash
+
+    @property
+    def sizes(self) -> list[np.ndarray]:
+        """(K,) records of each client, per seed."""
+        return [np.asarray(part.sizes) for part in self.partitions]
+
+    @property
+    def public_samples(self) -> int:
+        """How many samples rewards come from."""
+        return int(np.sum(np.asarray(self.public.y) >= 0))
 
 
 class HeldOut(NamedTuple):
@@ -81,19 +93,14 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
-    data = features.prepare(wanted.data)
-    if wanted.clients > len(data.train.y):
+    if wanted.num_params is not None:
         raise InputError(
-            f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
+            f"task.num_params={wanted.num_params} declares a size alone, for `otafl plan`; give task.data and "
+            "task.model to train"
         )
-    kind = partitions.PARTITIONS[wanted.partition.kind]
-    options = options_of(wanted.partition, kind.options)
-    dealt = [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
-        for seed in experiment.seed_list
-    ]
-    choice = MODELS[wanted.model.name]
-    model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
+    data = features.prepare(wanted.data)
+    dealt = deal(experiment, data.train.y, data.name)
+    model = model_of(experiment, data.train.x.shape[1:], data.classes)
     mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
     at_once = min(10_000, samples_at_once(model.footprint))
@@ -139,25 +146,25 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup:
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
+    clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
     rounds = experiment.horizon(scheme)
     _check_stops(choice, rounds, experiment.privacy.delta)
     sites = []
-    for seed, part in zip(experiment.seed_list, task.partitions):
-        if np.any(part.sizes < 1):
-            nobody = f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}"
+    for seed, sizes in zip(experiment.seed_list, task.sizes):
+        if np.any(sizes < 1):
+            nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
             raise InputError(f"{nobody}; change the partition or the number of clients")
-        message = clients.promise(np.asarray(part.sizes))
-        channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
+        message = clients.promise(sizes)
+        channel, deployment = site_of(experiment, message, sizes)
         whole = draw(
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
         trace = Trace(*(leaf[:rounds] for leaf in whole))
-        known = None if message.adjacency == "add-remove" else np.asarray(part.sizes)
+        known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
@@ -190,13 +197,19 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, made._replace(weights=weights)
 
 
+def bandwidth_of(experiment: Experiment) -> float | None:
+    """Hz; None where the experiment does not say."""
+    radio = experiment.radio if experiment.devices is None else load_site(experiment.devices).radio
+    return radio.bandwidth_hz
+
+
 def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
     """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
-    if declared != "sizes":
+    if declared != "samples":
         return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
     if message.adjacency == "add-remove":
         raise InputError(
-            "adjacency='add-remove' with task.weights='sizes' is false: every weight moves when a record comes or "
+            "adjacency='add-remove' with task.weights='samples' is false: every weight moves when a record comes or "
             "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
         )
     return np.asarray(sizes / sizes.sum())
