@@ -14,9 +14,10 @@ from otafl.clients import PerSample
 from otafl.core.errors import PrivacyViolation
 from otafl.core.uplink import ANALOG
 from otafl.privacy import events, pld_eps
-from otafl.runs import canaries
-from otafl.runs.audit import Canary, Target, attack
-from otafl.runs.both_parts import both_parts
+from otafl.runs.audit import canaries
+from otafl.runs.audit.attack import Canary, attack
+from otafl.runs.audit.both_parts import both_parts
+from otafl.runs.audit.target import Target
 
 ERROR, SURE = 1e-3, 1e-6
 

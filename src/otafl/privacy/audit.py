@@ -150,7 +150,7 @@ def shift(absent: Array, present: Array, beta: float) -> Shift:
     pooled = np.sqrt(((n0 - 1) * variance0 + (n1 - 1) * variance1) / freedom)
     between = float(np.mean(present) - np.mean(absent))
     # A noise below float32's rounding of the scores themselves is no noise.
-    rounding = 1e-6 * float(max(abs(np.mean(present)), abs(np.mean(absent)), abs(between)))
+    rounding = 1e-6 * float(np.max(np.abs([np.mean(present), np.mean(absent), between])))
     if not pooled > rounding:
         return Shift(np.inf, np.inf, np.inf, 1.0) if between > 0 else Shift(0.0, 0.0, 0.0, 1.0)
     statistic = between / pooled * root
@@ -166,10 +166,14 @@ def noncentrality(statistic: float, freedom: int, beta: float) -> float:
     if abs(statistic) > FAR:  # both of the mean and of the variance, half the error each
         spread = stats.chi2.ppf(beta / 2 if statistic > 0 else 1 - beta / 2, freedom) / freedom
         return float(statistic * np.sqrt(spread) - stats.norm.isf(beta / 2))
-    width = abs(statistic) + 10.0
-    while stats.nct.sf(statistic, freedom, -width) > beta:
-        width *= 2
-    return float(optimize.brentq(lambda c: stats.nct.sf(statistic, freedom, c) - beta, -width, width, xtol=1e-10))
+    spread = np.sqrt(1 + statistic**2 / (2 * freedom))
+    middle = statistic - stats.norm.isf(beta) * spread  # nearly the answer: the series fails far from it
+    low, high = middle - spread, middle + spread
+    while stats.nct.sf(statistic, freedom, low) > beta:
+        low -= 2 * (middle - low)
+    while stats.nct.sf(statistic, freedom, high) < beta:
+        high += 2 * (high - middle)
+    return float(optimize.brentq(lambda c: stats.nct.sf(statistic, freedom, c) - beta, low, high, xtol=1e-10))
 
 
 # --- counts ------------------------------------------------------------------------------------------------------
