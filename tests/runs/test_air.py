@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otafl
+from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
-from otafl.core.plan import Message
+from otafl.core.plan import Message, Plan, Policy
+from otafl.core.uplink import ANALOG, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
 
@@ -188,6 +191,40 @@ def test_private_coins_stay_private() -> None:
     assert opened("cdpb-is", accountant="rdp", accounting="hidden").asked(0).tolist() == [0, 1, 2, 3]
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
+    """A policy whose silence looks at messages under gate="open", or whose uplink adds less noise than is charged."""
+
+    def factory(config: Any, deployment: Any, message: Any, context: Any) -> Policy:
+        def step(state: Any, obs: Any) -> Any:
+            tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
+            one = np.ones(tx.shape[:-1])
+            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), one, np.ones(tx.shape), one > 0), ()
+
+        def hushed(plan: Plan, gain: Any, site: Any) -> Any:
+            link = lower(plan, gain, site)
+            return link._replace(noise_std=0.5 * link.noise_std)
+
+        uplink = ANALOG._replace(name="hushed", lower=hushed) if quiet else "analog"
+        return Policy("liar", lambda key: (), step, loop="open", csi="own", gate="open", uplink=uplink)
+
+    return factory
+
+
+@pytest.mark.parametrize(("factory", "said"), [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise")])
+def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) -> None:
+    systems.register("liar", factory, Nothing, "not to be trusted")
+    try:
+        with pytest.raises(PrivacyViolation, match=said):
+            opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}})
+    finally:
+        del systems.SCHEMES["liar"], systems.REGISTERED["liar"]
+
+
 # --- noise --------------------------------------------------------------------------------------------------------
 
 
@@ -215,12 +252,14 @@ def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
     )
 
 
-def test_declared_sampling_stands_on_the_card_as_an_assertion() -> None:
+def test_declared_sampling_stands_on_the_card_as_an_assertion(tmp_path: Path) -> None:
     ones = np.ones(4)
-    declared = Message(6, 1.0, ones, 0.1 * ones, 0.05 * ones, "record", "add-remove")
-    air = opened(message=declared, num_params=None, accountant="rdp", eps=2.0)
+    declared = Message(6, np.inf, ones, 0.1 * ones, 0.05 * ones, "record", "add-remove")
+    air = opened("weakest", message=declared, num_params=None, accountant="rdp", eps=2.0, folder=tmp_path)
     next(air)
     text = str(air.card)
+    air.close()
+    assert otafl.Air.restore(tmp_path).ledger_bytes() == air.ledger_bytes()
     assert "not seen here: per-sample clipping" in text and "not seen here: the sampling rates" in text
     assert "record level" in text and "rate 0.05" in text
 
@@ -294,6 +333,10 @@ def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
     ({"accountant": "best"}, "accountant"), ({"adjacency": "near"}, "adjacency"), ({"seed": -1}, "seed"),
     ({"weights": (0.5, 0.5)}, "weights"), ({"weights": (0.5, 0.5, 0.5, 0.5)}, "weights"), ({"sizes": (1, 2)}, "sizes"),
     ({"site": "nowhere.toml"}, "nowhere.toml"), ({"noise_std": 1.0, "noise_dbm": 3.0}, "noise_dbm"),
+    ({"site": 4.0}, "site"), ({"site": True}, "site"),
+    ({"rounds": "5"}, "rounds"), ({"sizes": (1.5, 1, 1, 1)}, "sizes"),
+    ({"message": 3}, "message"), ({"folder": 3}, "folder"), ({"like": "x"}, "like"), ({"strict": "no"}, "strict"),
+    ({"rounds": 10**6, "site": 10**6}, "memory"), ({"delta": None}, "delta"), ({"channel": 3}, "channel"),
     ({"like": np.ones(3, np.float32)}, "like"), ({"channel": {"fading": {"law": "x"}}}, "channel"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(wrong: dict[str, Any], said: str) -> None:
@@ -448,7 +491,8 @@ def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path, name: str, harm
     content = path.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    forged = content.replace(b'"charged": 1', b'"charged": 0').replace(b'"rounds": 5', b'"rounds": 9')
+    forged = content.replace(b'"charged": 1', b'"charged": 0').replace(b'rounds\\": 5', b'rounds\\": 9')
+    assert forged != content
     changed = {"flip": flipped, "cut": content[:middle], "empty": b"", "forge": forged}
     path.unlink() if harm == "gone" else path.write_bytes(changed[harm])
     with pytest.raises(InputError) as caught:
@@ -462,7 +506,8 @@ def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:
     r.send(replies(r))
     air.close()
     path = tmp_path / "answer.bin"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     r = next(otafl.Air.restore(tmp_path, again=True))
     with pytest.raises(InputError, match="damaged"):
         r.send(replies(r))
@@ -470,7 +515,7 @@ def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     air = opened(folder=tmp_path)
-    with pytest.raises(InputError, match="close it first"):
+    with pytest.raises(InputError, match="another process"):
         otafl.Air.restore(tmp_path)
     with pytest.raises(InputError, match="holds a loop already"):
         opened(folder=tmp_path)
@@ -482,11 +527,18 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         otafl.Air.restore(tmp_path / "elsewhere")
 
 
+def test_what_cannot_be_planned_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded):
+        opened(otafl.constant(rx_scale=100.0), eps=0.1, folder=tmp_path / "loop")
+    assert not (tmp_path / "loop").exists()
+    opened(folder=tmp_path / "loop")
+
+
 def test_no_noise_is_kept(tmp_path: Path) -> None:
     """Without a seed a folder holds the channel's seed and the last answer: nothing to draw noise from again."""
     air = opened(folder=tmp_path, seed=None)
     r = next(air)
     r.send(replies(r))
-    kept = json.loads((tmp_path / "loop.json").read_text().splitlines()[1])
-    assert kept["settings"]["seed"] is None and sorted(kept) == ["format", "settings", "trace_seed"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.bin", "lock", "loop.json", "state.json"]
+    kept = json.loads((tmp_path / "loop.json").read_text())
+    assert json.loads(kept["settings"])["seed"] is None and sorted(kept) == ["seal", "settings", "trace_seed"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.bin", "loop.json", "state.json"]

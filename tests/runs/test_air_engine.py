@@ -142,7 +142,8 @@ class OwnLoop:
         like = self.params if message.dim == self.task.model.num_params else np.zeros(message.dim, np.float32)
         config = options_of(self.scheme, scheme_of(self.scheme.name).config)
         return otafl.Air(
-            Chosen(self.scheme.name, config), site=e.task.clients, num_params=message.dim, clip_norm=message.bound,
+            Chosen(self.scheme.name, config), site=e.task.clients, num_params=message.dim,
+            clip_norm=e.clients.clip_norm,
             channel=e.channel, rounds=e.horizon(self.scheme), seed=SEED, sizes=self.task.partitions[0].sizes,
             eps=e.privacy.eps, delta=e.privacy.delta, accountant=e.privacy.accountant, noise_std=e.radio.noise_std,
             step_size=e.server.step_size, classes=self.task.classes, like=jax.tree.map(np.asarray, like), **more,
@@ -187,9 +188,9 @@ class OwnLoop:
             r.reward(self.accuracy())
 
 
-def assert_same(experiment: Experiment, scheme: Any, run: Path) -> otafl.Air:
+def assert_same(experiment: Experiment, scheme: Any, run: Path, **more: Any) -> otafl.Air:
     loop = OwnLoop(experiment, scheme)
-    air = loop.air()
+    air = loop.air(**more)
     loop.train(air)
     folder = run / "schemes" / (scheme.label or scheme.name)
     with np.load(folder / "model.npz") as model:
@@ -233,6 +234,16 @@ def test_a_closed_loop_that_stops_early_equals_the_engine(tmp_path: Path) -> Non
     text = TINY.replace("rounds = 6", "rounds = 20").replace("eps = 200.0", "eps = 4.0")
     experiment, run = engine_run(text + '[[scheme]]\nname = "cares-adaptive"\n', tmp_path)
     assert 0 < assert_same(experiment, experiment.scheme[0], run).rounds_charged < 20
+
+
+def test_declared_messages_equal_the_engine(tmp_path: Path) -> None:
+    """Poisson batches: no norm bound, a rate below one. The loop is told what the clients promise, and nothing else."""
+    text = TINY.replace('kind = "gradient"', 'kind = "per-sample"\nsampling = "poisson"\nunit = "record"')
+    text = text.replace("eps = 200.0", 'eps = 200.0\naccountant = "rdp"')
+    experiment, run = engine_run(text + '[[scheme]]\nname = "weakest"\n', tmp_path)
+    message = OwnLoop(experiment, experiment.scheme[0]).setup.sites[0].message
+    assert np.all(message.rate < 1) and message.unit == "record"
+    assert_same(experiment, experiment.scheme[0], run, message=message)
 
 
 @pytest.mark.parametrize("mode", ["plain", "analytic", "fixed-point"])

@@ -16,10 +16,10 @@ from otafl.core.plan import Link, Message
 from otafl.privacy import Ledger, PrivacyCard
 from otafl.runs.air_card import card_of, report_of
 from otafl.runs.air_state import Folder, State
+from otafl.runs.job import open_job
 from otafl.runs.planned import Ahead, Inside, Plans, charged, link_of
 from otafl.runs.round import Round, noisy_metric
-from otafl.runs.schemes import chosen
-from otafl.runs.settings import PRIVACY, RADIO, Settings, channel_of, open_job
+from otafl.runs.settings import settings_of
 from otafl.runs.sums import Medium
 from otafl.runs.trees import Form, flatten
 
@@ -84,24 +84,13 @@ class Air:
         step_size: float = 0.1, classes: int = 2, seed: int | None = None, strict: bool = False,
         outside: Sequence[str] = (), like: Any = None, folder: str | Path | None = None,
     ):  # fmt: skip
-        already_spent = None if already_spent is None else str(Path(already_spent).absolute())
         given = locals()
-        template = None if like is None else flatten(like)
+        template = _template(like)
         if template is not None and num_params is None:
-            given["num_params"] = num_params = template[0].size
-        _check(given)
-        settings = Settings(
-            scheme=chosen(scheme), site=int(site) if isinstance(site, int | np.integer) else str(Path(site).absolute()),
-            num_params=int(num_params if message is None else message.dim),  # type: ignore[arg-type]
-            clip_norm=float(clip_norm if message is None else message.bound), channel=channel_of(channel),
-            rounds=int(rounds), adjacency=adjacency, radio={name: given[name] for name in RADIO},
-            privacy={name: given[name] for name in PRIVACY}, sizes=None if sizes is None else tuple(map(int, sizes)),
-            weights=None if weights is None else tuple(map(float, weights)), message=message,
-            step_size=float(step_size), classes=int(classes), seed=None if seed is None else int(seed), strict=strict,
-            outside=tuple(outside),
-        )  # fmt: skip
-        self._open(settings, Folder.new(folder, settings) if folder is not None else Folder.none(settings), template)
-        self._folder.begin()
+            given["num_params"] = template[0].size
+        kept = Folder.new(folder, settings_of(given))
+        self._open(kept, template)
+        kept.begin()
 
     @classmethod
     def restore(cls, folder: str | Path, again: bool = False, like: Any = None) -> "Air":
@@ -115,11 +104,16 @@ class Air:
         """
         air = cls.__new__(cls)
         kept = Folder.open(Path(folder))
-        air._open(kept.settings, kept, None if like is None else flatten(like))
-        air._resume(again)
+        try:
+            air._open(kept, _template(like))
+            air._resume(again)
+        except BaseException:
+            kept.close()
+            raise
         return air
 
-    def _open(self, settings: Settings, folder: Folder, like: Any) -> None:
+    def _open(self, folder: Folder, like: Any) -> None:
+        settings = folder.settings
         if like is not None and like[0].size != settings.num_params:
             raise InputError(f"like has {like[0].size} numbers, but num_params={settings.num_params}")
         self.settings, self._folder, self._state = settings, folder, folder.state
@@ -277,19 +271,8 @@ class Air:
         return "\n".join([*lines, "", self.card.to_markdown()])
 
 
-def _check(given: dict[str, Any]) -> None:
-    """Numbers at the door; the rest is checked where it is used."""
-    if given["message"] is None and given["num_params"] is None:
-        raise InputError("num_params is required: how many real numbers one message has")
-    if given["message"] is None:
-        validate.whole("num_params", given["num_params"])
-        validate.positive("clip_norm", given["clip_norm"])
-        validate.one_of("adjacency", given["adjacency"], ("replace", "zero-out"))
-    validate.whole("rounds", given["rounds"])
-    validate.whole("classes", given["classes"], 2)
-    validate.positive("step_size", given["step_size"])
-    if isinstance(given["site"], int | np.integer):
-        validate.whole("site", given["site"])
-    if given["seed"] is not None:
-        validate.whole("seed", given["seed"], 0)
-        validate.in_closed("seed", given["seed"], 0, 2**32 - 1)
+def _template(like: Any) -> Any:
+    try:
+        return None if like is None else flatten(like)
+    except InputError as problem:
+        raise InputError(f"like {problem}") from None

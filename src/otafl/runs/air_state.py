@@ -1,7 +1,7 @@
-"""What a loop keeps in its folder, so that a crash costs no privacy: charges, hashes of messages, the last answer.
+"""What a loop keeps in its folder, so that a crash costs no privacy: charges, hashes of what was sent, the last answer.
 
     loop.json      the settings, and the seed of the channel where the loop itself has none; never that of any noise
-    state.json     rounds charged and their plans' hash, metrics told, the last round sent with its messages' hash
+    state.json     rounds charged and their plans' hash, metrics told, the last round sent with the hash of its sum
     answer.bin     the last answer: what the server heard, noise included
 
 The charge is written before anyone is asked, the hash before the air is used, the answer before it is given. Every
@@ -10,11 +10,11 @@ a folder is a second air: going on from both releases every further round twice,
 """
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ import numpy as np
 
 from otafl.core.errors import InputError
 from otafl.core.files import sweep, write_atomic
-from otafl.core.plan import Message, Plan
+from otafl.core.plan import Plan
+from otafl.runs.disk import locked, storage
 from otafl.runs.replies import Fault
-from otafl.runs.schemes import choose
-from otafl.runs.settings import Settings, channel_of, sha256_of
+from otafl.runs.sealed import pack, read_sealed, reading, unpack, with_seal
+from otafl.runs.settings import Settings, from_json
 
-FORMAT = "otafl-air-1"
+LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
+MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,58 +98,58 @@ class Folder:
     settings: Settings
     trace_seed: int
     state: State
-    lock: Any = None
+    lock: ExitStack | None = None
 
     @staticmethod
-    def none(settings: Settings) -> "Folder":
-        return Folder(None, settings, _trace_seed(settings), State())
-
-    @staticmethod
-    def new(path: str | Path, settings: Settings) -> "Folder":
-        path = Path(path)
-        if (path / "loop.json").exists():
+    def new(path: str | Path | None, settings: Settings) -> "Folder":
+        """Nothing is written before `begin`: a loop that cannot be planned leaves no folder."""
+        if path is not None and not isinstance(path, str | Path):
+            raise InputError(f"folder={path!r} must be a path")
+        if path is not None and (Path(path) / LOOP).exists():
             raise InputError(f"{path}: holds a loop already; go on with otafl.Air.restore({str(path)!r})")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = _locked(path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-        return Folder(path, settings, _trace_seed(settings), State(), lock)
+        seed = secrets.randbits(32) if settings.seed is None else settings.seed
+        return Folder(None if path is None else Path(path), settings, seed, State())
 
     def begin(self) -> None:
-        """Write down a loop that could be planned: one that was refused leaves nothing to go on from."""
-        if self.path is not None:
-            self._write("state.json", dataclasses.asdict(self.state))
-            self._write("loop.json", {"settings": self.settings.to_json(), "trace_seed": self.trace_seed})
+        """Take the folder and write the settings last: a folder without them holds no loop."""
+        if self.path is None:
+            return
+        self.lock = _locked(self.path)
+        if (self.path / LOOP).exists():
+            self.close()
+            raise InputError(f"{self.path}: another loop began there meanwhile; choose another folder")
+        self.keep(self.state)
+        # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
+        self._write(LOOP, {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed})
 
     @staticmethod
     def open(path: Path) -> "Folder":
-        if not (path / "loop.json").exists():
-            raise InputError(f"{path}: holds no loop (no loop.json)")
+        if not (path / LOOP).exists():
+            raise InputError(f"{path}: holds no loop (no {LOOP})")
         lock = _locked(path)
-        sweep(path)
-        loop, state = _read(path / "loop.json"), _read(path / "state.json")
         try:
-            settings = _settings(loop["settings"], path)
-            kept = State(**{**state, "metrics": tuple(state["metrics"])})
-            return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
-        except (KeyError, TypeError, ValueError) as problem:
-            if isinstance(problem, InputError):
-                raise
-            raise InputError(f"{path}: was written by another version of otafl ({type(problem).__name__})") from None
+            sweep(path)
+            loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
+            with reading(path / LOOP, "it was written by another version of otafl"):
+                settings = from_json(json.loads(loop["settings"]), path)
+                kept = State(**{**state, "metrics": tuple(state["metrics"])})
+                return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
+        except BaseException:
+            lock.close()
+            raise
 
     def keep(self, state: State) -> State:
         """Make a state durable before anything depends on it."""
         if self.path is not None:
-            self._write("state.json", dataclasses.asdict(state))
+            self._write(STATE, dataclasses.asdict(state))
         self.state = state
         return state
 
     def keep_answer(self, number: int, flat: Sequence[np.ndarray]) -> None:
         if self.path is not None:
-            body = np.concatenate(flat).astype("<f4").tobytes()
-            head = json.dumps({"round": number, "sha256": _seal(f"answer {number}", body)})
-            write_atomic(self.path / "answer.bin", head.encode() + b"\n" + body)
+            content = pack({"answer": np.concatenate(flat)}, f"answer {number}")
+            with storage(self.path):
+                write_atomic(self.path / ANSWER, content)
 
     def stored(self, state: State, number: int, messages: str) -> np.ndarray | None:
         """The answer that this round had, for the same messages; None if it was never sent. Others are refused."""
@@ -161,11 +163,11 @@ class Folder:
         if number != state.last_answered:
             return None
         assert self.path is not None
-        content = _bytes(self.path / "answer.bin")
-        line, _, body = content.partition(b"\n")
-        if _json(line).get("sha256") != _seal(f"answer {number}", body):
-            raise InputError(f"{self.path / 'answer.bin'}: is damaged, or not the answer of round {number}")
-        return np.frombuffer(body, "<f4").astype(np.float32)
+        with reading(self.path / ANSWER, MEND):
+            found = unpack((self.path / ANSWER).read_bytes(), f"answer {number}")
+        if found is None:
+            raise InputError(f"{self.path / ANSWER}: is damaged, or not the answer of round {number}; {MEND}")
+        return found["answer"]
 
     def close(self) -> None:
         """Let another process go on."""
@@ -177,68 +179,12 @@ class Folder:
         assert self.path is not None
         if self.lock is None:
             raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
-        body = json.dumps({"format": FORMAT, **content}, sort_keys=True)
-        try:
-            write_atomic(self.path / name, f"{_seal(name, body.encode())}\n{body}\n")
-        except OSError as error:
-            raise InputError(f"{self.path / name}: cannot be written ({error.strerror}); nothing was sent") from None
+        with storage(self.path):
+            write_atomic(self.path / name, json.dumps(with_seal(content)))
 
 
-def _trace_seed(settings: Settings) -> int:
-    return secrets.randbits(32) if settings.seed is None else settings.seed
-
-
-def _locked(path: Path) -> Any:
-    """A lock that ends with the process."""
-    handle = open(path / "lock", "a")  # noqa: SIM115
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        raise InputError(f"{path}: another loop goes on with it, in this or another process; close it first") from None
-    return handle
-
-
-def _seal(name: str, body: bytes) -> str:
-    return hashlib.sha256(f"{FORMAT} {name}\n".encode() + body).hexdigest()
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _json(text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    line, _, body = _bytes(path).partition(b"\n")
-    body = body.removesuffix(b"\n")
-    if line.decode(errors="replace") != _seal(path.name, body):
-        raise InputError(f"{path}: is damaged: its checksum does not match; the loop cannot go on from it")
-    found = _json(body)
-    found.pop("format", None)
-    return found
-
-
-def _settings(plain: dict[str, Any], path: Path) -> Settings:
-    """Settings as `Settings.to_json` wrote them; InputError if a file that they name has changed since."""
-    for name, stated in plain.pop("files").items():
-        if sha256_of(name) != stated:
-            raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
-    for name in ("sizes", "weights", "outside"):
-        plain[name] = None if plain[name] is None else tuple(plain[name])
-    if plain["message"] is not None:
-        one = plain["message"]
-        arrays = {name: np.asarray(one[name], float) for name in ("mean_square", "sensitivity", "rate")}
-        plain["message"] = Message(**{**one, **arrays})
-    plain["scheme"] = choose(plain["scheme"]["name"], plain["scheme"]["config"])
-    plain["channel"] = channel_of(plain["channel"])
-    return Settings(**plain)
+def _locked(path: Path) -> ExitStack:
+    """A lock that ends with the process, or when it is closed."""
+    lock = ExitStack()
+    lock.enter_context(locked(path))
+    return lock

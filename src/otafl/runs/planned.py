@@ -17,7 +17,7 @@ from otafl.core.uplink_checks import check_links, is_own, probe
 from otafl.privacy import Ledger, check_realised, events
 from otafl.runs.afford import least, least_eps
 from otafl.runs.energy import check_energy
-from otafl.runs.settings import Job, numerically
+from otafl.runs.job import Job, numerically
 
 COINS = (0.0, float(np.nextafter(1, 0)))  # the two ends of a private coin
 

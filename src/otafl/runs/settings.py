@@ -1,30 +1,20 @@
-"""From what a loop says about its scheme and site to what is planned: trace, deployment, message, policy, budget."""
+"""What a loop over the air was opened with: checked at the door, kept in a folder, and read back the same."""
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field
 
-from otafl import systems
-from otafl.channels import PUBLISHED, Channel, draw, energy_from_power, load_devices, load_site, with_gains
-from otafl.clients.gradient import clipped_promise
+from otafl.channels import PUBLISHED, Channel
 from otafl.core import validate
-from otafl.core.errors import BudgetExceeded, Infeasible, InputError
-from otafl.core.files import parse
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
-from otafl.core.uplink import Uplink, uplink_of
-from otafl.core.uplink_checks import meet
-from otafl.privacy import Budget, Ledger
-from otafl.runs.build import site_of
-from otafl.runs.feedback import releases_of
-from otafl.runs.prior_spend import eps_left, open_ledger
-from otafl.runs.schema import Privacy, Radio
-from otafl.runs.schemes import Chosen
+from otafl.core.errors import InputError
+from otafl.core.files import FileModel, parse
+from otafl.core.plan import Message
+from otafl.runs.schemes import Chosen, choose, chosen
+from otafl.runs.sealed import file_digest
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
 PRIVACY = ("eps", "delta", "accountant", "accounting", "already_spent")
@@ -60,34 +50,37 @@ class Settings:
         if self.message is not None:
             plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
         read = (name for name in (self.site, self.privacy["already_spent"]) if isinstance(name, str))
-        plain["files"] = {name: sha256_of(name) for name in read}
+        plain["files"] = {name: file_digest(Path(name), "it is needed here") for name in read}
         return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
 
 
-def sha256_of(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+def from_json(plain: dict[str, Any], path: Path) -> Settings:
+    """Settings as `to_json` wrote them; InputError if a file that they name has changed since."""
+    for name, stated in plain.pop("files").items():
+        if file_digest(Path(name), "the loop was planned with it") != stated:
+            raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
+    for name in ("sizes", "weights", "outside"):
+        plain[name] = None if plain[name] is None else tuple(plain[name])
+    if plain["message"] is not None:
+        one = plain["message"]
+        arrays = {name: np.asarray(one[name], float) for name in ("mean_square", "sensitivity", "rate")}
+        plain["message"] = Message(**{**one, **arrays, "published": tuple(one["published"])})
+    plain["scheme"] = choose(plain["scheme"]["name"], plain["scheme"]["config"])
+    plain["channel"] = channel_of(plain["channel"])
+    return Settings(**plain)
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """NumPy's numbers and sequences as Python's, paths as text; the rest as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-class Job(NamedTuple):
-    """A loop, ready to be planned."""
-
-    trace: Trace  # (T, K)
-    deployment: Deployment
-    message: Message
-    policy: Policy
-    uplink: Uplink
-    budget: Budget
-    ledger: Ledger  # what an earlier run on the same clients has spent
-    releases: tuple[Any, ...]  # that accompany every round
-    capped: bool
+class ChannelTable(FileModel):
+    channel: Channel
 
 
 def channel_of(channel: Any) -> Channel:
@@ -99,102 +92,57 @@ def channel_of(channel: Any) -> Channel:
     if isinstance(channel, str):
         validate.one_of("channel", channel, PUBLISHED)
         return PUBLISHED[channel]
-    try:
-        return TypeAdapter(Channel).validate_python(channel)
-    except (ValidationError, InputError) as problem:
-        raise InputError(f"channel: {str(problem).splitlines()[-1].strip()}") from None
+    return parse(ChannelTable, {"channel": channel}, "Air").channel
 
 
-def open_job(settings: Settings, trace_seed: int) -> Job:
-    """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
-    private = systems.SCHEMES[settings.scheme.name].private
-    privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None}, "Air")
-    channel, deployment, sizes, message = _site(settings)
-    count = len(deployment.weights)
-    trace = draw(channel, count, settings.rounds, trace_seed)
-    left = eps_left(privacy, count) if private else privacy.eps
-    context = Context(
-        rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,
-        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, trace=trace,
-        sizes=None if message.adjacency == "add-remove" else sizes,
-    )  # fmt: skip
-    try:
-        policy = numerically(settings.scheme.name, systems.make, settings.scheme.name, settings.scheme.config,
-                             deployment, message, context)  # fmt: skip
-    except Infeasible as refusal:
-        if left == privacy.eps:
-            raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
-        raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left:.4g}: {refusal}") from None
-    uplink = uplink_of(policy)
-    trace, deployment = meet(uplink, trace, deployment)
-    capped = privacy.eps is not None and private
-    budget = Budget(
-        eps=(privacy.eps or np.inf) if capped else np.inf, delta=privacy.delta, accountant=privacy.accountant,
-        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open", order=None,
-    )  # fmt: skip
-    ledger = open_ledger(budget, count, message, privacy.already_spent)
-    site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
-    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
+class Door(FileModel):
+    """What must be right about the plain arguments of `Air`, whoever passes them on."""
+
+    num_params: Annotated[int, Field(ge=1)]
+    clip_norm: Annotated[float, Field(gt=0)]
+    rounds: Annotated[int, Field(ge=1, le=10**7)]
+    adjacency: Literal["replace", "zero-out", "add-remove"]
+    sizes: list[Annotated[int, Field(ge=1)]] | None
+    weights: list[Annotated[float, Field(ge=0)]] | None
+    step_size: Annotated[float, Field(gt=0)]
+    classes: Annotated[int, Field(ge=2)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
+    strict: bool
+    outside: list[str]
 
 
-def numerically(name: str, function: Any, *args: Any) -> Any:
-    """Whatever overflows or does not converge while planning is one line."""
-    try:
-        return function(*args)
-    except (ArithmeticError, np.linalg.LinAlgError) as problem:
-        raise InputError(f"{name}: planning failed numerically ({problem}); look for extreme numbers") from None
-
-
-def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
-    """Channel, limits, records of each client (all equal where nothing is said) and what the messages promise."""
-    site = settings.site
-    table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
-    devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
-    count = site if isinstance(site, int) else len(devices.names)  # type: ignore[union-attr]
-    sizes = _sizes(settings, count, np.ones(count, np.int64) if devices is None else devices.samples)
-    adjacency: Any = settings.adjacency
-    promise = clipped_promise(settings.num_params, settings.clip_norm, adjacency, "client")
-    message = settings.message or promise(sizes)
-    validate.shape("message.rate", message.rate, (count,))
-    channel = settings.channel if devices is None else with_gains(settings.channel, devices.mean_power_gain)
-    place = SimpleNamespace(
-        channel=channel,
-        radio=_radio(settings, table, listed=devices is not None and not table),
-        devices=Path(str(site)) if table else None,
-        task=SimpleNamespace(clients=count, weights=_weights(settings, devices is not None)),
+def settings_of(given: dict[str, Any]) -> Settings:
+    """What `Air` was given, by name, checked as far as it can be before the site is known."""
+    message, spent = given["message"], given["already_spent"]
+    if message is None and given["num_params"] is None:
+        raise InputError("num_params is required: how many real numbers one message has")
+    if message is not None and not isinstance(message, Message):
+        raise InputError(f"message={message!r} must be an otafl.core.plan.Message")
+    given = {**given, "num_params": given["num_params"] if message is None else message.dim}
+    door = parse(Door, {name: _plain(given[name]) for name in Door.model_fields}, "Air").model_dump()
+    door["clip_norm"] = door["clip_norm"] if message is None else float(message.bound)
+    for name in ("sizes", "weights", "outside"):
+        door[name] = None if door[name] is None else tuple(door[name])
+    given = {**given, "already_spent": None if spent is None else _path("already_spent", spent)}
+    return Settings(
+        scheme=chosen(given["scheme"]),
+        site=_site_of(given["site"]),
+        channel=channel_of(given["channel"]),
+        radio={name: _plain(given[name]) for name in RADIO},
+        privacy={name: _plain(given[name]) for name in PRIVACY},
+        message=message,
+        **door,
     )
-    channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
-    if devices is not None and not table:
-        deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
-    return channel, deployment, sizes, message
 
 
-def _weights(settings: Settings, listed: bool) -> Any:
-    """As an experiment's `task.weights`: a list, by size where sizes are known, else equal."""
-    if settings.weights is not None:
-        return list(settings.weights)
-    return "sizes" if listed or settings.sizes is not None else "equal"
+def _site_of(site: Any) -> int | str:
+    if isinstance(site, int | np.integer) and not isinstance(site, bool):
+        validate.whole("site", site)
+        return int(site)
+    return _path("site", site)
 
 
-def _sizes(settings: Settings, count: int, known: np.ndarray) -> np.ndarray:
-    """Records of each client, (K,); stated ones replace those of the site."""
-    if settings.weights is not None:
-        validate.shape("weights", settings.weights, (count,))
-        validate.not_negative("weights", settings.weights)
-        validate.sums_to_one("weights", settings.weights, 1e-9)
-    sizes = known if settings.sizes is None else np.asarray(settings.sizes)
-    validate.shape("sizes", sizes, (count,))
-    validate.whole("sizes", sizes)
-    return sizes
-
-
-def _radio(settings: Settings, table: bool, listed: bool) -> Radio:
-    """Limits and noise where the site has none of its own."""
-    given = {name: value for name, value in settings.radio.items() if value is not None}
-    if table and given:
-        raise InputError(f"{settings.site}: has a [radio] block of its own; give no {', '.join(given)} besides")
-    if listed:
-        if "noise_dbm" not in given or set(given) & {"max_energy", "power_dbm", "noise_std"}:
-            raise InputError(f"{settings.site}: says each device's power; give noise_dbm, no energy and no noise_std")
-        given["power_dbm"] = 0.0  # replaced by the devices' own
-    return parse(Radio, given, "Air")
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | Path):
+        raise InputError(f"{name}={value!r} must be {'a number of devices or ' if name == 'site' else ''}a path")
+    return str(Path(value).absolute())
