@@ -15,7 +15,15 @@ from otafl.channels.channel import (
     with_gains,
 )
 from otafl.channels.csi import CsiError
-from otafl.channels.deployment import Devices, Site, load_devices, load_site, save_devices, to_deployment
+from otafl.channels.deployment import (
+    Devices,
+    IgnoredWarning,
+    Site,
+    load_devices,
+    load_site,
+    save_devices,
+    to_deployment,
+)
 from otafl.channels.drift import Drift
 from otafl.channels.fading import FADING_LAWS, Fading, constant, rayleigh, real_gaussian, rician
 from otafl.channels.geometry import Geometry
@@ -36,6 +44,7 @@ __all__ = [
     "Drift",
     "Fading",
     "Geometry",
+    "IgnoredWarning",
     "PathLoss",
     "Pilots",
     "Placement",
