@@ -11,10 +11,11 @@ import optax
 from otafl import clients as client_kinds
 from otafl import systems
 from otafl.channels import Channel, draw, to_deployment, with_gains
-from otafl.core import uplink, uplink_checks
+from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.privacy import uplink_checks
 from otafl.runs.facts import Facts, deal, model_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of

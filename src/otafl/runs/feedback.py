@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.messages import Data, Seed
 from otafl.core.errors import InputError
+from otafl.core.messages import Data, Seed
 from otafl.core.plan import Array, Feedback
-from otafl.privacy import Release, noisy_accuracy
 from otafl.core.rounds import Measure
+from otafl.privacy import Release, noisy_accuracy
 from otafl.tasks.models import Model
 
 BLOCK = 1000  # samples that are evaluated at once, so that memory stays bounded

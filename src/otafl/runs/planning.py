@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from otafl import systems
-from otafl.core import uplink, uplink_checks
+from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.plan import Link, Plan, Trace, check_silence
 from otafl.core.rounds import plan_ahead
-from otafl.privacy import Budget, Ledger, check_realised, events
+from otafl.privacy import Budget, Ledger, check_realised, events, uplink_checks
 from otafl.runs import build
 from otafl.runs.afford import least, least_eps
 from otafl.runs.energy import check_energy
