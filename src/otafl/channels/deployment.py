@@ -72,6 +72,13 @@ def load_site(path: str | Path, radio: Radio | None = None) -> Site:
     return Site(devices, own or radio)  # type: ignore[arg-type]
 
 
+def has_radio(path: str | Path) -> bool:
+    """Whether a TOML deployment file says what the receiver is."""
+    from otafl.core.files import read_toml
+
+    return "radio" in read_toml(Path(path))
+
+
 def save_devices(path: str | Path, devices: Devices) -> None:
     """Write devices as CSV in exact linear units. Distances are not written: the gains they led to are."""
     from otafl.core.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
