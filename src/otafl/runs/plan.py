@@ -54,8 +54,8 @@ class Row:
     power_margin_db: float | None = None  # least distance of any device from its limit in any round
     channel_uses: int | None = None  # of the whole run
     seconds: float | None = None  # on the air, where the bandwidth is known
-    csi: str = "none"
-    noise_of: str = "nobody"  # whose noise protects
+    csi: str | None = None  # channel knowledge that the scheme needs
+    noise_of: str | None = None  # whose noise protects
     binding: str = ""  # what keeps the scheme from doing more
 
 
@@ -114,9 +114,11 @@ def row_of(planned: Planned, agreement: float) -> Row:
     """The row of a scheme that could be planned."""
     site, scheme = planned.setup.sites[0], planned.scheme
     horizon = planned.experiment.horizon(scheme)
-    about = {"label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
-             "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED, "csi": site.policy.csi,
-             "unit": site.message.unit, "adjacency": site.message.adjacency}  # fmt: skip
+    about: dict[str, Any] = {
+        "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
+        "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
+        "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
+    }  # fmt: skip
     if planned.loop != "open":
         return _closed_loop(planned, about)
     if planned.least_eps:
@@ -252,6 +254,8 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
     """What a reader must know beside the numbers."""
     notes = [f"outside the domain of Q: {text}"
              for text in in_domain(facts.model.num_params, experiment.rounds, experiment.task.clients)]  # fmt: skip
+    if experiment.devices is not None and experiment.task.num_params is None:
+        notes.append(f"{experiment.devices.name}: samples are not used, the partition deals the data")
     unlike = sorted({_kind(experiment, scheme) for scheme in experiment.scheme} & UNCALIBRATED)
     notes += [f"(Q) was not calibrated on {kind} messages: do not rank by it" for kind in unlike]
     if any(row.loop != "open" for row in rows):
