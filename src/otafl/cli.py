@@ -134,6 +134,70 @@ def _numbers(text: str) -> list[float] | None:
         raise InputError(f"--tune {text!r} must be numbers separated by commas") from None
 
 
+@app.command()
+def advise(
+    site: Annotated[str, typer.Argument(help="CSV of devices, deployment file (TOML), or a number of equal devices.")],
+    eps: Annotated[float, typer.Option("--eps", help="Privacy target of the whole training.")],
+    num_params: Annotated[int | None, typer.Option("--num-params", help="Size of the model; not with --task.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Default: as few as let everybody be heard.")] = None,
+    task: Annotated[Path | None, typer.Option("--task", help="Experiment file with your own [task].")] = None,
+    delta: Annotated[float, typer.Option("--delta")] = 1e-5,
+    weights: Annotated[str, typer.Option("--weights", help="samples or equal.")] = "samples",
+    accountant: Annotated[str, typer.Option("--accountant", help="See otafl list accountants.")] = "gaussian",
+    agreement: Annotated[
+        float | None, typer.Option("--agreement", help="Norm of the devices' mean update over the clip norm.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", help="Per device, where SITE is a number.")] = None,
+    radio: Annotated[
+        list[str], typer.Option("--radio", help="What a CSV does not say, e.g. --radio noise_dbm_per_hz=-168")
+    ] = [],  # noqa: B006
+    simulate: Annotated[bool, typer.Option("--simulate", help="Train the best three, on your task or digits.")] = False,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder of advice.html; default runs/advice.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which scheme to use on a site, with which settings, and whether it is worth it. Nothing is trained."""
+    _working(site, as_json)
+    from otafl.core import files
+    from otafl.report.advice import write_advice
+    from otafl.report.advice_text import show
+    from otafl.runs.advice import advise as give_advice
+    from otafl.runs.schema import assign
+
+    receiver: dict[str, Any] = {}
+    for pair in radio:
+        assign(receiver, pair)
+    advice = give_advice(
+        site, num_params, eps, delta=delta, rounds=rounds, task=task, weights=weights, accountant=accountant,
+        agreement=agreement, samples=samples, radio=receiver,
+    )  # fmt: skip
+    folder = out_dir or Path("runs") / "advice"
+    written = write_advice(advice, folder)
+    if as_json:
+        print(files.to_json(advice.to_dict()))
+    else:
+        show(advice, out)
+        names = ", ".join(path.name for path in written)
+        out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
+    if simulate:
+        _simulate(advice, folder / "simulated", as_json)
+    if not advice.useful:
+        raise typer.Exit(Infeasible.exit_code)  # the sentence has been said
+
+
+def _simulate(advice: Any, folder: Path, quiet: bool) -> None:
+    """Train the best three and show accuracy with its intervals."""
+    from otafl.report import write_report
+    from otafl.runs import runner
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import load
+
+    (path,) = (path for path in advice.save_best(folder.parent, 3) if path.suffix == ".toml")
+    run_folder = runner.start(load(path), folder, reporter(err, quiet))
+    write_report([run_folder])
+    if not quiet:
+        _show_run(run_folder)
+
+
 @app.command("list")
 def list_(
     only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
