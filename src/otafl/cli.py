@@ -106,32 +106,27 @@ def compare(
         Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")
     ],
     overrides: Override = [],  # noqa: B006
-    tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", min=0, help="0: settings from plans alone; N: so many trials per scheme on a validation split."
+        ),
+    ] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
-    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
+    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     _working(file, json_log)
-    from otafl.report import write_report
-    from otafl.runs import compare as comparison
+    from otafl.report import comparison
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
-    from otafl.runs.schema import load
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
-    run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
-    write_report([run_folder])
+    parts = comparison.run_and_write(path, folder, overrides, trials, reporter(err, json_log))
     if not json_log:
-        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out, wide)
-
-
-def _numbers(text: str) -> list[float] | None:
-    try:
-        return [float(part) for part in text.split(",")] if text else None
-    except ValueError:
-        raise InputError(f"--tune {text!r} must be numbers separated by commas") from None
+        comparison.show(parts, out, wide)
 
 
 @app.command()
