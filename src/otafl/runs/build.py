@@ -16,8 +16,9 @@ from otafl.core.messages import Clients, Data, Seed
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
-from otafl.tasks import features, partitions
+from otafl.tasks import features, own_data, own_model, partitions
 from otafl.tasks.ghost import samples_at_once
+from otafl.tasks.losses import METRICS
 from otafl.tasks.models import MODELS, Model, penalty
 
 
@@ -30,44 +31,54 @@ class Task(NamedTuple):
     public: "HeldOut"  # rewards come from it; never the same samples as held_out
     partitions: list[partitions.Partition]  # per seed
     label_mix: np.ndarray  # (S, K, C)
-    classes: int
+    classes: int  # 0: targets are no labels
     notes: list[str]  # what lies outside the privacy guarantee, for the card
     sources: dict[str, str]  # data set and hash
+    metric: str = "accuracy"  # that results are told in
 
 
 class HeldOut(NamedTuple):
     """Samples for evaluation, cut into equal blocks so that memory stays bounded."""
 
     x: Any  # (blocks, size, ...)
-    y: Any  # (blocks, size) int32, -1 for padding
+    y: Any  # (blocks, size) int32 labels, -1 for padding; (blocks, size, ...) targets
+    group: Any  # (blocks, size) int32: the labels, or 0 for targets that are none; -1 for padding
 
 
-def blocks(x: np.ndarray, y: np.ndarray, size: int) -> HeldOut:
+def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> HeldOut:
     count = max(1, -(-len(x) // size))
     size = -(-len(x) // count)
     pad = count * size - len(x)
-    x = np.concatenate([x, np.zeros((pad, *x.shape[1:]), x.dtype)]).reshape(count, size, *x.shape[1:])
-    y = np.concatenate([y.astype(np.int32), np.full(pad, -1, np.int32)]).reshape(count, size)
-    return HeldOut(jnp.asarray(x), jnp.asarray(y))
+
+    def padded(leaf: np.ndarray, value: int) -> np.ndarray:
+        filled = np.concatenate([leaf, np.full((pad, *leaf.shape[1:]), value, leaf.dtype)])
+        return filled.reshape(count, size, *leaf.shape[1:])
+
+    group = padded(y.astype(np.int32) if labelled else np.zeros(len(y), np.int32), -1)
+    targets = group if labelled else padded(y, 0)
+    return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
 
 
-def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
-    """Per-class counts and the two parts of the loss on held-out data; client mixes are formed on the host."""
+def evaluator(
+    model: Model, classes: int, metric: str = "accuracy"
+) -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+    """Sums of the metric by label and the two parts of the loss on held-out data; client mixes are formed on the host."""
+    score_of = METRICS[metric].of or model.sample_loss
+    counted = jnp.int32 if metric == "accuracy" else jnp.float32
 
     def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
-        def block(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            x, y = pair
-            logits = model.logits(params, x)
-            label = jnp.arange(classes, dtype=jnp.int32)
-            hot = y[:, None] == label
-            right = (jnp.argmax(logits, axis=1) == y).astype(jnp.float32)
+        def block(parts: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, y, group = parts
+            outputs = model.logits(params, x)
+            hot = group[:, None] == jnp.arange(max(classes, 1), dtype=jnp.int32)
+            score = jnp.where(group >= 0, score_of(outputs, y), 0).astype(jnp.float32)
             # A product counts fastest, and exactly: a block is far below 2^24 samples.
-            counts = jnp.stack([right, jnp.ones_like(right)]) @ hot.astype(jnp.float32)
-            own = jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
-            return counts.astype(jnp.int32), jnp.sum(jnp.where(y >= 0, own, 0), dtype=jnp.float32)
+            counts = jnp.stack([score, jnp.ones_like(score)]) @ hot.astype(jnp.float32)
+            own = model.sample_loss(outputs, y)
+            return counts.astype(counted), jnp.sum(jnp.where(group >= 0, own, 0), dtype=jnp.float32)
 
         counts, loss = jax.lax.map(block, tuple(held_out))
-        right, total = counts.sum(0, dtype=jnp.int32)
+        right, total = counts.sum(0, dtype=counted)
         return {
             "right": right,
             "total": total,
@@ -81,33 +92,63 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
-    data = features.prepare(wanted.data)
+    own, owner = experiment.own, None
+    if wanted.data.name == "arrays" and own.task is not None:
+        data, owner = own_data.prepare(own.task, wanted.data)
+    else:
+        data = features.prepare(wanted.data)
     if wanted.clients > len(data.train.y):
         raise InputError(
             f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
         )
-    kind = partitions.PARTITIONS[wanted.partition.kind]
-    options = options_of(wanted.partition, kind.options)
-    dealt = [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
-        for seed in experiment.seed_list
-    ]
-    choice = MODELS[wanted.model.name]
-    model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
-    mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
+    dealt = _deal(experiment, data, owner)
+    model, sources = _model(experiment, data)
+    metric = own_model.check(model, data.train.x, data.train.y, data.classes)
+    groups = data.train.y if data.classes else np.zeros(len(data.train.y), np.int32)
+    mix = np.stack([partitions.label_mix(part, groups, max(data.classes, 1)) for part in dealt])
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
     at_once = min(10_000, samples_at_once(model.footprint))
     return Task(
         model=model,
         data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
-        held_out=blocks(*held_out, at_once),
-        public=blocks(*data.reward, at_once),
+        held_out=blocks(*held_out, at_once, labelled=data.classes > 0),
+        public=blocks(*data.reward, at_once, labelled=data.classes > 0),
         partitions=dealt,
         label_mix=mix,
         classes=data.classes,
         notes=list(data.notes),
-        sources={"name": data.name, "sha256": data.sha256},
+        sources=sources,
+        metric=metric,
     )
+
+
+def _deal(experiment: Experiment, data: features.Task, owner: np.ndarray | None) -> list[partitions.Partition]:
+    """Who holds which samples, per seed: as the data say, or dealt out."""
+    wanted, seeds = experiment.task, experiment.seed_list
+    if wanted.partition.kind == "owner" and owner is not None:
+        return [partitions.by_owner(owner, wanted.clients)] * len(seeds)
+    kind = partitions.PARTITIONS[wanted.partition.kind]
+    options = options_of(wanted.partition, kind.options)
+    return [
+        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
+        for seed in seeds
+    ]
+
+
+def _model(experiment: Experiment, data: features.Task) -> tuple[Model, dict[str, str]]:
+    """The model, and what tells these data and an own model from others."""
+    choice, sources = experiment.task.model, {"name": data.name, "sha256": data.sha256}
+    x, y = data.train
+    if choice.name == "own" and experiment.own.model is not None:
+        model = experiment.own.model
+        return model, {**sources, "model": model.name, "model_sha256": own_model.fingerprint(model, x, y)}
+    kind = MODELS[choice.name]
+    if not data.classes and choice.name != "own":
+        raise InputError(
+            f"task.model {choice.name!r} classifies but the targets are no labels; give otafl.run a model=otafl.model("
+            "init, apply, loss='mse')"
+        )
+    return kind.make(options_of(choice, kind.options), x.shape[1:], data.classes), sources
 
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:

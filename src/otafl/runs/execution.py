@@ -62,7 +62,7 @@ class Execution:
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, part.sizes) for site, part in zip(self.setup.sites, task.partitions)]
         if self.loop == "round":
-            check_public(self.label, first.policy.feedback, task.public.y)
+            check_public(self.label, first.policy.feedback, task)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
@@ -226,7 +226,7 @@ class Execution:
         )
 
     def _engine(self) -> Engine:
-        evaluate = build.evaluator(self.task.model, self.task.classes)
+        evaluate = build.evaluator(self.task.model, self.task.classes, self.task.metric)
         policy, inside = self.setup.sites[0].policy, {}
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
@@ -340,7 +340,8 @@ class Execution:
     def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
         accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
         eps = self._count(chunk, done - chunk["live"].shape[1])
-        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, float(self.budget.eps), pace))
+        cap, metric = float(self.budget.eps), self.task.metric
+        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, cap, pace, metric))
 
     def _count(self, records: dict[str, np.ndarray], first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""

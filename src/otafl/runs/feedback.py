@@ -57,9 +57,11 @@ def measure_of(feedback: Feedback, model: Model, evaluate: Callable[[Any, Any], 
     return private_accuracy(model, feedback.noise_std) if feedback.data == "private" else public_accuracy(evaluate)
 
 
-def check_public(label: str, feedback: Feedback, labels: Any) -> None:
-    """An accuracy of no samples is no number."""
-    if feedback.data == "public" and not np.any(np.asarray(labels) >= 0):
+def check_public(label: str, feedback: Feedback, task: Any) -> None:
+    """An accuracy of no samples is no number, and other metrics are no accuracies."""
+    if task.metric != "accuracy":
+        raise InputError(f"{label}: its rewards are accuracies, but this task is told in {task.metric}")
+    if feedback.data == "public" and not np.any(np.asarray(task.public.group) >= 0):
         raise InputError(f"{label}: rewards come from public data, but task.data.reward_fraction leaves no sample")
 
 
