@@ -85,6 +85,9 @@ def run(
             print(resolved(experiment), end="")
             return
         folder = runner.start(experiment, out_dir or runner.default_folder(Path(file).stem), reporter(err, json_log))
+    from otafl.report import write_report
+
+    write_report([folder])
     if not json_log:
         _show_run(folder)
 
@@ -110,6 +113,7 @@ def compare(
 ) -> None:
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
     _working(file, json_log)
+    from otafl.report import write_report
     from otafl.runs import compare as comparison
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
@@ -118,6 +122,7 @@ def compare(
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
+    write_report([run_folder])
     if not json_log:
         comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out, wide)
 
@@ -246,7 +251,7 @@ def reproduce(
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
     from otafl.reproductions import all_presets as every_preset
-    from otafl.runs import presets
+    from otafl.reproductions.preset_run import reproduce as reproduce_preset
     from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
@@ -254,7 +259,7 @@ def reproduce(
     _working(preset or "all presets", json_log)
     if preset is not None:
         folder = out_dir or Path("runs") / preset
-        presets.reproduce(preset, folder, overrides, quick, reporter(err, json_log), out)
+        reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), out)
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")

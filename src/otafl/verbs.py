@@ -1,31 +1,21 @@
 """The verbs of the command line as functions: the same names, the same words, results as values.
 
-    run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_scale=0.3)], channel="cares", eps=8.0)
+run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_scale=0.3)], channel="cares", eps=8.0)
 """
 
 import atexit
-import dataclasses
 import shutil
 import tempfile
-import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.files import parse
+from otafl.report import write_report
 from otafl.report.run import Run
+from otafl.runs.described import described, own_of
+from otafl.runs.plan import PlanTable
+from otafl.runs.plan import plan as plan_all
 from otafl.runs.progress import Reporter, reporter
-from otafl.runs.schema import Experiment, Own, load, resolved
-from otafl.runs.schemes import Chosen, chosen
-from otafl.tasks.models import Model
-from otafl.tasks.own_data import OwnTask
-
-FLAT = {  # keywords that stand in a table of the experiment file
-    "eps": "privacy", "delta": "privacy", "accountant": "privacy", "max_energy": "radio", "power_dbm": "radio",
-    "noise_std": "radio", "noise_dbm": "radio", "step_size": "server", "clip_norm": "clients",
-}  # fmt: skip
 
 
 def run(
@@ -81,101 +71,49 @@ def run(
 
     from otafl.runs import runner
 
-    own = Own(task if isinstance(task, OwnTask) else None, model if isinstance(model, Model) else None)
-    said = reporter(Console(stderr=True)) if progress else Reporter()
+    said = {
+        "task": task, "model": model, "schemes": schemes, "channel": channel, "rounds": rounds, "seeds": seeds,
+        "eps": eps, "delta": delta, "accountant": accountant, "clients": clients, "clip_norm": clip_norm,
+        "step_size": step_size, "max_energy": max_energy, "power_dbm": power_dbm, "noise_std": noise_std,
+        "noise_dbm": noise_dbm, **keys,
+    }  # fmt: skip
+    live = reporter(Console(stderr=True)) if progress else Reporter()
     if resume is not None:
-        others = [experiment, schemes, channel, rounds, seeds, eps, clients, out, *keys.values()]
+        others = [experiment, out, *(value for name, value in said.items() if name not in ("task", "model"))]
         if any(one is not None for one in others):
             raise InputError("resume takes all from the run folder; give no more than task and model with it")
-        return Run(runner.resume(Path(resume), said, own), own)
-    given = {name: value for name, value in locals().items() if name in FLAT and value is not None}
-    keys |= {"channel": channel, "rounds": rounds, "seeds": seeds}
-    made = _experiment(experiment, own, task, model, schemes, clients, given, keys)
-    folder = Path(out) if out is not None else _kept_for_now()
-    return Run(runner.start(made, folder, said), own)
+        own = own_of(None, task, model)
+        return _drawn(Run(runner.resume(Path(resume), live, own), own))
+    made = described(experiment, said, "otafl.run")
+    if out is None:
+        return Run(runner.start(made, _kept_for_now(), live), made.own)
+    return _drawn(Run(runner.start(made, Path(out), live), made.own))
 
 
-def _experiment(
-    start: Any, own: Own, task: Any, model: Any, schemes: Any, clients: Any, flat: dict[str, Any], keys: dict[str, Any]
-) -> Experiment:
-    """The experiment that a call describes, checked as a file is."""
-    data = _start(start)
-    data |= {name: value for name, value in keys.items() if value is not None}
-    if clients is not None:
-        data["clients"] = {"kind": clients} if isinstance(clients, str) else dict(clients)
-    for name, value in flat.items():
-        table = data.setdefault(FLAT[name], {"kind": "gradient"} if FLAT[name] == "clients" else {})
-        data[FLAT[name]] = {**table, name: value}
-    data["task"] = _task(data.get("task", {}), own, task, model)
-    if schemes is not None:
-        data["scheme"] = _schemes(schemes)
-    if "scheme" not in data:
-        raise InputError("give schemes: names such as 'fedavg-dp', or values such as otafl.constant(rx_scale=0.3)")
-    return parse(Experiment, data, "otafl.run").bring(own)
+def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any) -> PlanTable:
+    """Plan and charge every scheme without training: rounds affordable, eps, noise, energy, figure of merit.
+
+    Parameters
+    ----------
+    experiment, **said
+        as for `otafl.run`; a task={"num_params": 9610, "clients": 20} will do, since nothing is trained
+    agreement : float, optional
+        norm of the mean of clipped messages over the clip norm, in (0, 1]; None guesses it from the samples
+
+    Examples
+    --------
+    >>> import otafl
+    >>> made = otafl.plan(task={"num_params": 650, "clients": 20}, schemes=["fedavg-dp"], channel="cares", eps=8.0)
+    >>> [row.label for row in made.feasible]
+    ['fedavg-dp']
+    """
+    return plan_all(described(experiment, said, "otafl.plan"), agreement)
 
 
-def _start(experiment: Any) -> dict[str, Any]:
-    """What to start from, as plain tables."""
-    from otafl.runs.presets import find
-
-    if experiment is None:
-        return {}
-    if isinstance(experiment, Mapping):
-        return dict(experiment)
-    if not isinstance(experiment, Experiment):
-        experiment = load(find(Path(experiment)))
-    return tomllib.loads(resolved(experiment))
-
-
-def _task(table: Any, own: Own, task: Any, model: Any) -> dict[str, Any]:
-    if own.task is not None:
-        kept = {key: value for key, value in dict(table).items() if key == "model"}
-        table = {**kept, **own.task.table()}
-    elif isinstance(task, str):
-        table = {**dict(table), "data": task}
-    elif isinstance(task, Mapping):
-        table = {**dict(table), **task}
-    elif task is not None:
-        raise InputError(f"task={task!r} must be otafl.task(...), the name of a data set or a table")
-    if own.model is not None:
-        return {**table, "model": {"name": "own"}}
-    if isinstance(model, str):
-        return {**table, "model": {"name": model}}
-    if model is not None and not isinstance(model, Mapping):
-        raise InputError(f"model={model!r} must be otafl.model(init, apply), a name or a table")
-    return dict(table) if model is None else {**table, "model": dict(model)}
-
-
-def _schemes(schemes: Any) -> list[dict[str, Any]]:
-    """Tables of the schemes. Two that would share a name are told apart by their settings."""
-    if isinstance(schemes, str | Chosen):
-        schemes = [schemes]
-    if isinstance(schemes, Mapping):
-        return [{**_scheme(one), "label": str(label)} for label, one in schemes.items()]
-    if not isinstance(schemes, Sequence):
-        raise InputError(f"schemes={schemes!r} must be a list of schemes, or a dict of them by label")
-    tables = [_scheme(one) for one in schemes]
-    names = [table.get("label", table.get("name")) for table in tables]
-    for table, one in zip(tables, schemes):
-        if "label" not in table and names.count(table["name"]) > 1 and isinstance(one, Chosen):
-            table["label"] = repr(one).removeprefix("otafl.")[:100]
-    return tables
-
-
-def _scheme(one: Any) -> dict[str, Any]:
-    if isinstance(one, Mapping):
-        return dict(one)
-    made = chosen(one) if isinstance(one, Chosen) else None
-    if made is None:
-        validate.one_of("scheme", one, _names())
-        return {"name": one}
-    return {"name": made.name, **dataclasses.asdict(made.config)}
-
-
-def _names() -> Any:
-    from otafl import systems
-
-    return systems.SCHEMES
+def _drawn(run: Run) -> Run:
+    """A folder that stays gets its page."""
+    write_report([run.folder])
+    return run
 
 
 def _kept_for_now() -> Path:

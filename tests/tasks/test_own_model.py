@@ -42,9 +42,7 @@ def test_what_is_no_float_array_stays_as_it_was_made():
             self.w, self.act, self.steps = w, act, steps
 
     jax.tree_util.register_pytree_node(Net, lambda n: ((n.w, n.act, n.steps), None), lambda _, c: Net(*c))
-    net = model(
-        lambda key: Net(jax.random.normal(key, (4, 3)), jnp.tanh, jnp.arange(2)), lambda n, x: n.act(x @ n.w)
-    )
+    net = model(lambda key: Net(jax.random.normal(key, (4, 3)), jnp.tanh, jnp.arange(2)), lambda n, x: n.act(x @ n.w))
     params = net.init(jax.random.key(1))
     assert net.num_params == 12 and len(jax.tree.leaves(params)) == 1
     np.testing.assert_allclose(net.logits(params, X), np.tanh(X @ np.asarray(params[0])), rtol=1e-5)
@@ -138,8 +136,10 @@ def test_a_model_of_whole_numbers_or_of_no_functions_is_refused():
 
 
 def test_the_fingerprint_knows_the_start_the_function_and_its_constants():
-    def made(start=0.0, factor=1.0, table=np.ones(3, np.float32)):
+    def made(start=0.0, factor=1.0, shift=0.0):
+        table = np.full(3, shift, np.float32)
         return model(lambda k: {"w": jnp.full((4, 3), start)}, lambda p, x: factor * (x @ p["w"]) + table)
 
-    prints = [own_model.fingerprint(m, X, Y) for m in (made(), made(), made(1.0), made(0.0, 2.0), made(table=np.zeros(3, np.float32)))]
+    models = (made(), made(), made(1.0), made(0.0, 2.0), made(shift=1.0))
+    prints = [own_model.fingerprint(m, X, Y) for m in models]
     assert prints[0] == prints[1] and len(set(prints)) == 4

@@ -172,9 +172,7 @@ def long_names(metric: str) -> dict[str, str]:
     return {key.replace("accuracy", metric): name.replace("accuracy", metric) for key, name in LONG_NAMES.items()}
 
 
-def differences(
-    schemes: list[dict[str, Any]], named: dict[str, str]
-) -> dict[str, list[list[dict[str, float] | None]]]:
+def differences(schemes: list[dict[str, Any]], named: dict[str, str]) -> dict[str, list[list[dict[str, float] | None]]]:
     """Per metric: entry [a][b] is scheme a minus scheme b over the seeds both have; None where either is unfinished."""
     entries = [as_summary(scheme) for scheme in schemes]
 

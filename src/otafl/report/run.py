@@ -8,8 +8,10 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import InputError
+from otafl.report import write_report
 from otafl.report.tables import footer, metric_of, numbers, summaries
 from otafl.runs.afford import without_rounds
+from otafl.runs.disk import storage
 from otafl.runs.results import figures
 from otafl.runs.store import RunFolder, SchemeFolder
 
@@ -126,9 +128,11 @@ class Run:
         return figure
 
     def save(self, folder: str | Path) -> Path:
-        """Copy the run folder; `otafl report` and `otafl.Run` read it there. A folder that holds a run is refused."""
+        """Copy the run folder and draw its page; `otafl.Run` opens it again. A folder that holds a run is refused."""
         target = RunFolder.free(Path(folder))
-        shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        with storage(target):
+            shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        write_report([target])
         return target
 
     def _finished(self, label: str) -> SchemeFolder:
@@ -163,7 +167,8 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
         final.removeprefix("final_"): _mean(learned[final]), "sd": _sd(learned[final]),
         "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
         "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
-        "silent_weight": abs(mean("silent_weight")), "energy_per_round": mean("energy_per_round"),
+        "silent_weight": abs(mean("silent_weight")), 
+        "energy_per_round": mean("energy_per_round") if entry["uplink"] == "analog" else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip
 

@@ -8,18 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.core import uplink, streams, uplink_checks
-from otafl import systems
 from otafl import clients as client_kinds
+from otafl import systems
 from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
-from otafl.core.messages import Clients, Data, Seed
+from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.runs.schema import Experiment, Server, options_of
+from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
-from otafl.tasks import features, own_data, own_model, partitions
+from otafl.privacy import uplink_checks
+from otafl.runs.facts import Facts, deal, model_of, parts_of
+from otafl.runs.schema import Experiment, Server, options_of
+from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.losses import METRICS
-from otafl.tasks.models import MODELS, Model, penalty
+from otafl.tasks.models import Model, penalty
 
 
 class Task(NamedTuple):
@@ -35,6 +37,16 @@ class Task(NamedTuple):
     notes: list[str]  # what lies outside the privacy guarantee, for the card
     sources: dict[str, str]  # data set and hash
     metric: str = "accuracy"  # that results are told in
+
+    @property
+    def sizes(self) -> list[np.ndarray]:
+        """(K,) records of each client, per seed."""
+        return [np.asarray(part.sizes) for part in self.partitions]
+
+    @property
+    def public_samples(self) -> int:
+        """How many samples rewards come from."""
+        return int(np.sum(np.asarray(self.public.group) >= 0))
 
 
 class HeldOut(NamedTuple):
@@ -59,10 +71,8 @@ def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> He
     return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
 
 
-def evaluator(
-    model: Model, classes: int, metric: str = "accuracy"
-) -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
-    """Sums of the metric by label and the two parts of the loss on held-out data; client mixes are formed on the host."""
+def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+    """Sums of the metric by label and the two parts of the loss on held-out data; the host forms client mixes."""
     score_of = METRICS[metric].of or model.sample_loss
     counted = jnp.int32 if metric == "accuracy" else jnp.float32
 
@@ -92,25 +102,27 @@ def evaluator(
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
-    own, owner = experiment.own, None
-    if wanted.data.name == "arrays" and own.task is not None:
-        data, owner = own_data.prepare(own.task, wanted.data)
-    else:
-        data = features.prepare(wanted.data)
-    if wanted.clients > len(data.train.y):
+    if wanted.num_params is not None:
         raise InputError(
-            f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
+            f"task.num_params={wanted.num_params} declares a size alone, for `otafl plan`; give task.data and "
+            "task.model to train"
         )
-    dealt = _deal(experiment, data, owner)
-    model, sources = _model(experiment, data)
-    metric = own_model.check(model, data.train.x, data.train.y, data.classes)
-    groups = data.train.y if data.classes else np.zeros(len(data.train.y), np.int32)
+    data, owner = parts_of(experiment)
+    x, y = data.train
+    dealt = deal(experiment, y, data.name, owner)
+    model = model_of(experiment, x.shape[1:], data.classes)
+    own = wanted.model.name == "own"
+    metric = own_model.check(model, x, y, data.classes) if own else own_model.metric_of(model, data.classes)
+    groups = y if data.classes else np.zeros(len(y), np.int32)
     mix = np.stack([partitions.label_mix(part, groups, max(data.classes, 1)) for part in dealt])
+    sources = {"name": data.name, "sha256": data.sha256}
+    if own:
+        sources |= {"model": model.name, "model_sha256": own_model.fingerprint(model, x, y)}
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
     at_once = min(10_000, samples_at_once(model.footprint))
     return Task(
         model=model,
-        data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
+        data=Data(jnp.asarray(x), jnp.asarray(y)),
         held_out=blocks(*held_out, at_once, labelled=data.classes > 0),
         public=blocks(*data.reward, at_once, labelled=data.classes > 0),
         partitions=dealt,
@@ -120,35 +132,6 @@ def build_task(experiment: Experiment) -> Task:
         sources=sources,
         metric=metric,
     )
-
-
-def _deal(experiment: Experiment, data: features.Task, owner: np.ndarray | None) -> list[partitions.Partition]:
-    """Who holds which samples, per seed: as the data say, or dealt out."""
-    wanted, seeds = experiment.task, experiment.seed_list
-    if wanted.partition.kind == "owner" and owner is not None:
-        return [partitions.by_owner(owner, wanted.clients)] * len(seeds)
-    kind = partitions.PARTITIONS[wanted.partition.kind]
-    options = options_of(wanted.partition, kind.options)
-    return [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
-        for seed in seeds
-    ]
-
-
-def _model(experiment: Experiment, data: features.Task) -> tuple[Model, dict[str, str]]:
-    """The model, and what tells these data and an own model from others."""
-    choice, sources = experiment.task.model, {"name": data.name, "sha256": data.sha256}
-    x, y = data.train
-    if choice.name == "own" and experiment.own.model is not None:
-        model = experiment.own.model
-        return model, {**sources, "model": model.name, "model_sha256": own_model.fingerprint(model, x, y)}
-    kind = MODELS[choice.name]
-    if not data.classes and choice.name != "own":
-        raise InputError(
-            f"task.model {choice.name!r} classifies but the targets are no labels; give otafl.run a model=otafl.model("
-            "init, apply, loss='mse')"
-        )
-    return kind.make(options_of(choice, kind.options), x.shape[1:], data.classes), sources
 
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:
@@ -180,25 +163,25 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup:
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
+    clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
     rounds = experiment.horizon(scheme)
     _check_stops(choice, rounds, experiment.privacy.delta)
     sites = []
-    for seed, part in zip(experiment.seed_list, task.partitions):
-        if np.any(part.sizes < 1):
-            nobody = f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}"
+    for seed, sizes in zip(experiment.seed_list, task.sizes):
+        if np.any(sizes < 1):
+            nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
             raise InputError(f"{nobody}; change the partition or the number of clients")
-        message = clients.promise(np.asarray(part.sizes))
-        channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
+        message = clients.promise(sizes)
+        channel, deployment = site_of(experiment, message, sizes)
         whole = draw(
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
         trace = Trace(*(leaf[:rounds] for leaf in whole))
-        known = None if message.adjacency == "add-remove" else np.asarray(part.sizes)
+        known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
@@ -231,13 +214,19 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, made._replace(weights=weights)
 
 
+def bandwidth_of(experiment: Experiment) -> float | None:
+    """Hz; None where the experiment does not say."""
+    radio = experiment.radio if experiment.devices is None else load_site(experiment.devices).radio
+    return radio.bandwidth_hz
+
+
 def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
     """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
-    if declared != "sizes":
+    if declared != "samples":
         return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
     if message.adjacency == "add-remove":
         raise InputError(
-            "adjacency='add-remove' with task.weights='sizes' is false: every weight moves when a record comes or "
+            "adjacency='add-remove' with task.weights='samples' is false: every weight moves when a record comes or "
             "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
         )
     return np.asarray(sizes / sizes.sum())

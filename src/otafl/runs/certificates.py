@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from otafl.core import uplink
-from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
+from otafl.core.plan import Plan
+from otafl.privacy.events import effective_noise_var
 from otafl.runs.build import SchemeSetup, Site, Task
 from otafl.runs.results import Outcome
 from otafl.runs.schema import Server
-from otafl.core.plan import Plan
-from otafl.privacy.events import effective_noise_var
+from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
 
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 

@@ -18,15 +18,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.errors import InputError
-from otafl.runs.afford import without_rounds
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, load
-from otafl.runs.tune import run_in, tune_step_size, tuned, with_step_sizes
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report.tables import attack_cells, footer, named, numbers, paired_difference, result, summaries
+from otafl.runs.afford import without_rounds
+from otafl.runs.presets import Preset
+from otafl.runs.progress import Reporter
+from otafl.runs.runner import run_in
+from otafl.runs.schema import Experiment, load
+from otafl.runs.tune import tune_step_size, tuned, with_step_sizes
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"

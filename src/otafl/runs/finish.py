@@ -8,6 +8,10 @@ import numpy as np
 from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
+from otafl.core.files import to_json
+from otafl.core.plan import Plan, Trace
+from otafl.core.rounds import Carry
+from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
@@ -22,10 +26,6 @@ from otafl.runs.results import (
 )
 from otafl.runs.sealed import npz
 from otafl.runs.store import RunFolder, parquet
-from otafl.core.files import to_json
-from otafl.core.plan import Plan, Trace
-from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
-from otafl.core.rounds import Carry
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution

@@ -8,14 +8,15 @@
 
     otafl.run(task=task, schemes=[power_share(share=0.1)], ...)
 
-Its keyword parameters are the settings of the scheme, also in experiment files. A scheme with a state, or one that looks
-at the learning, returns a whole `Policy`: see `otafl.systems.register`.
+Its keyword parameters are the settings of the scheme, also in experiment files. A scheme with a state, or one that
+looks at the learning, returns a whole `Policy`: see `otafl.systems.register`.
 """
 
 import dataclasses
 import inspect
+from collections import namedtuple
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -113,4 +114,4 @@ def _whole(name: str, told: Any, obs: Obs, deployment: Deployment, message: Mess
         extra = {key: np.broadcast_to(value, shape[:-1]).astype(float) for key, value in told.items()}
     except ValueError as problem:
         raise InputError(f"{name}: arrays must have the shape of obs.estimate {shape} ({problem})") from None
-    return plan, NamedTuple("Info", [(key, Any) for key in extra])(**extra)  # type: ignore[misc]
+    return plan, namedtuple("Info", extra)(**extra)

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import uplink
-from otafl.systems.cares.certifier import NO_CERTIFICATE
-from otafl.runs.build import SchemeSetup, Task
 from otafl.core.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
+from otafl.runs.build import SchemeSetup, Task
+from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]

@@ -16,12 +16,12 @@ from pydantic import Field, PrivateAttr, create_model, field_validator, model_va
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.core import validate
 from otafl.channels import CHANNELS, PUBLISHED, Channel
+from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.runs.store import slug
 from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
+from otafl.runs.store import slug
 from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
 from otafl.tasks.models import MODELS, Model
@@ -68,6 +68,9 @@ ModelChoice: Any = union({name: kind.options for name, kind in MODELS.items()}, 
 ClientChoice: Any = union({name: options for name, (options, _) in client_kinds.KINDS.items()}, "kind")
 
 
+WITH_DATA = ("data", "partition", "model", "report_on")  # keys of a task that is more than a size
+
+
 class Task(FileModel):
     """What is learned, from whose data."""
 
@@ -75,8 +78,14 @@ class Task(FileModel):
     clients: Count = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
-    weights: Literal["sizes", "equal"] | list[Positive] = Field(
-        "sizes", description="of the clients in the sum: their shares of the records, or declared, whatever the sizes"
+    weights: Literal["samples", "equal"] | list[Positive] = Field(
+        "samples", description="of the clients in the sum: their shares of the records, equal, or declared; all schemes"
+    )
+    num_params: Whole | None = Field(
+        None, description="parameters of a model that is only planned for: no data, no model, no `otafl run`"
+    )
+    samples: Whole | list[Whole] | None = Field(
+        None, description="records of each client, beside num_params; default 1, or those of the deployment file"
     )
     report_on: Literal["report", "validation", "train"] = Field(
         "report", description="which part results are computed on"
@@ -90,6 +99,22 @@ class Task(FileModel):
         if not isinstance(name, str) or name not in DATASETS:
             raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}")
         return value
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _second_name(cls, value: Any) -> Any:
+        return "samples" if value == "sizes" else value
+
+    @model_validator(mode="after")
+    def _size_alone(self) -> "Task":
+        given = [name for name in WITH_DATA if name in self.model_fields_set]
+        if self.num_params is not None and given:
+            raise InputError(f"num_params declares a size alone; it goes without {', '.join(given)}")
+        if self.num_params is None and self.samples is not None:
+            raise InputError("samples belongs to num_params: with data, the partition says who holds how many")
+        if isinstance(self.samples, list):
+            validate.shape("samples", self.samples, (self.clients,))
+        return self
 
     @model_validator(mode="after")
     def _weights_of_all(self) -> "Task":
@@ -112,6 +137,9 @@ class Radio(FileModel):
     power_dbm: float | None = Field(None, description="mean power per complex symbol, each client")
     noise_std: Annotated[float, Field(ge=0)] | None = Field(None, description="receiver noise per real dimension")
     noise_dbm: float | None = Field(None, description="complex receiver noise power; half of it per real dimension")
+    bandwidth_hz: Positive | None = Field(
+        None, description="symbols per second: energy in J and time on the air; without it one symbol takes 1 s"
+    )
     trusted_share: Annotated[float, Field(ge=0, le=1)] = Field(
         1.0, description="part of the noise power that the ledger counts"
     )
@@ -128,16 +156,20 @@ class Radio(FileModel):
             raise InputError("power_dbm and noise_dbm belong together: give both")
         return self
 
+    @property
+    def symbol_time_s(self) -> float:
+        return 1.0 if self.bandwidth_hz is None else 1 / self.bandwidth_hz
+
     def energy(self, dim: int) -> float:
         """J per round and client."""
         if self.power_dbm is not None:
-            return 10 ** (self.power_dbm / 10 - 3) * dim
+            return 10 ** (self.power_dbm / 10 - 3) * dim * self.symbol_time_s
         return 1.0 if self.max_energy is None else self.max_energy
 
     def noise_var(self) -> float:
         """Per real dimension, in the unit of `energy` per symbol."""
         if self.noise_dbm is not None:
-            return 10 ** (self.noise_dbm / 10 - 3) / 2
+            return 10 ** (self.noise_dbm / 10 - 3) / 2 * self.symbol_time_s
         return 0.05**2 if self.noise_std is None else self.noise_std**2
 
 
@@ -365,7 +397,15 @@ def _index(node: list[Any], part: str, override: str) -> int:
 
 def resolved(experiment: Experiment) -> str:
     """The whole config as TOML, defaults included; reads back to the same experiment."""
-    return tomli_w.dumps(_tomlable(experiment.model_dump(exclude_none=True)))
+    return tomli_w.dumps(_plain(experiment))
+
+
+def _plain(experiment: Experiment) -> dict[str, Any]:
+    """Tables, lists and numbers; a task that is declared by its size has no data and no model to show."""
+    data: dict[str, Any] = _tomlable(experiment.model_dump(exclude_none=True))
+    if experiment.task.num_params is not None:
+        data["task"] = {key: value for key, value in data["task"].items() if key not in WITH_DATA}
+    return data
 
 
 def extreme_numbers(experiment: Experiment) -> str:
@@ -379,7 +419,7 @@ def extreme_numbers(experiment: Experiment) -> str:
         elif isinstance(value, float) and value != 0:
             found[key] = value
 
-    look(_tomlable(experiment.model_dump(exclude_none=True)), "")
+    look(_plain(experiment), "")
     far = sorted(found, key=lambda key: -abs(np.log10(abs(found[key]))))[:2]
     return ", ".join(f"{key}={found[key]:g}" for key in far)
 

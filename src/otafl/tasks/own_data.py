@@ -54,7 +54,7 @@ class OwnTask:
 
 def task(
     x: Any, y: Any, *, held_out: Any = 0.2, owner: Any = None, clients: int | None = None, partition: Any = None,
-    weights: Any = "sizes", reward_fraction: float = 0.2, validation_fraction: float = 0.0, split_seed: int = 0,
+    weights: Any = "samples", reward_fraction: float = 0.2, validation_fraction: float = 0.0, split_seed: int = 0,
 ) -> OwnTask:  # fmt: skip
     """Your own data, to be trained on by `otafl.run`.
 
@@ -70,7 +70,7 @@ def task(
         (N,) who holds each sample; its sorted values are the clients
     clients, partition
         without owners: how many clients, and a partition of `otafl list partitions` (name or table); default iid
-    weights : "sizes", "equal" or a list
+    weights : "samples", "equal" or a list
         of the clients in the sum
     reward_fraction : float
         share of the held-out samples that is declared public for policies that look at accuracy while they run
@@ -235,8 +235,11 @@ def fingerprint(arrays: tuple[np.ndarray, ...]) -> str:
     return digest.hexdigest()
 
 
-def prepare(own: OwnTask, options: DataOptions) -> tuple[Task, np.ndarray | None]:
-    """The parts that are trained, tuned, rewarded and reported on, and the owners of the first."""
+def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> tuple[Task, np.ndarray | None]:
+    """The parts that are trained, tuned, rewarded and reported on, and the owners of the first.
+
+    whole_numbers: whether features that are whole numbers stay so; networks by name want floating-point numbers.
+    """
     default = DataOptions()
     for field in dataclasses.fields(DataOptions):
         if field.name not in USED and getattr(options, field.name) != getattr(default, field.name):
@@ -249,11 +252,10 @@ def prepare(own: OwnTask, options: DataOptions) -> tuple[Task, np.ndarray | None
         train = np.sort(rngs[2].choice(train, options.train_size, replace=False))
     if not len(report):
         raise InputError(f"reward_fraction={options.reward_fraction} leaves no held-out sample to report on")
-    part = lambda rows: Part(own.x[rows], own.y[rows])  # noqa: E731
-    held = lambda rows: Part(own.x_held_out[rows], own.y_held_out[rows])  # noqa: E731
+    kind = own.x.dtype if whole_numbers else np.float32
+    part = lambda rows: Part(own.x[rows].astype(kind), own.y[rows])  # noqa: E731
+    held = lambda rows: Part(own.x_held_out[rows].astype(kind), own.y_held_out[rows])  # noqa: E731
     parts = Task(
         part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, ()
     )  # fmt: skip
     return parts, None if own.owner is None else own.owner[train]
-
-

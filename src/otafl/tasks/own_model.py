@@ -80,9 +80,7 @@ def model(
     def mean(params: Any, x: Array, y: Array) -> Array:
         return losses(outputs(params, x), y).mean()
 
-    return Model(
-        name, first, outputs, mean, count_params(first), None, footprint, l2, losses, metric or told, whole
-    )
+    return Model(name, first, outputs, mean, count_params(first), None, footprint, l2, losses, metric or told, whole)
 
 
 def _parts(init: Callable[[Array], Any]) -> tuple[Callable[[Array], Any], Callable[[Any], Any]]:
@@ -114,6 +112,11 @@ def _in_float32(init: Callable[[Array], Any]) -> Callable[[Array], Any]:
     return made
 
 
+def metric_of(model: Model, classes: int) -> str:
+    """What results of this model are told in."""
+    return model.metric or ("accuracy" if classes else "loss")
+
+
 def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
     """Try a model on the shapes of the data: one loss per sample, outputs that fit the metric, which is returned."""
     batch = 3
@@ -128,10 +131,10 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
     except Exception as problem:  # whatever somebody else's function says about these shapes
         raise InputError(f"model {model.name}: fails on {shapes}: {str(problem).strip().splitlines()[0]}") from None
     if getattr(outputs, "shape", (0,))[:1] != (batch,):
-        raise InputError(f"model {model.name}: apply must return outputs (B, ...) but made {_shown(outputs)} of {shapes}")
+        raise InputError(f"model {model.name}: apply must return (B, ...) but made {_shown(outputs)} of {shapes}")
     if losses.shape != (batch,) or losses.dtype != jnp.float32:
         raise InputError(f"model {model.name}: loss must be float32, one per sample (B,), but is {_shown(losses)}")
-    metric = model.metric or ("accuracy" if classes else "loss")
+    metric = metric_of(model, classes)
     if metric == "accuracy":
         wide = 1 if len(outputs.shape) == 1 else outputs.shape[1]
         if not classes:

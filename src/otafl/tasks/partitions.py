@@ -11,6 +11,7 @@ sample has two owners; a recipe that leaves samples over says so by owner -1.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,7 +189,7 @@ def by_owner(owner: NDArray[np.integer[Any]], num_clients: int) -> Partition:
     """Sample n is held by client owner[n]."""
     order = np.argsort(owner, kind="stable")
     ends = np.searchsorted(owner[order], np.arange(num_clients + 1))
-    return from_lists([order[a:b] for a, b in zip(ends[:-1], ends[1:])], len(owner))
+    return from_lists([order[a:b] for a, b in pairwise(ends)], len(owner))
 
 
 class PartitionKind(NamedTuple):

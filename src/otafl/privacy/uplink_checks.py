@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy.special import gammaincinv
 
 from otafl.core.errors import PrivacyViolation
 from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen
@@ -110,7 +110,7 @@ def _probe_noise(uplink: Uplink, link: Link, dim: int, std: float) -> None:
     keys = jax.random.split(jax.random.key(0), 2 * pairs)
     drawn = [_values(uplink.decode(silence, link, key)[0]) for key in keys]
     apart = np.concatenate([(a - b) / np.sqrt(2) for a, b in zip(drawn[::2], drawn[1::2])])
-    least = std**2 * stats.chi2.ppf(CONFIDENCE, apart.size)
+    least = std**2 * 2 * gammaincinv(apart.size / 2, CONFIDENCE)  # of chi squared
     if not np.sum(apart**2) >= least * (1 - TOLERANCE):
         raise PrivacyViolation(
             f"uplink {uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
