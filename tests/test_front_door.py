@@ -220,3 +220,15 @@ def test_an_own_scheme_is_checked_like_any_other(front_share):
     with pytest.raises(InputError, match="share"):
         front_share(share="much")
     assert otafl.front_share(share=0.2) == front_share(share=0.2)
+
+
+def test_a_plan_of_own_data_is_the_plan_of_its_run(run, front_share):
+    """Nothing is trained: rounds, eps and mu stand before the run, for own data, models and schemes too."""
+    schemes = ["fedavg-dp", otafl.constant(rx_scale=0.3), front_share(share=1e-4)]
+    keys = {name: value for name, value in SMALL.items() if name != "progress"}
+    planned = otafl.plan(task=TASK, model=NET, schemes=schemes, eps=500.0, **keys).table
+    np.testing.assert_allclose(planned["eps"], run.table["eps"], rtol=1e-9)
+    np.testing.assert_allclose(planned["mu"].astype(float), run.table["mu"], rtol=1e-9)
+    np.testing.assert_array_equal(planned["rounds"], run.table["rounds"])
+    size_alone = otafl.plan(task={"num_params": 12, "clients": 6}, schemes=schemes, channel="cares", eps=500.0)
+    assert list(size_alone.table.index) == run.labels and "feasible" in size_alone._repr_html_()

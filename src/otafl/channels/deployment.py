@@ -1,10 +1,13 @@
 """The deployment file: a list of radios with distance or gain, power and data size, and the receiver they talk to.
 
 CSV holds devices only, one row each. TOML holds `[radio]` and either `[[device]]` tables or `devices_file`, a CSV
-file beside it. dB and dBm end here: what is loaded is linear and SI. Host, NumPy, float64.
+file beside it. Columns of a CSV that nothing here uses are named in an `IgnoredWarning`. dB and dBm end here: what is
+loaded is linear and SI. Host, NumPy, float64.
 """
 
 import csv
+import dataclasses
+import difflib
 import io
 import warnings
 from collections.abc import Iterable
@@ -23,7 +26,12 @@ from otafl.core.plan import Deployment
 
 GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
-COLUMNS = ("name", *GAIN, *POWER, "samples")
+HEIGHT = "device_height_m"
+COLUMNS = ("name", *GAIN, *POWER, "samples", HEIGHT)
+
+
+class IgnoredWarning(UserWarning):
+    """A deployment file says something that is not used."""
 
 
 class Devices(NamedTuple):
@@ -50,14 +58,25 @@ def load_devices(path: str | Path, path_loss: PathLoss | None = None) -> Devices
     return _devices(_csv_records(Path(path)), path_loss, str(path))
 
 
-def load_site(path: str | Path) -> Site:
-    """Read a TOML deployment file with its `[radio]`."""
-    if Path(path).suffix.lower() != ".toml":
+def load_site(path: str | Path, radio: Radio | None = None) -> Site:
+    """Read a TOML deployment file with its `[radio]`, or devices alone beside a `radio` from elsewhere."""
+    toml = Path(path).suffix.lower() == ".toml"
+    if not toml and radio is None:
         raise InputError(f"{path}: has no [radio] block; a whole deployment is a .toml file")
-    devices, radio = _read_toml(Path(path), None)
-    if radio is None:
+    law = radio.path_loss if radio else None
+    devices, own = _read_toml(Path(path), law) if toml else (load_devices(path, law), None)
+    if own is not None and radio is not None:
+        raise InputError(f"{path}: has a [radio] of its own; give the radio in one place")
+    if own is None and radio is None:
         raise InputError(f"{path}: [radio] is missing, it is required here")
-    return Site(devices, radio)
+    return Site(devices, own or radio)  # type: ignore[arg-type]
+
+
+def has_radio(path: str | Path) -> bool:
+    """Whether a TOML deployment file says what the receiver is."""
+    from otafl.core.files import read_toml
+
+    return "radio" in read_toml(Path(path))
 
 
 def save_devices(path: str | Path, devices: Devices) -> None:
@@ -120,20 +139,33 @@ def _csv_records(path: Path) -> Iterable[Record]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
-        for column in header:
-            if column not in COLUMNS:
-                raise InputError(f"{path}: row 1, {unknown(column, COLUMNS, 'column')}")
-            if header.count(column) > 1:
-                raise InputError(f"{path}: row 1, column {column!r} appears twice")
+        _check_header(path, header)
         for cells in reader:
             place = f"row {reader.line_num}"
             if len(cells) > len(header):
                 raise InputError(f"{path}: {place} has {len(cells)} cells but the header has {len(header)}")
-            values = {key: cell.strip() for key, cell in zip(header, cells, strict=False) if cell.strip()}
+            known = ((key, cell.strip()) for key, cell in zip(header, cells, strict=False) if key in COLUMNS)
+            values = {key: cell for key, cell in known if cell}
             if values:
                 yield Record(str(path), place, values, cells=True)
     except csv.Error as error:
         raise InputError(f"{path}: row {reader.line_num}: not valid CSV: {error}") from None
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    """A column that nearly has a known name is a mistake; any other is somebody else's, and is named."""
+    ignored = []
+    for column in header:
+        if header.count(column) > 1:
+            raise InputError(f"{path}: row 1, column {column!r} appears twice")
+        if column not in COLUMNS:
+            if difflib.get_close_matches(column.lower(), COLUMNS, n=1, cutoff=0.75):
+                raise InputError(f"{path}: row 1, {unknown(column, COLUMNS, 'column')}")
+            ignored.append(column)
+    if not any(column in COLUMNS for column in header):
+        raise InputError(f"{path}: row 1 has none of the columns {', '.join(COLUMNS)}")
+    if ignored:
+        warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}", IgnoredWarning, stacklevel=2)
 
 
 def _devices(records: Iterable[Record], path_loss: PathLoss | None, source: str) -> Devices:
@@ -145,6 +177,9 @@ def _devices(records: Iterable[Record], path_loss: PathLoss | None, source: str)
     power = np.array([_power(record) for record in records])
     samples = np.array([record.count("samples") for record in records])
     _warn_units(records, gain, power)
+    if any(HEIGHT in record.values for record in records) and not (path_loss and path_loss.kind == "cost231_hata"):
+        law = f"path_loss {path_loss.kind!r}" if path_loss else "no path loss"
+        warnings.warn(f"{source}: not used: {HEIGHT!r} ({law} has no heights)", IgnoredWarning, stacklevel=2)
     return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples)
 
 
@@ -168,6 +203,8 @@ def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
     if key == "mean_gain":
         return np.nan, record.positive(key, "; a value in dB belongs in gain_db")
     distance = record.positive("distance_m")
+    if path_loss is not None and path_loss.kind == "cost231_hata" and HEIGHT in record.values:
+        path_loss = dataclasses.replace(path_loss, device_height_m=record.positive(HEIGHT))
     if path_loss is None:
         raise record.mistake("distance_m", "needs a path-loss law ([radio] path_loss in a TOML file), or give gain_db")
     try:

@@ -10,7 +10,7 @@ import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
+from otafl.channels import Channel, draw, to_deployment, with_gains
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
@@ -18,6 +18,7 @@ from otafl.core.plan import Context, Deployment, Message, Policy, Trace
 from otafl.privacy import uplink_checks
 from otafl.runs.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
+from otafl.runs.sites import devices_of
 from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.losses import METRICS
@@ -206,7 +207,7 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
         trusted = radio.trusted_share * noise_var
         errors = (channel.gain_error, channel.phase_error)
         return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
-    site = load_site(experiment.devices)
+    site = devices_of(experiment)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
@@ -216,7 +217,7 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
 
 def bandwidth_of(experiment: Experiment) -> float | None:
     """Hz; None where the experiment does not say."""
-    radio = experiment.radio if experiment.devices is None else load_site(experiment.devices).radio
+    radio = experiment.radio if experiment.devices is None else devices_of(experiment).radio
     return radio.bandwidth_hz
 
 

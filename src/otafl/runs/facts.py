@@ -7,6 +7,7 @@ import numpy as np
 from otafl.core import streams
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment, options_of
+from otafl.runs.sites import devices_of
 from otafl.tasks import features, own_data, partitions
 from otafl.tasks.models import MODELS, UNKNOWN_FOOTPRINT, Model
 from otafl.tasks.own_model import metric_of
@@ -28,7 +29,10 @@ def facts_of(experiment: Experiment) -> Facts:
     """Of the task that `otafl run` would build, or of one that is declared by its size alone."""
     wanted = experiment.task
     if wanted.num_params is not None:
-        sizes = np.broadcast_to(np.asarray(wanted.samples or 1), (wanted.clients,)).copy()
+        samples = wanted.samples
+        if samples is None and experiment.devices is not None:
+            samples = devices_of(experiment).devices.samples.tolist()
+        sizes = np.broadcast_to(np.asarray(samples or 1), (wanted.clients,)).copy()
         seeds = len(experiment.seed_list)
         return Facts(declared_model(wanted.num_params), [sizes] * seeds, DECLARED_CLASSES, public_samples=1)
     data, owner = _outline(experiment)

@@ -27,6 +27,10 @@ AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is 
 RADIO = "analog"  # the uplink whose energy and channel uses mean something; ideal and digital ones have none here
 
 
+TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
+        "least_eps", "reason")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Row:
     """One scheme. None: not known in advance (a closed loop), or without meaning (energy of an ideal uplink)."""
@@ -54,8 +58,8 @@ class Row:
     power_margin_db: float | None = None  # least distance of any device from its limit in any round
     channel_uses: int | None = None  # of the whole run
     seconds: float | None = None  # on the air, where the bandwidth is known
-    csi: str = "none"
-    noise_of: str = "nobody"  # whose noise protects
+    csi: str | None = None  # channel knowledge that the scheme needs
+    noise_of: str | None = None  # whose noise protects
     binding: str = ""  # what keeps the scheme from doing more
 
 
@@ -70,6 +74,22 @@ class PlanTable:
     @property
     def feasible(self) -> list[Row]:
         return [row for row in self.rows if row.feasible]
+
+    @property
+    def table(self) -> Any:
+        """One row per scheme (pandas): per-seed rounds by their mean, eps and mu by the worst."""
+        import pandas as pd
+
+        def told(row: Row) -> dict[str, Any]:
+            own = {name: getattr(row, name) for name in TOLD}
+            worst = None if not row.mu or None in row.mu else max(m for m in row.mu if m is not None)
+            seeds = {"rounds": row.rounds and float(np.mean(row.rounds)), "eps": row.eps and max(row.eps), "mu": worst}
+            return {"feasible": row.feasible, **seeds, "merit": row.merit and row.merit.quality, **own}
+
+        return pd.DataFrame.from_dict({row.label: told(row) for row in self.rows}, orient="index").rename_axis("scheme")
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the merit of each row as a table of its own."""
@@ -114,9 +134,11 @@ def row_of(planned: Planned, agreement: float) -> Row:
     """The row of a scheme that could be planned."""
     site, scheme = planned.setup.sites[0], planned.scheme
     horizon = planned.experiment.horizon(scheme)
-    about = {"label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
-             "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED, "csi": site.policy.csi,
-             "unit": site.message.unit, "adjacency": site.message.adjacency}  # fmt: skip
+    about: dict[str, Any] = {
+        "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
+        "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
+        "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
+    }  # fmt: skip
     if planned.loop != "open":
         return _closed_loop(planned, about)
     if planned.least_eps:
@@ -252,6 +274,8 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
     """What a reader must know beside the numbers."""
     notes = [f"outside the domain of Q: {text}"
              for text in in_domain(facts.model.num_params, experiment.rounds, experiment.task.clients)]  # fmt: skip
+    if experiment.devices is not None and experiment.task.num_params is None:
+        notes.append(f"{experiment.devices.name}: samples are not used, the partition deals the data")
     unlike = sorted({_kind(experiment, scheme) for scheme in experiment.scheme} & UNCALIBRATED)
     notes += [f"(Q) was not calibrated on {kind} messages: do not rank by it" for kind in unlike]
     if any(row.loop != "open" for row in rows):

@@ -60,7 +60,7 @@ class Inputs(FileModel):
     noise_power_dbm: float | None = None
     privacy_noise_power_w: float | None = None
     privacy_noise_power_dbm: float | None = None
-    bandwidth_hz: float = 1e5
+    bandwidth_hz: float | None = None  # of the devices file, or 1e5
     seed: int = 0
     distances_m: list[float] | None = None
     path_loss_db: list[float] | None = None
@@ -114,6 +114,7 @@ class Inputs(FileModel):
             raise InputError(f"device_order={self.device_order} needs device_rdp, the budget it belongs to")
 
 
+USUAL_BANDWIDTH_HZ = 1e5
 MAX_ROUNDS = 10_000
 MAX_CELLS = 5e6  # gains, M T
 MAX_KINDS = 1e6  # epsilons, T for every kind of device
@@ -198,7 +199,7 @@ def _setting(inputs: Inputs, M: int, T: Any, n: Any, power: Any, noise: Any, tru
         if value is None:
             raise InputError(f"{key}: missing, this key is required")
     _check_sizes(M, T, n, B)
-    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz)
+    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz or USUAL_BANDWIDTH_HZ)
 
 
 def _check_sizes(M: Any, T: Any, n: Any, B: Any) -> None:
@@ -222,6 +223,10 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
         if path.suffix.lower() == ".toml" and noise is None:
             site = load_site(path)
             found, noise, trusted = site.devices, site.radio.noise_w, trusted or site.radio.trusted_noise_w
+            if inputs.bandwidth_hz not in (None, site.radio.bandwidth_hz):
+                said = f"bandwidth_hz={inputs.bandwidth_hz:g} but {path.name} says {site.radio.bandwidth_hz:g}"
+                raise InputError(f"{said}; give it in one place")
+            inputs = inputs.model_copy(update={"bandwidth_hz": site.radio.bandwidth_hz})
         else:
             found = load_devices(path)
     if inputs.M not in (None, len(found.names)):
