@@ -26,6 +26,7 @@ class Inputs(FileModel):
     SYMBOLS: ClassVar[dict[str, str]] = {
         **{"P_max": "P_max_w", "noise_power": "noise_power_w", "sigma_n2": "noise_power_w", "C": "G"},
         **{"privacy_noise_power": "privacy_noise_power_w", "lambda": "learning_rate"},
+        **{"num_params": "d", "clip_norm": "G", "rounds": "T", "clients": "M", "samples": "n"},  # of experiment files
     }
 
     method: Method = "adascale"
