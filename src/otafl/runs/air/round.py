@@ -1,6 +1,7 @@
 """One round of a loop: who is asked, the one sending, and what is known of it afterwards."""
 
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -84,15 +85,17 @@ class Round:
         """
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
         link = air.link(self.number)
-        entered = air._medium.add_up(found.messages, found.norms, link, shapes, air.job.message.bound)
-        if air._folder.path is not None:
-            name = digest(found.form, entered.parts)
-            stored = air._folder.stored(air._state, self.number, name)
-            if stored is not None:
-                ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-                return np.split(stored, ends[:-1])
-            air._state = air._folder.keep(air._state.sent(self.number, name))
-        heard = air._medium.hear(entered, link, shapes, self.number)
+        with ThreadPoolExecutor(1) as pool:
+            drawn = pool.submit(air._medium.draw, link, shapes, self.number)
+            entered = air._medium.add_up(found.messages, found.norms, link, shapes, air.job.message.bound)
+            if air._folder.path is not None:
+                name = digest(found.form, entered.parts)
+                stored = air._folder.stored(air._state, self.number, name)
+                if stored is not None:
+                    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+                    return np.split(stored, ends[:-1])
+                air._state = air._folder.keep(air._state.sent(self.number, name))
+            heard = air._medium.hear(entered, link, shapes, self.number, drawn.result())
         self._heard, self.failed = heard, heard.refused
         air._folder.keep_answer(self.number, heard.flat)
         return heard.flat

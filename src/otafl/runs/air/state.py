@@ -1,7 +1,7 @@
-"""What a loop keeps in its folder, so that a crash costs no privacy: charges, hashes of messages, the last answer.
+"""What a loop keeps in its folder, so that a crash costs no privacy: charges, hashes of what was sent, the last answer.
 
     loop.json      the settings, and the seed of the channel where the loop itself has none; never that of any noise
-    state.json     rounds charged and their plans' hash, metrics told, the last round sent with its messages' hash
+    state.json     rounds charged and their plans' hash, metrics told, the last round sent with the hash of its sum
     answer.bin     the last answer: what the server heard, noise included
 
 The charge is written before anyone is asked, the hash before the air is used, the answer before it is given. Every

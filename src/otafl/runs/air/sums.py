@@ -84,25 +84,27 @@ class Medium:
                     _add(leaf, part, weight[client])
         return Sum({0: total}, norm, sent & there, factor)
 
-    def hear(self, entered: Sum, link: Link, shapes: Shapes, number: int) -> Heard:
-        """What the server reads of it: under all noise, decoded."""
+    def hear(self, entered: Sum, link: Link, shapes: Shapes, number: int, drawn: Sequence[Any]) -> Heard:
+        """What the server reads of it: under the noise that was drawn, decoded."""
         if not self.analog:
             values, refused = self._encrypted(entered.parts, link, entered.factor, entered.sent, shapes, number)
             return Heard(values, entered.norm, entered.sent, refused)
-        self._noise(entered.parts[0], shapes, np.float32(link.noise_std), number)
+        for leaf, part in zip(entered.parts[0], drawn):
+            _add(leaf, np.asarray(part).reshape(-1), np.float32(link.noise_std))
         return Heard(entered.parts[0], entered.norm, entered.sent, False)
 
-    def _noise(self, total: Flat, shapes: Shapes, std: np.float32, number: int) -> None:
-        """One real draw per coordinate: the engine's for a seed, else Philox under 128 fresh bits."""
-        if not std:
-            return
-        if self.seed is None:
-            source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
-            drawn: Sequence[Any] = [source.standard_normal(leaf.size, np.float32) for leaf in total]
-        else:
-            drawn = self._normals(air_key(self.seed, number), shapes)
-        for leaf, part in zip(total, drawn):
-            _add(leaf, np.asarray(part).reshape(-1), std)
+    def draw(self, link: Link, shapes: Shapes, number: int) -> Sequence[Any]:
+        """Standard normals, one per coordinate: the engine's for a seed, else Philox under 128 fresh bits.
+
+        They depend on no message, so that a loop may draw them while it adds up and writes down. Encrypted uplinks
+        draw their own.
+        """
+        if not self.analog or not link.noise_std:
+            return []
+        if self.seed is not None:
+            return [np.asarray(leaf) for leaf in self._normals(air_key(self.seed, number), shapes)]
+        source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        return [source.standard_normal(int(np.prod(shape)), np.float32) for shape in shapes]
 
     def _encrypted(
         self, messages: dict[int, Flat], link: Link, factor: np.ndarray, sent: np.ndarray, shapes: Shapes, number: int
