@@ -21,8 +21,21 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
+$(FLOWER)/.ready: pyproject.toml   # an environment of its own: Flower pins what others choose
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet --upgrade pip
+	$(FLOWER)/bin/python -m pip install --quiet torch==2.13.0
+	$(FLOWER)/bin/python -m pip install --quiet --editable '.[flower]' pytest
+	touch $@
+
 demo: $(VENV)/.ready            ## run the main job and print its table
 	$(BIN)/otafl compare demo --out runs/demo
+
+demo-flower: $(FLOWER)/.ready   ## a Flower federation of ten real processes over the air; needs mnist.npz in OTAFL_DATA
+	$(FLOWER)/bin/python examples/flower/federation.py --nodes 10
+
+test-flower: $(FLOWER)/.ready   ## the bridge to Flower, with real federations
+	$(FLOWER)/bin/python -m pytest tests/connect
 
 test: $(VENV)/.dev-ready        ## the whole test suite without the slow part
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile

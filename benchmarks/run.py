@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ENVIRONMENT = HERE.parent / ".venv-bench"
-SCRIPTS = ("engine.py", "scale.py", "accounting.py", "adascale.py", "biasvar.py", "crypto.py")
+SCRIPTS = ("engine.py", "scale.py", "accounting.py", "adascale.py", "biasvar.py", "crypto.py", "flower_overhead.py")
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
         venv.create(ENVIRONMENT, with_pip=True)
         install = [str(python), "-m", "pip", "install", "--quiet"]
         subprocess.run([*install, "torch==2.13.0"], check=True)  # first, so that no other package chooses a torch
-        subprocess.run([*install, "--editable", f"{HERE.parent}[sca]", "python-flint"], check=True)
+        subprocess.run([*install, "--editable", f"{HERE.parent}[sca,flower]", "python-flint"], check=True)
         for optional in ("opacus", "tenseal"):
             subprocess.run([*install, optional], check=False)
     wanted = sys.argv[1:] or [script for script in SCRIPTS if (HERE / script).exists()]

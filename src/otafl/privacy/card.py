@@ -109,6 +109,9 @@ class PrivacyCard:
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
+    def __str__(self) -> str:
+        return self.to_markdown()
+
     def to_markdown(self) -> str:
         return markdown(self.to_dict())
 

@@ -23,7 +23,7 @@ READABLE = ("otafl-ledger-1", FORMAT)  # the first knew no leak_angle: its phase
 def pack(ledger: "Ledger") -> bytes:
     """One JSON line (budget, releases, checksum) and then the events as npz."""
     arrays = {
-        f"{n}_{name}": np.asarray(value)
+        f"{n}_{name}": np.asarray(value, order="C")  # one ledger, one file: however its arrays lie in memory
         for n, part in enumerate(ledger.parts)
         for name, value in part._asdict().items()
     }

@@ -153,7 +153,7 @@ class Ledger:
             )
         if self.budget.accountant == "rdp":
             self._rdp = self._rdp_total(events, ())
-        self.parts.append(events)
+        self.parts.append(pick(events, slice(_ran(events))))
         self.releases.extend(extra)
 
     def release(self, release: Release) -> None:
@@ -276,6 +276,12 @@ class Ledger:
     def _check(self, events: Events) -> None:
         if np.ndim(events.amp) < 2 or np.shape(events.amp)[-1] != self.clients:
             raise InputError(f"events have shape {np.shape(events.amp)} but this ledger has {self.clients} clients")
+
+
+def _ran(run: Events) -> int:
+    """Rounds up to the last live one: those after it released nothing, and their number is no part of a ledger."""
+    live = np.flatnonzero(run.live)
+    return int(live[-1]) + 1 if live.size else 0
 
 
 def _per_round(each_round: Sequence[Release], events: Events) -> list[Release]:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from otafl.privacy.card_text import round_up
 from otafl.runs.afford import without_rounds
+from otafl.runs.results import figures
 from otafl.runs.statistics import mean_sd, numbers, paired
 from otafl.runs.store import RunFolder
 from otafl.runs.summaries import by_seed, summaries
@@ -63,13 +64,14 @@ def comparison(folder: Path) -> tuple[Table, str]:
     found = summaries(folder)
     title = RunFolder.open(folder).manifest["title"]
     table = Table(title=escape(title) if title else None, title_justify="left")
-    heads = "scheme|accuracy|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
+    metric = metric_of(found)
+    heads = f"scheme|{metric}|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
     for name in heads.split("|"):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:
         table.add_row(
             escape(named(entry)),
-            *(result(entry, name) for name in ("final_accuracy", "worst_client")),
+            *(result(entry, name) for name in (figures(metric)[0], "worst_client")),
             mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
             *attack_cells(entry),
             f"{np.mean(numbers(entry['rounds'])):.0f}",
@@ -78,6 +80,11 @@ def comparison(folder: Path) -> tuple[Table, str]:
             f"{entry['seconds']:.1f} s",
         )
     return table, footer(found)
+
+
+def metric_of(found: list[dict[str, Any]]) -> str:
+    """What the results of one run are told in; runs of before are told in accuracy."""
+    return next((str(entry["metric"]) for entry in found if "metric" in entry), "accuracy")
 
 
 def attack_cells(entry: dict[str, Any]) -> list[str]:

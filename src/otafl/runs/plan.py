@@ -22,8 +22,13 @@ from otafl.runs.facts import Facts, facts_of
 from otafl.runs.planning import Planned
 from otafl.runs.schema import Experiment
 
+UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients
 AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is what binds
 RADIO = "analog"  # the uplink whose energy and channel uses mean something; ideal and digital ones have none here
+
+
+TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
+        "least_eps", "reason")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Row:
     tpr_at_1pct: float | None = None  # true positives of the best attacker at 1 % false ones, worst seed
     noise_over_clip: float | None = None  # noise norm of an update over (clip norm x heard weight), rms over rounds
     merit: Merit | None = None
+    calibrated: bool = True  # whether Q was calibrated on such messages
     dropped_weight: float | None = None  # of silent clients, mean over rounds
     bias: float | None = None  # half the sum of |mean weight in the update - wanted weight|
     energy_mean: float | None = None  # J per device over the whole run, at most (a gate or a batch may send less)
@@ -52,8 +58,8 @@ class Row:
     power_margin_db: float | None = None  # least distance of any device from its limit in any round
     channel_uses: int | None = None  # of the whole run
     seconds: float | None = None  # on the air, where the bandwidth is known
-    csi: str = "none"
-    noise_of: str = "nobody"  # whose noise protects
+    csi: str | None = None  # channel knowledge that the scheme needs
+    noise_of: str | None = None  # whose noise protects
     binding: str = ""  # what keeps the scheme from doing more
 
 
@@ -68,6 +74,22 @@ class PlanTable:
     @property
     def feasible(self) -> list[Row]:
         return [row for row in self.rows if row.feasible]
+
+    @property
+    def table(self) -> Any:
+        """One row per scheme (pandas): per-seed rounds by their mean, eps and mu by the worst."""
+        import pandas as pd
+
+        def told(row: Row) -> dict[str, Any]:
+            own = {name: getattr(row, name) for name in TOLD}
+            worst = None if not row.mu or None in row.mu else max(m for m in row.mu if m is not None)
+            seeds = {"rounds": row.rounds and float(np.mean(row.rounds)), "eps": row.eps and max(row.eps), "mu": worst}
+            return {"feasible": row.feasible, **seeds, "merit": row.merit and row.merit.quality, **own}
+
+        return pd.DataFrame.from_dict({row.label: told(row) for row in self.rows}, orient="index").rename_axis("scheme")
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the merit of each row as a table of its own."""
@@ -112,8 +134,11 @@ def row_of(planned: Planned, agreement: float) -> Row:
     """The row of a scheme that could be planned."""
     site, scheme = planned.setup.sites[0], planned.scheme
     horizon = planned.experiment.horizon(scheme)
-    about = {"label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
-             "csi": site.policy.csi, "unit": site.message.unit, "adjacency": site.message.adjacency}  # fmt: skip
+    about: dict[str, Any] = {
+        "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
+        "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
+        "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
+    }  # fmt: skip
     if planned.loop != "open":
         return _closed_loop(planned, about)
     if planned.least_eps:
@@ -137,6 +162,10 @@ def row_of(planned: Planned, agreement: float) -> Row:
         channel_uses=uses if radio else None, seconds=uses / bandwidth if radio and bandwidth else None,
         noise_of=seen[0].noise_of, binding=_binding(planned, seen, horizon),
     )  # fmt: skip
+
+
+def _kind(experiment: Experiment, scheme: Any) -> str:
+    return str((scheme.clients or experiment.clients).kind)
 
 
 class _Seed:
@@ -245,8 +274,10 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
     """What a reader must know beside the numbers."""
     notes = [f"outside the domain of Q: {text}"
              for text in in_domain(facts.model.num_params, experiment.rounds, experiment.task.clients)]  # fmt: skip
-    if any((scheme.clients or experiment.clients).kind == "zero-order" for scheme in experiment.scheme):
-        notes.append("Q was not calibrated on zero-order scalars")
+    if experiment.devices is not None and experiment.task.num_params is None:
+        notes.append(f"{experiment.devices.name}: samples are not used, the partition deals the data")
+    unlike = sorted({_kind(experiment, scheme) for scheme in experiment.scheme} & UNCALIBRATED)
+    notes += [f"(Q) was not calibrated on {kind} messages: do not rank by it" for kind in unlike]
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
     return notes

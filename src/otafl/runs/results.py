@@ -10,6 +10,7 @@ from otafl.core.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
 from otafl.runs.build import SchemeSetup, Task
 from otafl.systems.cares.certifier import NO_CERTIFICATE
+from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]
 
@@ -115,7 +116,8 @@ def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[i
 
 
 def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:
-    """One row per seed and evaluation; worst client = label mix of each client over per-class accuracy."""
+    """One row per seed and evaluation; worst client = label mix of each client over the metric per class."""
+    larger = METRICS[task.metric].larger_is_better
     rows: list[Columns] = []
     for s, seed in enumerate(seeds):
         # A seed that has stopped is evaluated again with the others; only its first evaluation at that round counts.
@@ -124,11 +126,13 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
         per_class = right / np.maximum(total, 1)
         client = per_class @ task.label_mix[s].T
         rounds = outcome.eval_round[s, keep]
+        worst = client.min(-1) if larger else client.max(-1)
+        worst = worst if task.classes else np.full(len(rounds), np.nan)  # clients are told apart by their labels
         rows.append({
             "seed": np.full(len(rounds), seed),
             "round": rounds,
-            "accuracy": right.sum(-1) / total.sum(-1),
-            "worst_client": client.min(-1),
+            task.metric: right.sum(-1) / total.sum(-1),
+            "worst_client": worst,
             "loss": outcome.loss[s, keep].astype(float),
             "penalty": outcome.penalty[s, keep].astype(float),
             "eps": eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
@@ -177,20 +181,23 @@ def uncertified(outcome: Outcome) -> list[str]:
 
 
 def summarise(
-    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int
+    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int, metric: str = "accuracy"
 ) -> dict[str, Any]:
-    """Per-seed figures that tables and paired differences are made of."""
+    """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
+    final, best, at_eps = figures(metric)
+    larger = METRICS[metric].larger_is_better
     seeds = np.unique(evaluations["seed"])
     out: dict[str, list[float]] = {name: [] for name in (
-        "final_accuracy", "best_accuracy", "accuracy_at_eps", "worst_client", "worst_client_at_eps", "final_loss",
-        "final_eps", "rounds", "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+        final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
+        "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
     for seed in seeds:
         e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
         r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}
-        out["final_accuracy"].append(float(e["accuracy"][-1]))
-        out["best_accuracy"].append(float(e["accuracy"].max()))
+        if metric != "loss":  # which every run has
+            out[final].append(float(e[metric][-1]))
+        out[best].append(float(e[metric].max() if larger else e[metric].min()))
         out["worst_client"].append(float(e["worst_client"][-1]))
-        out["accuracy_at_eps"].append(value_at_eps(e["round"], e["eps"], e["accuracy"], target, every)[0])
+        out[at_eps].append(value_at_eps(e["round"], e["eps"], e[metric], target, every)[0])
         out["worst_client_at_eps"].append(value_at_eps(e["round"], e["eps"], e["worst_client"], target, every)[0])
         out["final_loss"].append(float(e["loss"][-1]))
         out["final_eps"].append(float(e["eps"][-1]))
@@ -199,4 +206,10 @@ def summarise(
         out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
         spent = np.zeros(0) if devices is None else devices["energy"][devices["seed"] == seed]
         out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
-    return {"seeds": [int(s) for s in seeds], **out}
+    none = {} if metric == "accuracy" else {name: [float("nan")] * len(seeds) for name in figures("accuracy")}
+    return {"seeds": [int(s) for s in seeds], "metric": metric, **none, **out}
+
+
+def figures(metric: str) -> tuple[str, str, str]:
+    """What a summary calls a metric after the last round, at its best and at the privacy target."""
+    return f"final_{metric}", f"best_{metric}", f"{metric}_at_eps"

@@ -6,8 +6,8 @@ import numpy as np
 from scipy import stats
 
 from otafl.report.tables import METRICS, paired_difference
-from otafl.runs.statistics import half_width, mean_sd, numbers
 from otafl.reproductions.findings import FAILS, HOLDS, TIED, Record, Verdict
+from otafl.runs.statistics import half_width, mean_sd, numbers
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_figures import Curves
 

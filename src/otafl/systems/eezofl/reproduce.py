@@ -20,7 +20,6 @@ from otafl.reproductions.curves import (
     difference,
     paint,
 )
-from otafl.runs.statistics import Gap, mean_sd
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
@@ -36,6 +35,7 @@ from otafl.reproductions.preset_run import run_in
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
+from otafl.runs.statistics import Gap, mean_sd
 from otafl.runs.store import RunFolder
 from otafl.runs.tune import settings_of
 from otafl.systems.eezofl.convergence import theorem2

@@ -1,0 +1,1 @@
+"""Bridges to other frameworks, each behind an extra of its own and tested against the real thing."""

@@ -1,0 +1,117 @@
+"""What a federation leaves behind, beside what `otafl.Air` keeps in the same folder to go on from.
+
+    flower.json   what the strategy was asked for: a folder goes on with the same, or is refused
+    model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
+    rounds.json   that record to read: who was asked, silent, missing or at fault; eps, mu, SNR, energy
+    ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
+    card.md, card.json, report.md
+"""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from otafl.core.errors import InputError
+from otafl.core.files import to_json, write_atomic
+
+Row = dict[str, Any]
+
+
+class RunFolder:
+    """Model and rounds so far, and the papers at the end."""
+
+    def __init__(self, path: str | Path, like: ArrayRecord):
+        self.path = Path(path)
+        self.rows: list[Row] = []
+        self.model = like
+        if (self.path / "model.npz").exists():
+            self.model, self.rows = unpacked(self.path / "model.npz", like)
+
+    def same_as_before(self, asked: Row) -> None:
+        """Refuse to go on with other settings than the run was started with."""
+        place, now = self.path / "flower.json", json.loads(to_json(asked))
+        if not place.exists():
+            write_atomic(place, to_json(asked))
+            return
+        try:
+            before = json.loads(place.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise InputError(f"{place}: cannot be read; the run cannot go on") from None
+        for name in sorted({*before, *now}):
+            if before.get(name) != now.get(name):
+                raise InputError(
+                    f"{self.path}: holds a run with {name}={before.get(name)}, not {now.get(name)}; "
+                    "give the same settings to go on, or another folder"
+                )
+
+    def keep(self, row: Row, model: ArrayRecord) -> None:
+        """The model after a round, with its record."""
+        self.rows.append(row)
+        self.model = model
+        write_atomic(self.path / "model.npz", packed(model, self.rows))
+
+    def write_papers(self, air: Any) -> None:
+        """Rounds, ledger, card and report of what was charged so far."""
+        card = air.card
+        write_atomic(self.path / "rounds.json", to_json(self.rows))
+        write_atomic(self.path / "ledger.bin", air.ledger_bytes())
+        write_atomic(self.path / "card.json", card.to_json())
+        write_atomic(self.path / "card.md", card.to_markdown())
+        write_atomic(self.path / "report.md", report(air.summary, self.rows, card.to_markdown()))
+
+
+def packed(model: ArrayRecord, rows: list[Row]) -> bytes:
+    leaves = {f"leaf{n}": array.numpy() for n, array in enumerate(model.values())}
+    content = io.BytesIO()
+    np.savez(content, names=np.array(list(model)), rounds=np.array(to_json(rows)), **leaves)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def unpacked(place: Path, like: ArrayRecord) -> tuple[ArrayRecord, list[Row]]:
+    """Model and rounds of a file; InputError if it is damaged, or a model of another form than `like`."""
+    try:
+        with np.load(place, allow_pickle=False) as found:
+            names, rows = found["names"].tolist(), json.loads(str(found["rounds"]))
+            model = ArrayRecord({name: Array(found[f"leaf{n}"]) for n, name in enumerate(names)})
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
+        raise InputError(f"{place}: cannot be read ({type(problem).__name__}); the run cannot go on") from None
+    if form(model) != form(like):
+        raise InputError(f"{place}: is another model than the app's; use another folder")
+    return model, rows
+
+
+def form(model: ArrayRecord) -> list[Any]:
+    return [(name, array.dtype, tuple(array.shape)) for name, array in model.items()]
+
+
+def report(summary: Row, rows: list[Row], card: str) -> str:
+    """One page: what happened, round by round, and the card."""
+    lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
+    lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
+    lines += [
+        f"| {number} | {len(row.get('asked', []))} | {devices(row.get('silent', []))} | {faults(row)} | "
+        f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
+        for number, row in enumerate(rows, 1)
+    ]
+    return "\n".join([*lines, "", card])
+
+
+def devices(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def faults(row: Row) -> str:
+    return "; ".join(row.get("faults", [])) or "none"
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = sum(value)
+    return value if isinstance(value, str) else f"{value:.4g}"

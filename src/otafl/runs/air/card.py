@@ -1,0 +1,97 @@
+"""The privacy card of a loop: what its ledger holds, what the loop enforced, and what only its caller can vouch for."""
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otafl import __version__
+from otafl.privacy import PrivacyCard, make_card
+from otafl.runs.feedback import in_words
+from otafl.runs.finish import HINDSIGHT, SILENCE
+from otafl.runs.results import uncertified
+from otafl.systems import in_hindsight
+
+if TYPE_CHECKING:
+    from otafl.runs.air import Air
+
+
+def card_of(air: "Air") -> PrivacyCard:
+    job, seed = air.job, air.settings.seed
+    remarks = remarks_of(air)
+    insecure = [text for text in job.uplink.remarks if text.startswith("insecure")]
+    alarms = [*([job.uplink.alarm] if job.uplink.alarm else []), *insecure]
+    alarms += [SILENCE] if job.policy.gate == "message" else []
+    known = [] if job.message.adjacency == "add-remove" else ["sizes"]
+    said = [text for text in remarks if text not in alarms]
+    site = SimpleNamespace(policy=job.policy, message=job.message, deployment=job.deployment)
+    return make_card(
+        air.ledger,
+        job.message,
+        outside=[*known, "simulation-trace", *air.settings.outside, *said],
+        assumptions=_assertions(air),
+        alarms=alarms,
+        reward=in_words(site, job.releases, air.rounds_charged),
+        identity={
+            "scheme": repr(air.settings.scheme),
+            "model": f"a loop of its own, {air.settings.num_params} parameters",
+            "seeds": "none: noise from the operating system" if seed is None else [seed],
+            "version": __version__,
+            "clip_norm": float(job.message.bound),
+        },
+        simulated=seed is not None,
+    )
+
+
+def remarks_of(air: "Air") -> list[str]:
+    """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
+    said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
+    known = {} if said is None else {"certified": said[None]}
+    missing = uncertified(SimpleNamespace(info=known, live=rounds))  # type: ignore[arg-type]
+    told = in_hindsight(air.settings.scheme.name, air.settings.scheme.config)
+    return [*([HINDSIGHT] if told else []), *missing, *air.job.uplink.remarks]
+
+
+def _assertions(air: "Air") -> list[str]:
+    """What this process did, and what it was told and could not see."""
+    message, lines = air.job.message, []
+    if np.isfinite(message.bound):
+        lines.append(f"every message was clipped to norm {message.bound:g} before it was scaled; enforced here")
+    lines.append("asserted by the caller: a client's message depends on no data but its own, and on earlier answers")
+    if message.unit == "record":
+        lines.append(
+            "asserted by the caller, not seen here: per-sample clipping, so that one record moves a message by at most "
+            f"{float(np.max(message.sensitivity)):.6g}"
+        )
+    if np.any(np.asarray(message.rate) < 1):
+        lines.append("asserted by the caller, not seen here: the sampling rates, fresh Poisson batches every round")
+    if air.job.policy.loop == "round" and not air.job.releases:
+        lines.append("asserted by the caller, not seen here: rewards came from public data")
+    lines.append("whoever runs the loop stands in for the air and sees every message in the clear: it is trusted")
+    if air.settings.seed is None:
+        lines.append("noise was drawn by Philox under fresh 128-bit keys of the operating system, in floating point")
+    return lines
+
+
+def report_of(air: "Air") -> dict[str, Any]:
+    """Figures of a loop so far."""
+    state, job = air.state, air.job
+    return {
+        "scheme": repr(air.settings.scheme),
+        "clients": air.num_clients,
+        "num_params": air.settings.num_params,
+        "rounds": state.charged,
+        "affordable_rounds": air.affordable_rounds,
+        "eps": air.eps,
+        "target_eps": air.settings.privacy["eps"],
+        "delta": job.budget.delta,
+        "accountant": job.budget.accountant,
+        "unit": job.message.unit,
+        "adjacency": job.message.adjacency,
+        "uplink": job.uplink.name,
+        "simulation": air.settings.seed is not None,
+        "answers": state.answers,
+        "failed": state.failed,
+        "faults": dict(state.faults),
+        "remarks": remarks_of(air),
+    }

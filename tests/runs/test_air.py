@@ -1,0 +1,544 @@
+"""`otafl.Air` as a tool: what it asks, refuses, reports, keeps and says. Numbers are held to the engine's next door."""
+
+import copy
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otafl
+from otafl import systems
+from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
+from otafl.core.plan import Message, Plan, Policy
+from otafl.core.uplink import ANALOG, lower
+from otafl.privacy import Ledger
+from otafl.privacy.events import pick
+
+SMALL: dict[str, Any] = {
+    "site": 4, "num_params": 6, "clip_norm": 1.0, "channel": "cdpb", "rounds": 5, "noise_std": 0.5, "seed": 1,
+}  # fmt: skip
+
+
+def opened(scheme: Any = "constant", **more: Any) -> otafl.Air:
+    return otafl.Air(scheme, **{**SMALL, **more})
+
+
+def message(k: int, size: int = 6) -> np.ndarray:
+    return np.random.default_rng([k, 7]).uniform(-0.3, 0.3, size).astype(np.float32)
+
+
+def replies(r: Any, size: int = 6) -> dict[int, np.ndarray]:
+    return {int(k): message(int(k), size) for k in r.asked}
+
+
+# --- the loop -----------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_ends_the_loop_and_is_a_cap() -> None:
+    air = otafl.Air(otafl.constant(rx_scale=0.3), site=40, num_params=31, clip_norm=1.0, channel="cares", eps=8.0,
+                    delta=1e-5, rounds=200, seed=0)  # fmt: skip
+    spent = []
+    for r in air:
+        r.send({k: np.full(31, 0.1, np.float32) for k in r.asked})
+        spent.append(r.eps)
+    assert len(spent) == air.affordable_rounds == air.rounds_charged < 200
+    assert np.all(np.diff(spent) > 0) and spent[-1] <= 8.0
+    one_more = Ledger.from_bytes(air.ledger_bytes())
+    with pytest.raises(BudgetExceeded):
+        one_more.spend(pick(one_more.parts[0], slice(1)))
+
+
+def test_a_round_is_charged_on_entry_and_stays_charged() -> None:
+    air = opened()
+    r = next(air)
+    assert air.ledger.rounds() == 1
+    next(air)  # the first was never sent
+    assert air.ledger.rounds() == 2
+    with pytest.raises(InputError, match="round 0"):
+        r.send(replies(r))
+
+
+def test_a_round_is_sent_once() -> None:
+    r = next(opened())
+    r.send(replies(r))
+    with pytest.raises(InputError, match="once"):
+        r.send(replies(r))
+
+
+def test_nothing_affordable_is_said_at_once() -> None:
+    with pytest.raises(BudgetExceeded, match="not one round"):
+        opened(otafl.constant(rx_scale=100.0), eps=0.1)
+
+
+def test_nobody_is_renormalised_for_a_missing_reply() -> None:
+    """fedavg without noise: the answer is exactly the weighted sum of what came, weights of those who did not lost."""
+    r = next(opened("fedavg", weights=(0.1, 0.2, 0.3, 0.4)))
+    got = r.send({0: message(0), 2: message(2)})
+    np.testing.assert_allclose(got, 0.1 * message(0) + 0.3 * message(2), atol=1e-7)
+    assert [(fault.client, fault.kind) for fault in r.faults] == [(1, "missing"), (3, "missing")]
+
+
+def test_oversized_messages_are_clipped_below_the_bound() -> None:
+    r = next(opened("fedavg", weights=(1.0, 0, 0, 0), clip_norm=0.01))
+    big = 1e3 * message(0)
+    got = r.send({0: big})
+    assert np.linalg.norm(got) <= 0.01
+    np.testing.assert_allclose(got, 0.01 * big / np.linalg.norm(big), rtol=1e-5)
+    assert [f.kind for f in r.faults if f.client == 0] == ["clipped"]
+
+
+@pytest.mark.parametrize(("bad", "kind"), [
+    (np.full(6, 100.0, np.float32), PrivacyViolation),
+    (np.full(6, np.nan, np.float32), PrivacyViolation),
+    (np.zeros(5, np.float32), InputError),
+])  # fmt: skip
+def test_strict_refuses_before_anything_is_sent(bad: np.ndarray, kind: type) -> None:
+    r = next(opened(strict=True))
+    good = replies(r)
+    with pytest.raises(kind, match="nothing was sent"):
+        r.send({**good, int(r.asked[0]): bad})
+    assert r.send(good).shape == (6,)
+
+
+def test_late_duplicate_and_unknown_replies_are_named() -> None:
+    r = next(opened("fedavg", weights=(0.25,) * 4))
+    sent = [otafl.Reply(0, message(0)), otafl.Reply(0, message(9)), otafl.Reply(1, message(1), round=7),
+            otafl.Reply("x", message(1)), otafl.Reply(9, message(1)), otafl.Reply(2, message(2), round=0)]  # fmt: skip
+    got = r.send(sent)
+    np.testing.assert_allclose(got, 0.25 * (message(0) + message(2)), atol=1e-7)
+    kinds = [(fault.client, fault.kind) for fault in r.faults]
+    assert kinds == [(0, "duplicate"), (1, "late"), ("x", "unknown"), (9, "unknown"), (1, "missing"), (3, "missing")]
+
+
+LEAVES = st.one_of(
+    st.just(None), st.just("text"), st.just(object()), st.floats(), st.integers(), st.just(np.array(["a"])),
+    st.lists(st.floats(width=32), min_size=0, max_size=7), st.just(np.ones(6, complex)), st.just(np.ones(6, bool)),
+    st.builds(lambda v: np.full(6, v, np.float32), st.floats(width=32)),
+    st.builds(lambda v: np.full(6, v), st.floats()), st.just({"a": np.ones(6, np.float32)}),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.one_of(st.integers(-2, 5), st.text(max_size=2), st.none()), LEAVES, max_size=6))
+def test_whatever_comes_back_the_answer_is_finite_and_bounded(updates: dict[Any, Any]) -> None:
+    """Nobody can push the sum beyond weights times bound, or make it other than finite."""
+    r = next(FUZZED)
+    got = r.send({**updates, 3: message(3)})
+    flat = np.concatenate([np.ravel(leaf) for leaf in (got.values() if isinstance(got, dict) else [got])])
+    assert np.all(np.isfinite(flat)) and np.linalg.norm(flat) <= 1.0
+
+
+FUZZED = otafl.Air("fedavg", site=4, num_params=6, clip_norm=1.0, rounds=400, seed=0, like=message(0))
+
+
+# --- kinds of arrays ----------------------------------------------------------------------------------------------
+
+
+def tree(k: int, array: Any) -> dict[str, Any]:
+    flat = message(k)
+    return {"w": array(flat[:4].reshape(2, 2)), "b": [array(flat[4:5]), array(flat[5:])]}
+
+
+def test_numpy_and_jax_trees_come_back_as_they_were() -> None:
+    plain = next(opened()).send({k: tree(k, np.array) for k in range(4)})
+    from_jax = next(opened()).send({k: tree(k, jnp.asarray) for k in range(4)})
+    double = next(opened()).send({k: tree(k, lambda x: np.asarray(x, np.float64)) for k in range(4)})
+    assert isinstance(from_jax["w"], jnp.ndarray) and from_jax["w"].dtype == jnp.float32
+    assert plain["w"].shape == (2, 2) and plain["w"].flags.writeable and double["b"][1].dtype == np.float64
+    for other in (from_jax, double):
+        np.testing.assert_array_equal(np.asarray(other["w"]), plain["w"])
+
+
+def test_torch_tensors_come_back_as_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    want = next(opened()).send({k: tree(k, np.array) for k in range(4)})
+    got = next(opened()).send({k: tree(k, lambda x: torch.tensor(x, requires_grad=True)) for k in range(4)})
+    assert isinstance(got["w"], torch.Tensor) and got["w"].dtype == torch.float32
+    np.testing.assert_array_equal(got["w"].numpy(), want["w"])
+
+
+# --- who is asked -------------------------------------------------------------------------------------------------
+
+
+def test_only_public_silence_is_left_out() -> None:
+    """With the bound's gate silence is the channel's alone; with the norm's gate it is the message's."""
+    by_bound, by_norm = (opened(otafl.constant(rx_scale=5.0, silence=s), noise_std=20.0) for s in ("bound", "norm"))
+    silenced = [len(r.asked) for r in by_bound]
+    assert min(silenced) < 4
+    plan = by_bound._plans.first(5)
+    assert silenced == [int(np.sum(plan.max_norm[t] >= 0)) for t in range(5)]
+    assert all(len(r.asked) == 4 for r in by_norm)
+
+
+def test_private_coins_stay_private() -> None:
+    """cdpb-is thins by a coin: a device that only its coin silences is asked, and does not send."""
+    air, coin_only = opened("cdpb-is", rounds=40), 0
+    plain = opened("cdpb-noise-free", rounds=40)
+    for r, other in zip(air, plain):
+        r.send(replies(r))
+        other.send(replies(other))
+        coin_only += len(set(r.silent) & {int(k) for k in r.asked})
+    assert coin_only > 5
+    assert opened("cdpb-is", accountant="rdp", accounting="hidden").asked(0).tolist() == [0, 1, 2, 3]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
+    """A policy whose silence looks at messages under gate="open", or whose uplink adds less noise than is charged."""
+
+    def factory(config: Any, deployment: Any, message: Any, context: Any) -> Policy:
+        def step(state: Any, obs: Any) -> Any:
+            tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
+            one = np.ones(tx.shape[:-1])
+            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), one, np.ones(tx.shape), one > 0), ()
+
+        def hushed(plan: Plan, gain: Any, site: Any) -> Any:
+            link = lower(plan, gain, site)
+            return link._replace(noise_std=0.5 * link.noise_std)
+
+        uplink = ANALOG._replace(name="hushed", lower=hushed) if quiet else "analog"
+        return Policy("liar", lambda key: (), step, loop="open", csi="own", gate="open", uplink=uplink)
+
+    return factory
+
+
+@pytest.mark.parametrize(("factory", "said"), [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise")])
+def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) -> None:
+    systems.register("liar", factory, Nothing, "not to be trusted")
+    try:
+        with pytest.raises(PrivacyViolation, match=said):
+            opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}})
+    finally:
+        del systems.SCHEMES["liar"], systems.REGISTERED["liar"]
+
+
+# --- noise --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
+    size = 200_000
+    air = opened(otafl.constant(rx_scale=0.4), num_params=size, seed=None, rounds=2)
+    zero = np.zeros(size, np.float32)
+    first, second = (r.send({int(k): zero for k in r.asked}) for r in air)
+    want = 0.5 / 0.4
+    for drawn in (first, second, (first - second) / np.sqrt(2)):
+        assert abs(np.std(drawn) / want - 1) < 5 / np.sqrt(2 * size) and abs(np.mean(drawn)) < 5 * want / np.sqrt(size)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(size)
+    assert "protects nobody" not in str(air.card) and "noise from the operating system" in str(air.card)
+
+
+def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
+    air = opened()
+    for r in air:
+        r.send(replies(r))
+    text = str(air.card)
+    assert "protects nobody by itself" in text and "clipped to norm 1" in text
+    same = opened()
+    np.testing.assert_array_equal(
+        next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened())))
+    )
+
+
+def test_declared_sampling_stands_on_the_card_as_an_assertion(tmp_path: Path) -> None:
+    ones = np.ones(4)
+    declared = Message(6, np.inf, ones, 0.1 * ones, 0.05 * ones, "record", "add-remove")
+    air = opened("weakest", message=declared, num_params=None, accountant="rdp", eps=2.0, folder=tmp_path)
+    next(air)
+    text = str(air.card)
+    air.close()
+    assert otafl.Air.restore(tmp_path).ledger_bytes() == air.ledger_bytes()
+    assert "not seen here: per-sample clipping" in text and "not seen here: the sampling rates" in text
+    assert "record level" in text and "rate 0.05" in text
+
+
+# --- encrypted rounds ---------------------------------------------------------------------------------------------
+
+
+def encrypted(mode: str) -> otafl.Air:
+    return otafl.Air(otafl.eezofl(mode=mode, dp_noise=0.5), site=4, num_params=2, clip_norm=1.0, channel="eezofl",
+                     rounds=3, seed=2)  # fmt: skip
+
+
+def test_all_reply_to_an_encrypted_round_and_a_failed_one_is_charged_again() -> None:
+    air = encrypted("naive-reuse")
+    answers = []
+    for r in air:
+        assert r.asked.tolist() == [0, 1, 2, 3]
+        answers.append(r.send(replies(r, 2)))
+        assert r.failed
+    assert air.ledger.rounds() == 3 and air.summary["failed"] == 3
+    np.testing.assert_array_equal(answers, np.zeros((3, 2)))
+
+
+def test_a_silent_device_encrypts_zero() -> None:
+    all_of_them, without = encrypted("digital"), encrypted("digital")
+    r, other = next(all_of_them), next(without)
+    full, less = r.send(replies(r, 2)), other.send({k: m for k, m in replies(other, 2).items() if k != 1})
+    weight = r.plan.tx[1].real * all_of_them.job.trace.gain[0, 1].real
+    np.testing.assert_allclose(full - less, weight * message(1, 2), atol=1e-4)
+    assert not r.failed and not other.failed
+
+
+# --- closed loops -------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_loop_asks_for_its_reward() -> None:
+    air = opened("cares-adaptive", channel="cares", eps=300.0)
+    r = next(air)
+    r.send(replies(r))
+    with pytest.raises(InputError, match="reward"):
+        next(air)
+    r.reward(0.5)
+    assert next(air).number == 1
+    with pytest.raises(InputError, match="accuracy"):
+        air.reward(1.5)
+
+
+# --- sites --------------------------------------------------------------------------------------------------------
+
+
+def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
+    (tmp_path / "site.csv").write_text("gain_db,power_dbm,samples\n-60,10,100\n-65,10,300\n")
+    air = otafl.Air("weakest", site=tmp_path / "site.csv", num_params=6, noise_dbm=-70.0, rounds=2, seed=0)
+    np.testing.assert_allclose(air.job.deployment.weights, [0.25, 0.75])
+    np.testing.assert_allclose(air.job.deployment.energy, 0.01 * 6)
+    np.testing.assert_allclose(air.job.deployment.noise_var, 1e-10 / 2)
+    with pytest.raises(InputError, match="noise_dbm"):
+        otafl.Air("weakest", site=tmp_path / "site.csv", num_params=6)
+    (tmp_path / "site.toml").write_text(
+        'devices_file = "site.csv"\n[radio]\nbandwidth_hz = 1e6\nnoise_dbm = -110.0\ntrusted_noise_dbm = -113.0\n'
+    )
+    air = otafl.Air("weakest", site=tmp_path / "site.toml", num_params=6, rounds=2, seed=0)
+    assert air.num_clients == 2 and air.job.deployment.trusted_noise_var < air.job.deployment.noise_var
+    with pytest.raises(InputError, match=r"\[radio\]"):
+        otafl.Air("weakest", site=tmp_path / "site.toml", num_params=6, noise_std=0.1)
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"site": 0}, "site"), ({"num_params": None}, "num_params"), ({"clip_norm": -1.0}, "clip_norm"),
+    ({"rounds": 0}, "rounds"), ({"channel": "nowhere"}, "channel"), ({"eps": -1.0}, "eps"), ({"delta": 2.0}, "delta"),
+    ({"accountant": "best"}, "accountant"), ({"adjacency": "near"}, "adjacency"), ({"seed": -1}, "seed"),
+    ({"weights": (0.5, 0.5)}, "weights"), ({"weights": (0.5, 0.5, 0.5, 0.5)}, "weights"), ({"sizes": (1, 2)}, "sizes"),
+    ({"site": "nowhere.toml"}, "nowhere.toml"), ({"noise_std": 1.0, "noise_dbm": 3.0}, "noise_dbm"),
+    ({"site": 4.0}, "site"), ({"site": True}, "site"),
+    ({"rounds": "5"}, "rounds"), ({"sizes": (1.5, 1, 1, 1)}, "sizes"),
+    ({"message": 3}, "message"), ({"folder": 3}, "folder"), ({"like": "x"}, "like"), ({"strict": "no"}, "strict"),
+    ({"rounds": 10**6, "site": 10**6}, "memory"), ({"delta": None}, "delta"), ({"channel": 3}, "channel"),
+    ({"like": np.ones(3, np.float32)}, "like"), ({"channel": {"fading": {"law": "x"}}}, "channel"),
+])  # fmt: skip
+def test_mistakes_are_one_line(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        opened(**wrong)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["nonsense", 3, None])
+def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
+    with pytest.raises(InputError, match="scheme"):
+        opened(scheme)
+
+
+def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
+    first = opened(eps=8.0)
+    for r in first:
+        r.send(replies(r))
+    first.ledger.save(tmp_path / "ledger.bin")
+    later = opened(eps=8.0, rounds=50, already_spent=tmp_path / "ledger.bin", folder=tmp_path / "loop")
+    assert later.affordable_rounds == opened(eps=8.0, rounds=50).affordable_rounds - 5
+    next(later)
+    assert later.eps > opened().eps and later.ledger.rounds() == 6
+    later.close()
+    opened(rounds=1).ledger.save(tmp_path / "ledger.bin")  # a smaller debt
+    with pytest.raises(InputError, match="was changed"):
+        otafl.Air.restore(tmp_path / "loop")
+
+
+def test_a_loop_cannot_be_copied() -> None:
+    with pytest.raises(InputError, match="copied"):
+        copy.deepcopy(opened())
+
+
+def test_rounds_without_a_certificate_are_said() -> None:
+    air = opened(otafl.cares_static(diagnostic=True, max_dropped=1e-9), channel="cares", eps=50.0)
+    next(air)
+    assert "certificate" in air.summary["remarks"][0] and air.summary["remarks"][0] in str(air.card)
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
+def test_a_folder_goes_on_where_it_ended(tmp_path: Path, seed: int | None, scheme: str) -> None:
+    more = {"seed": seed, "eps": 300.0, "channel": "cares"}
+    whole, first = opened(scheme, **more), opened(scheme, folder=tmp_path / "loop", **more)
+    for air in (whole, first):
+        for _, r in zip(range(2), air):
+            r.send(replies(r))
+            r.reward(0.3)
+    first.close()
+    second = otafl.Air.restore(tmp_path / "loop")
+    second.reward(0.3)
+    numbers, answers = [], []
+    for r in second:
+        numbers.append(r.number)
+        answers.append(r.send(replies(r)))
+        r.reward(0.3)
+    want = []
+    for r in whole:
+        want.append(r.send(replies(r)))
+        r.reward(0.3)
+    assert numbers == [2, 3, 4]
+    if seed is not None:  # without one the channel, too, was another
+        assert second.ledger_bytes() == whole.ledger_bytes()
+        np.testing.assert_array_equal(answers, want)
+
+
+def test_an_answered_round_has_one_answer(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path, seed=None)
+    r = next(air)
+    first = r.send(replies(r))
+    air.close()
+    again = otafl.Air.restore(tmp_path, again=True)
+    r = next(again)
+    assert r.number == 0 and again.ledger.rounds() == 1
+    with pytest.raises(InputError, match="second release"):
+        r.send({k: 0.5 * m for k, m in replies(r).items()})
+    np.testing.assert_array_equal(r.send(replies(r)), first)
+    assert next(again).number == 1 and again.summary["answers"] == 1
+
+
+def killed(*_: Any) -> None:
+    raise OSError("killed here")
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("where", ["keep_answer", "keep", "hear"])
+def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
+    tmp_path: Path, seed: int | None, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the air, before the answer is kept, or before it is noted: other messages are never answered."""
+    air = opened(folder=tmp_path, seed=seed)
+    r = next(air)
+    target = air._medium if where == "hear" else air._folder
+    if where == "keep":  # the hash is kept, the note about the answer is not
+        keep = air._folder.keep
+        monkeypatch.setattr(target, "keep", lambda state: keep(state) if state.last_answered < 0 else killed())
+    else:
+        monkeypatch.setattr(target, where, killed)
+    with pytest.raises(OSError, match="killed here"):
+        r.send(replies(r))
+    air.close()
+    monkeypatch.undo()
+    later = otafl.Air.restore(tmp_path)
+    r = next(later)
+    if seed is None:
+        assert r.number == 1 and later.ledger.rounds() == 2  # the first is lost and stays charged
+        return
+    assert r.number == 0 and later.ledger.rounds() == 1
+    with pytest.raises(InputError, match="second release"):
+        r.send({k: 0.5 * m for k, m in replies(r).items()})
+    whole = next(opened())
+    np.testing.assert_array_equal(r.send(replies(r)), whole.send(replies(whole)))
+
+
+def test_an_entered_round_is_not_charged_again(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path)
+    next(air)
+    air.close()
+    later = otafl.Air.restore(tmp_path)
+    assert next(later).number == 0 and later.ledger.rounds() == 1
+
+
+def test_a_kill_between_two_writes_leaves_a_whole_state(tmp_path: Path) -> None:
+    """A process that dies by SIGKILL in the middle of its rounds: every charge it made is found again."""
+    program = f"""
+        import os, numpy as np, otafl
+        air = otafl.Air("constant", site=3, num_params=4, rounds=50, seed=5, folder={str(tmp_path / "loop")!r})
+        for r in air:
+            r.send({{int(k): np.full(4, 0.1, np.float32) for k in r.asked}})
+            if r.number == 6:
+                next(air)
+                os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, check=False)
+    assert done.returncode == -9, done.stderr.decode()
+    later = otafl.Air.restore(tmp_path / "loop")
+    assert later.rounds_charged == 8 and next(later).number == 7
+
+
+@pytest.mark.parametrize("name", ["loop.json", "state.json"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "forge", "gone"])
+def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path, name: str, harm: str) -> None:
+    air = opened(folder=tmp_path)
+    r = next(air)
+    r.send(replies(r))
+    air.close()
+    path = tmp_path / name
+    content = path.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    forged = content.replace(b'"charged": 1', b'"charged": 0').replace(b'rounds\\": 5', b'rounds\\": 9')
+    assert forged != content
+    changed = {"flip": flipped, "cut": content[:middle], "empty": b"", "forge": forged}
+    path.unlink() if harm == "gone" else path.write_bytes(changed[harm])
+    with pytest.raises(InputError) as caught:
+        otafl.Air.restore(tmp_path)
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path)
+    r = next(air)
+    r.send(replies(r))
+    air.close()
+    path = tmp_path / "answer.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    r = next(otafl.Air.restore(tmp_path, again=True))
+    with pytest.raises(InputError, match="damaged"):
+        r.send(replies(r))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path)
+    with pytest.raises(InputError, match="another process"):
+        otafl.Air.restore(tmp_path)
+    with pytest.raises(InputError, match="holds a loop already"):
+        opened(folder=tmp_path)
+    air.close()
+    with pytest.raises(InputError, match="was closed"):
+        next(air)
+    assert otafl.Air.restore(tmp_path).rounds_charged == 0
+    with pytest.raises(InputError, match="holds no loop"):
+        otafl.Air.restore(tmp_path / "elsewhere")
+
+
+def test_what_cannot_be_planned_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded):
+        opened(otafl.constant(rx_scale=100.0), eps=0.1, folder=tmp_path / "loop")
+    assert not (tmp_path / "loop").exists()
+    opened(folder=tmp_path / "loop")
+
+
+def test_no_noise_is_kept(tmp_path: Path) -> None:
+    """Without a seed a folder holds the channel's seed and the last answer: nothing to draw noise from again."""
+    air = opened(folder=tmp_path, seed=None)
+    r = next(air)
+    r.send(replies(r))
+    kept = json.loads((tmp_path / "loop.json").read_text())
+    assert json.loads(kept["settings"])["seed"] is None and sorted(kept) == ["seal", "settings", "trace_seed"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.bin", "loop.json", "state.json"]
