@@ -121,7 +121,9 @@ def sentence(found: Comparison, target: float) -> str:
     tied = [entry["label"] for entry, _ in not_separated(found)]
     seeds = len(first["seeds"])
     lead = f"ε = {target:g}: {first['label']} is first with {accuracy:.3f}"
-    if len(tied) == len(found.ranked) - 1:
+    if seeds < 2 and tied:
+        told = "; one seed, no interval"
+    elif len(tied) == len(found.ranked) - 1:
         told = f"; {seeds} seeds tell nobody from it" if tied else ""
     elif tied:
         told = f"; {seeds} seeds cannot tell it from {_listed(tied)}"
