@@ -64,7 +64,7 @@ class SchemeAudit(NamedTuple):
         if self.failed:
             canary = self.failed[0]
             return f"REFUTED: client {canary.client} ({canary.pattern}): {canary.finding.refuted}"
-        said = f"not refuted: charged ε {round_up(self.eps)}, measured ε ≥ {_down(self.measured)}"
+        said = f"not refuted: charged ε {round_up(self.eps)}, measured ε ≥ {rounded_down(self.measured)}"
         return f"{said} (weak: the attack stays well below the charge)" if self.weak else said
 
 
@@ -157,7 +157,7 @@ def _observer(target: Target) -> str:
     return "" if target.gain is None else ", both parts"
 
 
-def _down(value: float) -> str:
+def rounded_down(value: float) -> str:
     """Rounded down to four digits: a lower bound stays one."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
