@@ -11,8 +11,8 @@ from otafl.core.messages import Seed
 from otafl.core.plan import Deployment, Message, Plan, Trace
 from otafl.core.uplink import ANALOG, Uplink, lower
 from otafl.privacy import events, gaussian_eps
-from otafl.runs.audit.target import Records, Target
 from otafl.runs.audit.canaries import gradient_is_x
+from otafl.runs.audit.target import Records, Target
 from otafl.tasks.models import build
 
 DELTA = 1e-5

@@ -317,7 +317,8 @@ def audit(
         print(files.to_json(found.to_dict()))
     else:
         audits.show(found, out)
-    for path in audits.write_audit(found, out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")):
+    folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
+    for path in audits.write_audit(found, folder):
         err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     found.check()
 

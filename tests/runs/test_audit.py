@@ -37,11 +37,11 @@ OPTIONS: dict[str, str] = {  # what a scheme needs besides its name on this site
     "adascale-liu-simeone": "nu = 50.0",
     "adascale-constant": "noise = 50.0",
     "bbfl": "interior = [0, 1]",
-    "eezofl": 'mode = "analytic"\ndp_noise = 3.0\nsmudging_bits = 10\nallow_insecure = true\n'
+    "eezofl": 'mode = "digital"\ndp_noise = 3.0\nsmudging_bits = 10\nallow_insecure = true\n'
     'clients = { kind = "zero-order", directions = 4, clip_norm = 2.0 }',
 }
 ELSEWHERE = {"adascale-lyapunov"}  # its tuning finds no weight on this site
-RECORDS = '[[scheme]]\nname = "fedavg-dp"\nlabel = "{0}"\nclients = {{ kind = "per-sample", {0} }}\n'
+RECORDS = '[[scheme]]\nname = "fedavg-dp"\nlabel = "way {}"\nclients = {{ kind = "per-sample", {} }}\n'
 KINDS = ("batch = 4", "rate = 0.2, divisor = 4.0, size_max = 40", 'batch = 4, sampling = "without-replacement"')
 
 
@@ -67,19 +67,20 @@ def quieter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_scheme_is_refuted(tmp_path: Path) -> None:
     schemes = [name for name in systems.SCHEMES if name not in ELSEWHERE]
     text = "".join(f'[[scheme]]\nname = "{name}"\n{OPTIONS.get(name, "")}\n' for name in schemes)
-    found = audit(experiment_of(tmp_path, text), runs=40, error=SURE)
+    # So much eps that all run all rounds: one compiled program serves nearly all of them.
+    found = audit(experiment_of(tmp_path, text, "privacy.eps=5000"), runs=40, error=SURE)
     assert not found.failed
     attacked = {scheme.label for scheme in found.schemes if scheme.canaries}
     told = {scheme.label: scheme.reason for scheme in found.schemes if scheme.reason}
     assert {*attacked, *told} == set(schemes) and len(attacked) > 15
     assert all("no promise to refute" in why or "not one round" in why for why in told.values()), told
     closed = next(scheme for scheme in found.schemes if scheme.label == "cares-adaptive")
-    assert closed.eps == 60.0 and any("closed loop" in note for note in closed.notes)
+    assert closed.eps == 5000.0 and any("closed loop" in note for note in closed.notes)
 
 
 def test_no_records_are_refuted(tmp_path: Path) -> None:
-    text = "".join(RECORDS.format(kind) for kind in KINDS)
-    found = audit(experiment_of(tmp_path, text, 'task.partition.kind="iid"', "task.weights=equal"), 200, error=SURE)
+    text = "".join(RECORDS.format(n, kind) for n, kind in enumerate(KINDS))
+    found = audit(experiment_of(tmp_path, text, 'task.partition.kind="iid"', "task.weights=equal"), 60, error=SURE)
     assert not found.failed
     patterns = [{canary.pattern for canary in scheme.canaries} for scheme in found.schemes]
     assert patterns == [
@@ -88,11 +89,11 @@ def test_no_records_are_refuted(tmp_path: Path) -> None:
 
 
 def test_an_observer_of_both_parts_is_tried_where_phases_are_off(tmp_path: Path) -> None:
-    text = '[[scheme]]\nname = "cdpb"\nload = 0.1\n'
-    found = audit(experiment_of(tmp_path, text, "channel.phase_error=0.05"), 40, error=SURE).schemes[0]
-    if not any("imaginary" in note for note in found.notes):
-        pytest.skip("this scheme sends no artificial noise here")
-    assert any("both parts" in canary.pattern for canary in found.canaries) and not found.failed
+    off = HEAD.replace('"cares"', "{ csi = { gain_error = 0.05, phase_error = 0.1 } }")
+    (tmp_path / "off.toml").write_text(off + '[[scheme]]\nname = "cdpb"\nload = 0.1\n')
+    found = audit(load(tmp_path / "off.toml", ["privacy.eps=1000", "radio.noise_std=0.5"]), 40, error=SURE).schemes[0]
+    assert any("imaginary" in note for note in found.notes)
+    assert {canary.pattern.endswith("both parts") for canary in found.canaries} == {True, False} and not found.failed
 
 
 @pytest.mark.slow
@@ -107,7 +108,7 @@ def test_noise_that_is_short_is_refuted_in_words(tmp_path: Path, monkeypatch: py
     quieter(monkeypatch)
     found = audit(experiment_of(tmp_path, ONE), 60)
     assert found.schemes[0].verdict.startswith("REFUTED: client")
-    with pytest.raises(PrivacyViolation, match="AUDIT FAILED at a total error of 0.001: constant"):
+    with pytest.raises(PrivacyViolation, match=r"AUDIT FAILED at a total error of 0\.001: constant"):
         found.check()
 
 

@@ -13,6 +13,7 @@ from rich.markup import escape as plain
 from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
+from otafl.privacy.audit import Counts
 from otafl.privacy.card_text import round_up
 from otafl.report.page import asset
 from otafl.report.plots import COLOURS, STYLE
@@ -21,6 +22,7 @@ from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.disk import storage
 
 NONE = "–"
+STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
 HEADS = ("scheme", "rounds", "charged ε", "measured ε ≥", "charged μ", "measured μ ≥", "canaries", "verdict")
 FPR = np.logspace(-4, 0, 200)
 
@@ -36,7 +38,7 @@ def row(scheme: SchemeAudit) -> list[str]:
     verdict = "REFUTED" if scheme.failed else "weak" if scheme.weak else "not refuted"
     return [
         scheme.label, str(scheme.rounds), round_up(scheme.eps, "∞"), rounded_down(scheme.measured),
-        NONE if mu is None else round_up(mu), NONE if shift is None or mu is None else rounded_down(max(shift.low, 0.0)),
+        NONE if mu is None else round_up(mu), NONE if shift is None else rounded_down(max(shift.low, 0.0)),
         str(clients), verdict,
     ]  # fmt: skip
 
@@ -96,7 +98,7 @@ def render(found: Audit) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{title}: audit</title>'
-        f'<link rel="icon" href="data:,"><style>{asset("page.css")}\n.chart svg {{ width: 100%; height: auto; }}</style>'
+        f'<link rel="icon" href="data:,"><style>{asset("page.css")}\n{STYLE_SHEET}</style>'
         f'</head><body><header><div><p class="brand">otafl audit</p><h1>{title}</h1></div></header><main>{alarm}'
         f'<section id="verdicts"><h2>Charged against measured</h2><div class="scroll"><table><thead><tr>{heads}</tr>'
         f"</thead><tbody>{body}</tbody></table></div>{said}</section>{figures}</main></body></html>\n"
@@ -138,20 +140,26 @@ def _histograms(axes: Any, canary: Canary) -> None:
     for values, name, colour in ((canary.absent, "absent", COLOURS[0]), (canary.present, "present", COLOURS[1])):
         axes.hist(values, edges, density=True, histtype="stepfilled", alpha=0.35, color=colour, label=f"canary {name}")
         axes.hist(values, edges, density=True, histtype="step", color=colour)
-    axes.axvline(canary.finding.curve.threshold, color="black", linewidth=1, linestyle=(0, (4, 3)), label="threshold")
+    axes.axvline(_shown(canary).threshold, color="black", linewidth=1, linestyle=(0, (4, 3)), label="threshold")
     axes.set(xlabel="score of a run", ylabel="density")
     axes.legend()
 
 
+def _shown(canary: Canary) -> Counts:
+    """The threshold that refuted the charged curve, else the one for eps."""
+    return canary.finding.curve if canary.finding.curve.refutes else canary.finding.point
+
+
 def _trade_off(axes: Any, canary: Canary) -> None:
     """Charged power, what was counted, and the limit that the verdict rests on."""
-    curve, charge = canary.finding.curve, canary.finding.charge
+    shown, charge = _shown(canary), canary.finding.charge
     cuts = np.unique(np.concatenate([canary.absent, canary.present]))
     false = 1 - np.searchsorted(np.sort(canary.absent), cuts, side="right") / len(canary.absent)
     true = 1 - np.searchsorted(np.sort(canary.present), cuts, side="right") / len(canary.present)
-    axes.plot(FPR, charge.power(FPR), color="black", label="charged: no attack is above")
+    axes.plot(FPR, charge.power(FPR), color="black", label="charged: the most that may be reached")
     axes.plot(np.maximum(false, FPR[0]), true, color=COLOURS[1], label="counted")
-    axes.plot([curve.fpr], [1 - curve.fnr], "o", color=COLOURS[1], label="shown at least")
+    axes.plot([shown.fpr], [1 - shown.fnr], "o", color=COLOURS[1], label="at least, by the limits at the threshold")
     axes.plot(FPR, FPR, color="#888888", linewidth=1, linestyle=(0, (2, 2)), label="guessing")
     axes.set(xscale="log", xlim=(FPR[0], 1), ylim=(0, 1.02), xlabel="false positives", ylabel="true positives")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.legend(loc="lower right" if float(charge.power(0.01)) > 0.5 else "upper left")

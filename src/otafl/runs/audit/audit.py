@@ -49,8 +49,8 @@ class SchemeAudit(NamedTuple):
 
     @property
     def worst(self) -> Canary:
-        """The canary to show: one that refuted, else the one whose bound comes nearest to its charge."""
-        return max(self.canaries, key=lambda c: (bool(c.finding.refuted), c.finding.eps / max(c.finding.charge.eps, 1e-12)))
+        """The canary to show: one that refuted, else the one with the largest bound."""
+        return max(self.canaries, key=lambda canary: (bool(canary.finding.refuted), canary.finding.eps))
 
     @property
     def weak(self) -> bool:
