@@ -80,8 +80,9 @@ def run_line(line: str, block: Block, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "examples").glob("*.py")))
 def test_examples_run(name, desk, monkeypatch, capsys):
-    if name.startswith("torch_"):
-        pytest.importorskip("torch")
+    for library in ("torch", "flax", "equinox"):
+        if library in name:
+            pytest.importorskip(library)
     for script, *arguments in [["scaling_sweep.py", "swept"], [name, "swept"]] if name == "recount.py" else [[name]]:
         monkeypatch.setattr(sys, "argv", [script, *arguments])
         runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")

@@ -33,10 +33,10 @@ LEARNING = (
           label="accuracy", share=True, over_eps=True, wide=True),
     Chart("worst_client", "Worst client", "Accuracy on the label mix of the client that is served worst.",
           table="evaluations", column="worst_client", label="accuracy", share=True, over_eps=True),
-    Chart("loss", "Loss", "Cross-entropy on held-out data, without any penalty.", table="evaluations", column="loss",
-          label="cross-entropy", over_eps=True),
+    Chart("loss", "Loss", "Cross-entropy, or the model's own loss, on held-out data, without any penalty.",
+          table="evaluations", column="loss", label="loss", over_eps=True),
 )  # fmt: skip
-PENALTY = Chart("penalty", "Penalty", "The l2 term that training adds to the cross-entropy.", table="evaluations",
+PENALTY = Chart("penalty", "Penalty", "The l2 term that training adds to the loss.", table="evaluations",
                 column="penalty", label="penalty", over_eps=True)  # fmt: skip
 PRIVACY = (
     Chart("eps", "ε spent", "Worst client's ε after so many rounds; the dashed line is the cap.", table="evaluations",
@@ -69,7 +69,8 @@ AIR = (
 def render(data: dict[str, Any]) -> str:
     """The whole page."""
     policy = info_charts(data)
-    learning = (*LEARNING, PENALTY) if _any_positive(data, "evaluations", "penalty") else LEARNING
+    learning = (*_metric(data["metric"]), *LEARNING)
+    learning = (*learning, PENALTY) if _any_positive(data, "evaluations", "penalty") else learning
     sections = [
         ("results", "Results", comparison(data)),
         ("learning", "Learning", axis_choice() + figures(learning, data)),
@@ -113,6 +114,14 @@ def info_charts(data: dict[str, Any]) -> list[Chart]:
               label=name.removeprefix("info_").replace("_", " "))
         for name in names
     ]  # fmt: skip
+
+
+def _metric(name: str) -> tuple[Chart, ...]:
+    """The chart of another metric, where accuracy is not what a run is told in."""
+    if name in ("accuracy", "loss"):
+        return ()
+    caption = f"Held-out {name} of the global model."
+    return (Chart(name, name, caption, table="evaluations", column=name, label=name, over_eps=True, wide=True),)
 
 
 def figures(charts: Any, data: dict[str, Any]) -> str:

@@ -102,7 +102,7 @@ class Execution(Planned):
         )
 
     def _engine(self) -> Engine:
-        evaluate = build.evaluator(self.task.model, self.task.classes)
+        evaluate = build.evaluator(self.task.model, self.task.classes, self.task.metric)
         policy, inside = self.setup.sites[0].policy, {}
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
@@ -216,7 +216,8 @@ class Execution(Planned):
     def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
         accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
         eps = self._count(chunk, done - chunk["live"].shape[1])
-        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, float(self.budget.eps), pace))
+        cap, metric = float(self.budget.eps), self.task.metric
+        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, cap, pace, metric))
 
     def _count(self, records: dict[str, np.ndarray], first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""

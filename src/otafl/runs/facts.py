@@ -8,8 +8,9 @@ from otafl.core import streams
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment, options_of
 from otafl.runs.sites import devices_of
-from otafl.tasks import features, partitions
+from otafl.tasks import features, own_data, partitions
 from otafl.tasks.models import MODELS, UNKNOWN_FOOTPRINT, Model
+from otafl.tasks.own_model import metric_of
 
 DECLARED_CLASSES = 10  # of a task of which only the size is known: what data-free certificates take ln of
 
@@ -21,6 +22,7 @@ class Facts(NamedTuple):
     sizes: list[np.ndarray]  # (K,) records of each client, per seed
     classes: int
     public_samples: int  # that rewards could come from
+    metric: str = "accuracy"  # that results are told in
 
 
 def facts_of(experiment: Experiment) -> Facts:
@@ -33,17 +35,39 @@ def facts_of(experiment: Experiment) -> Facts:
         sizes = np.broadcast_to(np.asarray(samples or 1), (wanted.clients,)).copy()
         seeds = len(experiment.seed_list)
         return Facts(declared_model(wanted.num_params), [sizes] * seeds, DECLARED_CLASSES, public_samples=1)
-    data = features.outline(wanted.data)
-    dealt = deal(experiment, data.labels, data.name)
+    data, owner = _outline(experiment)
+    dealt = deal(experiment, data.labels, data.name, owner)
     model = model_of(experiment, data.shape, data.classes)
-    return Facts(model, [np.asarray(part.sizes) for part in dealt], data.classes, data.reward_samples)
+    sizes_of_seeds = [np.asarray(part.sizes) for part in dealt]
+    return Facts(model, sizes_of_seeds, data.classes, data.reward_samples, metric_of(model, data.classes))
 
 
-def deal(experiment: Experiment, labels: np.ndarray, name: str) -> list[partitions.Partition]:
-    """Who holds which training samples, per seed."""
+def parts_of(experiment: Experiment) -> tuple[features.Task, np.ndarray | None]:
+    """The data of an experiment, and who holds each training sample where the data say so."""
+    data, own = experiment.task.data, experiment.own.task
+    if data.name == "arrays" and own is not None:
+        return own_data.prepare(own, data, whole_numbers=experiment.task.model.name == "own")
+    return features.prepare(data), None
+
+
+def _outline(experiment: Experiment) -> tuple[features.Outline, np.ndarray | None]:
+    """What planning needs of the same data; features are not computed."""
+    if experiment.task.data.name != "arrays":
+        return features.outline(experiment.task.data), None
+    parts, owner = parts_of(experiment)
+    x, y = parts.train
+    return features.Outline(y, x.shape[1:], parts.classes, len(parts.reward.y), parts.name), owner
+
+
+def deal(
+    experiment: Experiment, labels: np.ndarray, name: str, owner: np.ndarray | None = None
+) -> list[partitions.Partition]:
+    """Who holds which training samples, per seed: as the data say, or dealt out."""
     wanted = experiment.task
     if wanted.clients > len(labels):
         raise InputError(f"task.clients={wanted.clients} is more than the {len(labels)} training samples of {name}")
+    if wanted.partition.kind == "owner" and owner is not None:
+        return [partitions.by_owner(owner, wanted.clients)] * len(experiment.seed_list)
     kind = partitions.PARTITIONS[wanted.partition.kind]
     options = options_of(wanted.partition, kind.options)
     return [
@@ -54,7 +78,15 @@ def deal(experiment: Experiment, labels: np.ndarray, name: str) -> list[partitio
 
 def model_of(experiment: Experiment, shape: tuple[int, ...], classes: int) -> Model:
     """The experiment's model for samples of this shape."""
-    choice = MODELS[experiment.task.model.name]
+    name = experiment.task.model.name
+    if name == "own" and experiment.own.model is not None:
+        return experiment.own.model
+    if not classes and name != "own":
+        raise InputError(
+            f"task.model {name!r} classifies but the targets are no labels; give otafl.run a model=otafl.model(init, "
+            "apply, loss='mse')"
+        )
+    choice = MODELS[name]
     return choice.make(options_of(experiment.task.model, choice.options), shape, classes)
 
 

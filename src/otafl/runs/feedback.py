@@ -57,8 +57,10 @@ def measure_of(feedback: Feedback, model: Model, evaluate: Callable[[Any, Any], 
     return private_accuracy(model, feedback.noise_std) if feedback.data == "private" else public_accuracy(evaluate)
 
 
-def check_public(label: str, feedback: Feedback, samples: int) -> None:
-    """An accuracy of no samples is no number."""
+def check_public(label: str, feedback: Feedback, samples: int, metric: str) -> None:
+    """An accuracy of no samples is no number, and other metrics are no accuracies."""
+    if metric != "accuracy":
+        raise InputError(f"{label}: its rewards are accuracies, but this task is told in {metric}")
     if feedback.data == "public" and samples == 0:
         raise InputError(f"{label}: rewards come from public data, but task.data.reward_fraction leaves no sample")
 

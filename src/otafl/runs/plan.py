@@ -27,6 +27,10 @@ AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is 
 RADIO = "analog"  # the uplink whose energy and channel uses mean something; ideal and digital ones have none here
 
 
+TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
+        "least_eps", "reason")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Row:
     """One scheme. None: not known in advance (a closed loop), or without meaning (energy of an ideal uplink)."""
@@ -70,6 +74,22 @@ class PlanTable:
     @property
     def feasible(self) -> list[Row]:
         return [row for row in self.rows if row.feasible]
+
+    @property
+    def table(self) -> Any:
+        """One row per scheme (pandas): per-seed rounds by their mean, eps and mu by the worst."""
+        import pandas as pd
+
+        def told(row: Row) -> dict[str, Any]:
+            own = {name: getattr(row, name) for name in TOLD}
+            worst = None if not row.mu or None in row.mu else max(m for m in row.mu if m is not None)
+            seeds = {"rounds": row.rounds and float(np.mean(row.rounds)), "eps": row.eps and max(row.eps), "mu": worst}
+            return {"feasible": row.feasible, **seeds, "merit": row.merit and row.merit.quality, **own}
+
+        return pd.DataFrame.from_dict({row.label: told(row) for row in self.rows}, orient="index").rename_axis("scheme")
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the merit of each row as a table of its own."""

@@ -55,7 +55,7 @@ class Planned:
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
         if self.loop == "round":
-            check_public(self.label, first.policy.feedback, task.public_samples)
+            check_public(self.label, first.policy.feedback, task.public_samples, task.metric)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs

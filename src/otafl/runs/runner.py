@@ -17,7 +17,7 @@ from otafl.runs.disk import locked, storage
 from otafl.runs.execution import Execution
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, config_hash, load, resolved
+from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
 from otafl.runs.store import RunFolder
 
 
@@ -50,18 +50,20 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         return _run(RunFolder.create(path, config, manifest), executions, reporter)
 
 
-def resume(path: Path, reporter: Reporter | None = None) -> Path:
-    """Continue a run to the same bytes as if it had never stopped."""
+def resume(path: Path, reporter: Reporter | None = None, own: Own | None = None) -> Path:
+    """Continue a run to the same bytes as if it had never stopped; what was its `own` must be given again."""
     folder, reporter = RunFolder.open(path), reporter or Reporter()
     with locked(folder.path):
         with storage(folder.path):
             sweep(folder.path)
-        experiment = load(folder.path / "config.toml")
+        experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
         task, executions = _prepare(experiment, folder, reporter)
-        if task.sources != folder.manifest["data"]:
-            raise InputError(f"{path}: its data set has changed since the run began; start a new run instead")
+        began = folder.manifest["data"]
+        if task.sources != began:
+            changed = "data set" if task.sources["sha256"] != began["sha256"] else "model"
+            raise InputError(f"{path}: its {changed} has changed since the run began; start a new run instead")
         return _run(folder, executions, reporter)
 
 
@@ -74,7 +76,7 @@ def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = Non
         raise InputError(f"{folder}: holds a run with other settings; choose another --out")
     if all(found.scheme(label).finished for label in found.labels()):
         return folder
-    return resume(folder, reporter)
+    return resume(folder, reporter, experiment.own)
 
 
 def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list[Execution]]:

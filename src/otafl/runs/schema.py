@@ -8,11 +8,11 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_type_hints
 
 import numpy as np
 import tomli_w
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
 
 from otafl import clients as client_kinds
 from otafl import systems
@@ -25,7 +25,8 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.runs.store import slug
 from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
-from otafl.tasks.models import MODELS
+from otafl.tasks.models import MODELS, Model
+from otafl.tasks.own_data import OwnTask
 from otafl.tasks.partitions import PARTITIONS
 
 for strict in (DataOptions, PcaOptions):  # unknown keys are mistakes here as everywhere
@@ -259,6 +260,13 @@ COMMON: dict[str, Any] = {
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)
 
 
+class Own(NamedTuple):
+    """What an experiment was given in Python and no file can hold; a manifest has the hashes."""
+
+    task: OwnTask | None = None
+    model: Model | None = None
+
+
 class Experiment(FileModel):
     """One experiment: a task, a channel, and the schemes to compare on them."""
 
@@ -281,6 +289,7 @@ class Experiment(FileModel):
         [], description="said on the privacy card as outside the guarantee (tuning, for example)"
     )
     scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
+    _own: Own = PrivateAttr(default_factory=Own)
 
     @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])
     @classmethod
@@ -318,6 +327,16 @@ class Experiment(FileModel):
                 )
             folders[folder] = label
         return self
+
+    @property
+    def own(self) -> Own:
+        return self._own
+
+    def bring(self, own: Own) -> "Experiment":
+        """The same experiment with data or a model of somebody's own."""
+        made = self.model_copy()
+        made._own = own
+        return made
 
     def horizon(self, scheme: Any) -> int:
         """Rounds of one scheme: the experiment's, or its own where they are fewer."""

@@ -70,6 +70,8 @@ def problem_of(
         raise InputError(
             f"CARES' certificate charges clients that are replaced: adjacency={message.adjacency!r} must be 'replace'"
         )
+    if config.loss_gap is None and context.classes < 2:
+        raise InputError("loss_gap must be given: its default is ln(classes), and this task has none")
     factor = 1 / math.sqrt(2)  # Rayleigh scale from the rms gain
     limits = config.certify_with == "limits"
     return Problem(
