@@ -98,7 +98,7 @@ def test_an_observer_of_both_parts_is_tried_where_phases_are_off(tmp_path: Path)
 
 @pytest.mark.slow
 def test_no_scheme_of_the_demo_is_refuted_in_a_long_audit() -> None:
-    demo = load(packaged()["demo"].path)
+    demo = load(packaged()["demo"])
     private = [label for label, scheme in zip(demo.labels, demo.scheme) if scheme.name != "eezofl"]
     found = audit(demo, 1000, private)
     assert not found.failed and sum(not scheme.weak for scheme in found.schemes if scheme.canaries) >= 5
