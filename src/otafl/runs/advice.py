@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,18 @@ class Advice:
             notes.append(stand_in_words(self.prepared.experiment, q.num_params))
         return notes
 
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row per scheme, best first; `pandas.DataFrame(advice.table)` is a frame."""
+        return [option_dict(option) for option in self.options]
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(row['scheme'])}</td><td>{'–' if row['Q'] is None else format(row['Q'], '.1f')}</td></tr>"
+            for row in self.table
+        )
+        return f"<p>{escape(self.sentence)}</p><table><tr><th>scheme</th><th>Q</th></tr>{rows}</table>"
+
     def to_dict(self) -> dict[str, Any]:
         q = self.question
         return {
@@ -114,7 +127,7 @@ class Advice:
             "terms": {"site": q.site.name, "devices": q.site.num_devices, "num_params": q.num_params, "eps": q.eps,
                       "delta": q.delta, "accountant": q.accountant, "rounds": q.rounds, "weights": q.weights,
                       "agreement": q.gamma, "unit": "client", "adjacency": "replace"},
-            "schemes": [option_dict(o) for o in self.options], "tied_with_best": self.tied,
+            "schemes": self.table, "tied_with_best": self.tied,
             "free": [lever._asdict() for lever in self.free],
             "after_free": None if self.after_free is None else option_dict(self.after_free),
             "any_one_of": [lever._asdict() for lever in self.single], "notes": self.notes,
