@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from otafl import cli
 from otafl.bounds import merit
 from otafl.core.errors import InputError
 from otafl.report.advice import write_advice
@@ -144,3 +146,30 @@ def test_the_page_s_forms_agree_with_plans_made_anew(changes: dict[str, float]) 
     assert got["quality"] == pytest.approx(after.quality, rel=1e-3)
     assert got["tpr"] == pytest.approx(after.row.tpr_at_1pct, rel=1e-3)
     assert got["energy"] == pytest.approx(after.row.energy_mean, rel=0.3)  # other fades, heavy tails
+
+
+def test_the_command_line_says_it_first_writes_everything_and_exits_3_where_nothing_is_useful(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["otafl", "advise", "20", "--num-params", "650", "--eps", "0.5", "--rounds", "20", "--samples", "5"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 3
+    assert capsys.readouterr().out.startswith("Not usefully feasible: ε = 0.5 allows Q = ")
+    assert (tmp_path / "runs/advice/advice.html").exists()
+
+
+def test_simulate_trains_the_best_three(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
+    words = ["otafl", "advise", "60", "--num-params", "110", "--eps", "20", "--rounds", "5", "--simulate", "--json"]
+    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["scheme"] for row in answer["simulated"]] == [row["scheme"] for row in answer["schemes"][:3]]
+    assert all(0 < row["half_width"] < 0.2 and row["seeds"] == 5 for row in answer["simulated"])

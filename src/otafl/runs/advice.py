@@ -76,13 +76,14 @@ class Advice:
         """The smallest change that alone, after the free ones, would do."""
         reached = [lever for lever in self.free if lever.quality >= merit.USEFUL]
         if reached:
-            return f"; the cheapest single change is {reached[0].said}"
+            return f"; the cheapest single change that makes it useful is {reached[0].said}"
         first = f"; free: {' and '.join(lever.said for lever in self.free)}" if self.free else ""
         if self.after_free is not None and self.free and self.after_free.quality >= merit.USEFUL:
             return f"{first}, which together make it useful"
         if not self.single:
             return f"{first}; no single change of devices, ε, parameters, power or rounds makes it useful"
-        return f"{first}; the cheapest single change{' then' if self.free else ''} is {self.single[0].said}"
+        then = " then" if self.free else ""
+        return f"{first}; the cheapest single change that{then} makes it useful is {self.single[0].said}"
 
     @property
     def notes(self) -> list[str]:
