@@ -98,6 +98,32 @@ def test_many_equal_devices_are_useful_and_what_was_assumed_is_said() -> None:
     assert "cares-static" in answer.tied
 
 
+def test_a_task_of_ones_own_brings_its_size_its_samples_and_its_clients() -> None:
+    task = {
+        "task": {"data": "digits", "model": {"name": "logistic"}, "partition": {"kind": "iid"}},
+        "clients": {"kind": "gradient", "clip_norm": 0.3},
+    }
+    question = asked(30, None, 8.0, rounds=10, task=task)
+    assert question.num_params == 650
+    assert question.gamma == pytest.approx(merit.guessed_agreement(1437 / 30), rel=0.01)
+    (option,) = consider(question, ["constant"])
+    assert option.merit is not None
+    assert option.merit.efficiency == pytest.approx(1437 / (30 * 48), rel=2e-3)  # sizes 47 and 48
+    with pytest.raises(InputError, match="num_params=7 but the task's model has 650"):
+        asked(30, 7, 8.0, rounds=10, task=task)
+
+
+def test_more_devices_than_samples_at_hand_are_advised_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(options: object) -> None:
+        raise InputError("mnist is not here")
+
+    monkeypatch.setattr("otafl.tasks.features.outline", absent)
+    answer = advise(1500, 650, 8.0, rounds=5)
+    assert answer.useful
+    assert any("only plans" in note for note in answer.notes)
+    assert "num_params = 650" in answer.to_toml()
+
+
 def test_nothing_is_certified_by_a_bound_that_clipping_alone_gives() -> None:
     for option in consider(asked("200", 650, 8.0, rounds=100), ["cares-static"]):
         assert not option.certified  # with data-free constants the bound is above the clip norm squared
@@ -119,6 +145,7 @@ def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
     [
         ({"eps": None}, "eps is missing"),
         ({"num_params": None}, "num_params is missing"),
+        ({"num_params": 0}, "num_params=0"),
         ({"weights": "own"}, "weights='own'"),
         ({"agreement": 2.0}, "agreement"),
         ({"radio": {"bandwidth_hz": 1e6}}, "has its own"),
