@@ -17,6 +17,7 @@ _FRONT = {
     "Air": "otafl.runs.air",
     "Reply": "otafl.runs.air.replies",
     "Run": "otafl.report.run",
+    "advise": "otafl.verbs",
     "audit": "otafl.verbs",
     "model": "otafl.tasks.own_model",
     "plan": "otafl.verbs",

@@ -11,8 +11,11 @@ from typing import Any
 
 from otafl.core.errors import InputError
 from otafl.report import write_report
+from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
+from otafl.runs.advice import Advice
+from otafl.runs.advice import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.described import described, own_of
@@ -152,6 +155,37 @@ def audit(
     if out is not None:
         write_audit(found, Path(out))
     return found
+
+
+def advise(
+    site: Any, num_params: int | None = None, eps: float | None = None, *, out: str | Path | None = None, **words: Any
+) -> Advice:
+    """Which scheme to use on a site at a privacy target, with which settings, and whether it is worth it.
+
+    Parameters
+    ----------
+    site : path or int
+        a CSV of devices, a deployment file (TOML), or a number of equal devices
+    num_params : int
+        size of the model, unless task= says it
+    eps : float
+        privacy target of the whole training
+    out : path, optional
+        a folder that gets advice.html, advice.toml and advice.json
+    **words
+        delta, rounds, task (an experiment file or a dict like one), weights, accountant, agreement, samples, radio
+
+    Examples
+    --------
+    >>> import otafl
+    >>> advice = otafl.advise(200, num_params=650, eps=8.0, rounds=50)
+    >>> advice.useful, advice.best.name
+    (True, 'constant')
+    """
+    advice = give_advice(site, num_params, eps, **words)
+    if out is not None:
+        write_advice(advice, out)
+    return advice
 
 
 def _drawn(run: Run) -> Run:
