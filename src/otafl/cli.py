@@ -106,32 +106,91 @@ def compare(
         Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")
     ],
     overrides: Override = [],  # noqa: B006
-    tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", min=0, help="0: settings from plans alone; N: so many trials per scheme on a validation split."
+        ),
+    ] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
-    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
+    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     _working(file, json_log)
-    from otafl.report import write_report
-    from otafl.runs import compare as comparison
+    from otafl.report import comparison
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
-    from otafl.runs.schema import load
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
-    run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
-    write_report([run_folder])
+    parts = comparison.run_and_write(path, folder, overrides, trials, reporter(err, json_log))
     if not json_log:
-        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out, wide)
+        comparison.show(parts, out, wide)
 
 
-def _numbers(text: str) -> list[float] | None:
-    try:
-        return [float(part) for part in text.split(",")] if text else None
-    except ValueError:
-        raise InputError(f"--tune {text!r} must be numbers separated by commas") from None
+@app.command()
+def advise(
+    site: Annotated[str, typer.Argument(help="CSV of devices, deployment file (TOML), or a number of equal devices.")],
+    eps: Annotated[float, typer.Option("--eps", help="Privacy target of the whole training.")],
+    num_params: Annotated[int | None, typer.Option("--num-params", help="Size of the model; not with --task.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Default: as few as let everybody be heard.")] = None,
+    task: Annotated[Path | None, typer.Option("--task", help="Experiment file with your own [task].")] = None,
+    delta: Annotated[float, typer.Option("--delta")] = 1e-5,
+    weights: Annotated[str, typer.Option("--weights", help="samples or equal.")] = "samples",
+    accountant: Annotated[str, typer.Option("--accountant", help="See otafl list accountants.")] = "gaussian",
+    agreement: Annotated[
+        float | None, typer.Option("--agreement", help="Norm of the devices' mean update over the clip norm.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", help="Per device, where SITE is a number.")] = None,
+    radio: Annotated[
+        list[str], typer.Option("--radio", help="What a CSV does not say, e.g. --radio noise_dbm_per_hz=-168")
+    ] = [],  # noqa: B006
+    simulate: Annotated[bool, typer.Option("--simulate", help="Train the best three, on your task or digits.")] = False,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder of advice.html; default runs/advice.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which scheme to use on a site, with which settings, and whether it is worth it. Nothing is trained."""
+    _working(site, as_json)
+    from otafl.core import files
+    from otafl.report.advice import write_advice
+    from otafl.report.advice_text import show
+    from otafl.runs.advice import advise as give_advice
+    from otafl.runs.schema import assign
+
+    receiver: dict[str, Any] = {}
+    for pair in radio:
+        assign(receiver, pair)
+    advice = give_advice(
+        site, num_params, eps, delta=delta, rounds=rounds, task=task, weights=weights, accountant=accountant,
+        agreement=agreement, samples=samples, radio=receiver,
+    )  # fmt: skip
+    folder = out_dir or Path("runs") / "advice"
+    written = write_advice(advice, folder)
+    if as_json:
+        print(files.to_json(advice.to_dict()))
+    else:
+        show(advice, out)
+        names = ", ".join(path.name for path in written)
+        out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
+    if simulate:
+        _simulate(advice, folder / "simulated", as_json)
+    if not advice.useful:
+        raise typer.Exit(Infeasible.exit_code)  # the sentence has been said
+
+
+def _simulate(advice: Any, folder: Path, quiet: bool) -> None:
+    """Train the best three and show accuracy with its intervals."""
+    from otafl.report import write_report
+    from otafl.runs import runner
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import load
+
+    (path,) = (path for path in advice.save_best(folder.parent, 3) if path.suffix == ".toml")
+    run_folder = runner.start(load(path), folder, reporter(err, quiet))
+    write_report([run_folder])
+    if not quiet:
+        _show_run(run_folder)
 
 
 @app.command("list")

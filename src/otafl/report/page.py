@@ -87,15 +87,15 @@ def render(data: dict[str, Any]) -> str:
         f'<section id="{id_}" aria-labelledby="{id_}-title"><h2 id="{id_}-title">{title}</h2>{content}</section>'
         for id_, title, content in sections
     )
-    return _asset("page.html").format(
+    return asset("page.html").format(
         title=escape(data["title"]),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         facts=facts(data),
         nav=nav,
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in data["notes"]),
         body=body,
         data=embed({"report": data, "charts": drawn}),
-        script="\n".join(_asset(name) for name in SCRIPTS),
+        script="\n".join(asset(name) for name in SCRIPTS),
     )
 
 
@@ -162,5 +162,5 @@ def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:
     return any(isinstance(value, float) and value > 0 for row in rows for value in row)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files("otafl.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -18,8 +18,10 @@ from otafl.runs.feedback import in_words
 from otafl.runs.results import (
     Outcome,
     devices_table,
+    energy_per_device,
     evaluations_table,
     rounds_table,
+    signal_of,
     stop_reasons,
     summarise,
     uncertified,
@@ -64,6 +66,8 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
         "left_out": left_out,
         "zeroed": zeroed,
+        **energy_per_device(outcome, run.setup),
+        **signal_of(rounds, run.setup, run.budget, seeds),
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
         "least_eps": run.least,
@@ -90,7 +94,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "private": systems.SCHEMES[run.scheme.name].private,
+            "channel_uses": first.message.dim, "clients": len(first.deployment.weights),
+            "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 
 

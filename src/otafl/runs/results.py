@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
 from otafl.core.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
@@ -45,20 +46,17 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
         uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
         for s, site in enumerate(setup.sites)
     ])  # fmt: skip
-    noise = np.stack(
-        [
-            uplink.uplink_of(site.policy)
-            .lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment)
-            .noise_std
-            for s, site in enumerate(setup.sites)
-        ]
-    )
+    lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
+    links = [lower(s, site) for s, site in enumerate(setup.sites)]
+    noise = np.stack([link.noise_std for link in links])
+    heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
     per_round = {
         "rx_scale": outcome.plans.rx_scale,
         "noise_std": noise,
         "update_norm": outcome.update_norm,
         "sent": outcome.sent.sum(-1),
         "sent_weight": np.sum(weights * outcome.sent, -1),
+        "heard_weight": heard,
         "snr": snr,
         "energy_share": np.max(energy / limit, -1),
         "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
@@ -90,6 +88,31 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Col
 def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
     energy = uplink.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
     return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
+
+
+def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
+    """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
+    energy, _ = _energy(outcome, setup)
+    run = np.where(outcome.live[..., None], energy, 0.0).sum(1)
+    return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
+
+
+def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[int]) -> dict[str, list[float]]:
+    """S of every seed, its limit S_max under the budget, and e = S / S_max (`bounds.merit`).
+
+    Without a cap, and where sampling amplifies privacy, the limit is not known: NaN.
+    """
+    found: dict[str, list[float]] = {"snr": [], "snr_max": [], "efficiency": []}
+    for seed, site in zip(seeds, setup.sites):
+        own = rounds["seed"] == seed
+        size = float(np.sqrt(np.max(site.message.mean_square)))
+        snr = learning_snr(size, rounds["heard_weight"][own], rounds["noise_std"][own]) if np.any(own) else 0.0
+        known = budget.counted.additive and np.isfinite(budget.eps) and np.all(np.asarray(site.message.rate) == 1)
+        mu = np.sqrt(2 * budget.zcdp) if known else np.nan
+        largest = learning_snr_max(site.message.sensitivity.size, mu, size, float(np.max(site.message.sensitivity)))
+        for name, value in zip(found, (snr, largest, snr / largest)):
+            found[name].append(float(value))
+    return found
 
 
 def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:

@@ -112,7 +112,8 @@ def settings_of(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """A preset's `settings` with what `--set preset.settings.key=value` changes."""
     data = read_toml(path)
     for override in overrides:
-        assign(data, override)
+        if override.strip().startswith("preset."):
+            assign(data, override)
     return dict(data.get("preset", {}).get("settings", {}))
 
 

@@ -1,35 +1,28 @@
 """Every scheme that designs itself for a site and a privacy target, by name."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from otafl.channels import Channel
 from otafl.core import validate
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
+from otafl.systems import SCHEMES, SYSTEMS
 from otafl.systems.simulated import Options, Refusal
 
 # (deployment, message, budget, rounds, channel, seed) -> options of the scheme, from plans alone
 Rule = Callable[[Deployment, Message, Budget, int, Channel, int], Options | Refusal]
 
-RULES: dict[str, str] = {
-    "fedavg-dp": "ideal.settings:settings",
-    "constant": "baselines.settings:constant",
-    "weakest": "baselines.settings:weakest",
-    "cares-static": "cares.settings:settings",
-    "adascale": "adascale.settings:settings",
-    "adascale-stat-level": "adascale.settings:stat_level",
-    "cdpb": "cdpb.settings:settings",
-    "biasvar": "biasvar.settings:settings",
-    "eezofl": "eezofl.settings:settings",
-}
+
+def names() -> list[str]:
+    """Schemes that design themselves."""
+    return [name for name, scheme in SCHEMES.items() if scheme.settings is not None]
 
 
 def rule(name: str) -> Rule:
     """The design rule of a scheme."""
-    validate.one_of("scheme", name, RULES)
-    module, _, function = RULES[name].partition(":")
-    found: Rule = getattr(import_module(f"otafl.systems.{module}"), function)
+    validate.one_of("scheme", name, names())
+    system = next(system for system in SYSTEMS.values() if name in system.schemes)
+    found: Rule = system.load(str(SCHEMES[name].settings))
     return found
 
 

@@ -18,6 +18,7 @@ class Scheme(NamedTuple):
     config: str | type = "Config"  # frozen dataclass beside the factory: what a user may set
     private: bool = True  # False: a reference without privacy, which no budget stops
     hindsight: bool = False  # True: it is told the whole channel before the first round, which no server is
+    settings: str | None = None  # "module:function" that chooses its options for a site and a target, without data
 
 
 class LoadedScheme(NamedTuple):

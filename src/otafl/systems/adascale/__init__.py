@@ -8,7 +8,9 @@ SYSTEM = System(
     package=__name__,
     schemes={
         "adascale": Scheme(
-            "AdaScale: least Renyi leakage under a cap on excess noise, online, by a virtual queue", "policy:adascale"
+            "AdaScale: least Renyi leakage under a cap on excess noise, online, by a virtual queue",
+            "policy:adascale",
+            settings="settings:settings",
         ),
         "adascale-optimal": Scheme(
             "AdaScale's offline optimum by water-filling (hindsight)",
@@ -26,7 +28,10 @@ SYSTEM = System(
             "constant receive scaling capped by the power limit", "rival_policies:constant_scaling", "ConstantConfig"
         ),
         "adascale-stat-level": Scheme(
-            "StatLevel: constant noise level from channel statistics", "rival_policies:stat_level", "StatLevelConfig"
+            "StatLevel: constant noise level from channel statistics",
+            "rival_policies:stat_level",
+            "StatLevelConfig",
+            settings="settings:stat_level",
         ),
         "adascale-stat-water": Scheme(
             "StatWater: the level re-solved for the budget left", "rival_policies:stat_water", "StatWaterConfig"

@@ -8,7 +8,9 @@ SYSTEM = System(
     package=__name__,
     schemes={
         "biasvar": Scheme(
-            "bias-variance: fixed pre-scalers from the exact design, truncated inversion", "policy:biasvar"
+            "bias-variance: fixed pre-scalers from the exact design, truncated inversion",
+            "policy:biasvar",
+            settings="settings:settings",
         ),
         "opc": Scheme("OPC: the per-round optimum of power control, weak devices at full power", "opc:opc"),
         "lcpc": Scheme("LCPC: one common pre-scaler, truncated inversion", "lcpc:lcpc"),

@@ -7,7 +7,11 @@ SYSTEM = System(
     summary="certified receive scaling, fixed or picked by a budgeted bandit",
     package=__name__,
     schemes={
-        "cares-static": Scheme("CARES: the certified receive scaling, fixed for the run", "policy:cares_static"),
+        "cares-static": Scheme(
+            "CARES: the certified receive scaling, fixed for the run",
+            "policy:cares_static",
+            settings="settings:settings",
+        ),
         "cares-adaptive": Scheme(
             "CARES: a budgeted bandit picks the receive scaling each round", "adaptive:cares_adaptive"
         ),

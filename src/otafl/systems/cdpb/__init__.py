@@ -7,7 +7,11 @@ SYSTEM = System(
     summary="clients balance power between data and noise by their own channel",
     package=__name__,
     schemes={
-        "cdpb": Scheme("CDPB: clients balance power by their own channel; idle, noisy or mixed", "policy:cdpb"),
+        "cdpb": Scheme(
+            "CDPB: clients balance power by their own channel; idle, noisy or mixed",
+            "policy:cdpb",
+            settings="settings:settings",
+        ),
         "cdpb-gbar": Scheme(
             "CDPB baseline: receive scaling for the convergence target alone", "rival_policies:gbar_based", "GbarConfig"
         ),

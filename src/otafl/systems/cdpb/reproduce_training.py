@@ -11,7 +11,7 @@ from otafl.core.plan import Events
 from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
 from otafl.reproductions import curves
-from otafl.reproductions.curves import Scheme, collect, mean_sd, step_size_of
+from otafl.reproductions.curves import Scheme, collect, step_size_of
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
@@ -28,6 +28,7 @@ from otafl.reproductions.preset_run import as_toml, run_in
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
+from otafl.runs.statistics import mean_sd
 from otafl.runs.store import RunFolder
 from otafl.runs.tune import settings_of, tuned, with_step_sizes
 from otafl.systems.cdpb.design import Params, feasibility_law, theorem1

@@ -24,6 +24,7 @@ LEFT_OVER = (1.0, 0.1, 0.01, 1e-3, 1e-4)  # without noise of the devices' own it
 WAYS = {"idle": 0.0, "noisy": 1.0}  # strategy -> portion of silent clients' energy sent as noise
 REFINED = 2  # settings that are refined on simulated channels
 CORRECTIONS = 8
+EQUAL = 1e-12  # weights that differ by less are equal
 ENOUGH = 1e-4  # relative, of the budget spent
 
 
@@ -80,10 +81,11 @@ def settings(
     if not np.isfinite(message.bound):
         return Refusal("it balances power by a declared norm bound, which Poisson batches do not have")
     at = bench(deployment, message, budget, rounds, channel, seed)
+    uneven: Options = {"debias": True} if np.ptp(deployment.weights) > EQUAL else {}  # its own mean is the plain one
     points = []
     for left_over, (strategy, portion) in product(LEFT_OVER, WAYS.items()):
         found = fixed_point(left_over, portion, at)
         if found is not None:
-            points.append(Point(*found, {"strategy": strategy, "left_over": left_over}))
+            points.append(Point(*found, {"strategy": strategy, "left_over": left_over, **uneven}))
     points.sort(key=lambda point: -point.snr)
     return best("cdpb", [refined(point, at) for point in points[:REFINED]], at)

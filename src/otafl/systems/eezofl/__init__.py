@@ -7,7 +7,11 @@ SYSTEM = System(
     summary="encrypted scalars of zero-order learning",
     package=__name__,
     schemes={
-        "eezofl": Scheme("EEZOFL: zero-order scalars, in the clear or encrypted over the air", "policy:eezofl"),
+        "eezofl": Scheme(
+            "EEZOFL: zero-order scalars, in the clear or encrypted over the air",
+            "policy:eezofl",
+            settings="settings:settings",
+        ),
     },
     planner="planner:PLANNER",
 )

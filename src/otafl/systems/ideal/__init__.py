@@ -8,6 +8,10 @@ SYSTEM = System(
     package=__name__,
     schemes={
         "fedavg": Scheme("ideal FedAvg: error-free, noiseless, nobody silent", "fedavg:fedavg", private=False),
-        "fedavg-dp": Scheme("FedAvg with Gaussian noise calibrated to the privacy target", "fedavg_dp:fedavg_dp"),
+        "fedavg-dp": Scheme(
+            "FedAvg with Gaussian noise calibrated to the privacy target",
+            "fedavg_dp:fedavg_dp",
+            settings="settings:settings",
+        ),
     },
 )

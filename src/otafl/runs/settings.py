@@ -1,0 +1,131 @@
+"""Settings from plans: what every scheme chooses for a site and a privacy target before anybody looks at data.
+
+Own knobs come from the systems' rules (`settings.py` of each), the step size from the noise of the plan. Channels are
+simulated under another seed than any run's, so nothing here costs privacy or sees what is reported.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl import clients as client_kinds
+from otafl import systems
+from otafl.channels import Channel
+from otafl.core.errors import OtaflError
+from otafl.core.plan import Deployment, Message
+from otafl.core.uplink import uplink_of
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.events import events
+from otafl.runs.build import Task, site_of
+from otafl.runs.schema import Experiment, options_of
+from otafl.systems import settings as rules
+from otafl.systems import simulated
+
+PLANS_OF = {"cares-adaptive": "cares-static"}  # a closed loop has no plan: it starts from its open sibling's
+ARMS_AROUND = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the bandit, around the scaling that spends the budget in the horizon
+LARGEST_MOVE = 8.0  # in model space, of one round in which all clients agree
+STEP_SCALE = {True: 0.35, False: 0.15}  # s of linear models, of networks
+
+
+class Chosen(NamedTuple):
+    """What plans say about one scheme."""
+
+    options: dict[str, Any]
+    step_size: float
+    why_not: str = ""  # no setting of its own fits: the file's stand
+
+
+class Place(NamedTuple):
+    """A site and a target as one scheme meets them; from facts that are public under the adjacency."""
+
+    channel: Channel
+    deployment: Deployment
+    message: Message
+    budget: Budget
+    rounds: int
+    seed: int
+
+
+def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
+    """Of the first seed's roster."""
+    choice = scheme.clients or experiment.clients
+    options, factory = client_kinds.KINDS[choice.kind]
+    sizes = np.asarray(task.partitions[0].sizes)
+    message = factory(options_of(choice, options), task.model, int(sizes.min())).promise(sizes)
+    channel, deployment = site_of(experiment, message, sizes)
+    privacy = experiment.privacy
+    eps = math.inf if privacy.eps is None else privacy.eps
+    budget = Budget(eps, privacy.delta, privacy.accountant, privacy.accounting, message.adjacency)
+    return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
+
+
+def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | None = None) -> Chosen:
+    """Own knobs by the system's rule, the step by s over the accumulated noise of the plan."""
+    place = place_of(experiment, scheme, task)
+    own, why_not = _own(scheme, place)
+    planned_as = PLANS_OF.get(scheme.name, scheme.name)
+    config = systems.scheme(planned_as).config
+    known = {name: value for name, value in _given(scheme).items() if name in config.__dataclass_fields__}
+    noise, heard = _noise(planned_as, {**known, **own}, place, systems.SCHEMES[scheme.name].private)
+    choice = scheme.clients or experiment.clients
+    spread, reach = _lift(choice, task.model.num_params)
+    scale = step_scale or STEP_SCALE[experiment.task.model.name == "logistic"]
+    largest = LARGEST_MOVE / (math.sqrt(float(np.max(place.message.mean_square))) * heard * reach)
+    total = math.sqrt(math.fsum(np.square(noise))) * spread
+    step = min(largest, scale / total) if total > 0 else largest
+    if scheme.name == "cares-adaptive" and own:
+        own = {**own, "arms": tuple(own["arms"][0] * factor for factor in ARMS_AROUND), "diagnostic": True}
+    return Chosen(own, step, why_not)
+
+
+def _own(scheme: Any, place: Place) -> tuple[dict[str, Any], str]:
+    name = PLANS_OF.get(scheme.name, scheme.name)
+    if name not in rules.names():
+        return {}, ""
+    found = rules.rule(name)(place.deployment, place.message, place.budget, place.rounds, place.channel, place.seed)
+    if isinstance(found, simulated.Refusal):
+        return {}, found.why
+    fixed = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
+    return {name: value for name, value in found.items() if name not in fixed}, ""
+
+
+def _given(scheme: Any) -> dict[str, Any]:
+    """What the file itself says about a scheme."""
+    return {name: getattr(scheme, name) for name in scheme.model_fields_set}
+
+
+def _noise(name: str, options: dict[str, Any], place: Place, private: bool) -> tuple[np.ndarray, float]:
+    """Noise per coordinate of the rounds that the budget covers, and the largest weight that is heard in one."""
+    at = simulated.bench(*place[1:5], place.channel, place.seed)
+    policy, plan, trace, deployment = simulated.planned(name, options, at)
+    live = np.asarray(plan.live, bool)
+    if private:
+        live = Ledger(place.budget, at.devices).affordable(events(plan, trace, deployment, place.message))
+    link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
+    heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
+    return np.asarray(link.noise_std)[live], float(np.mean(heard)) if heard.size else 1.0
+
+
+def _lift(choice: Any, num_params: int) -> tuple[float, float]:
+    """From message to model: factor of the noise per coordinate, and of the norm. Scalars take random directions."""
+    if choice.kind != "zero-order":
+        return 1.0, 1.0
+    return 1 / math.sqrt(choice.directions), math.sqrt(num_params) / choice.directions
+
+
+def from_plans(experiment: Experiment, task: Task, step_scale: float | None = None) -> tuple[Experiment, list[str]]:
+    """The experiment with every scheme's own knobs and step from plans; and what could not be chosen so, in words."""
+    schemes, said = [], []
+    for scheme, label in zip(experiment.scheme, experiment.labels):
+        try:
+            chosen = choose(experiment, scheme, task, step_scale)
+        except OtaflError as refusal:
+            said.append(f"{label}: no setting from plans ({refusal}); the file's stand")
+            schemes.append(scheme)
+            continue
+        if chosen.why_not:
+            said.append(f"{label}: no setting from plans ({chosen.why_not}); the file's stand")
+        server = scheme.server.model_copy(update={"step_size": chosen.step_size})
+        schemes.append(scheme.model_copy(update={**chosen.options, "server": server}))
+    return experiment.model_copy(update={"scheme": schemes}), said
