@@ -4,6 +4,7 @@ Own knobs come from the systems' rules (`settings.py` of each), the step size fr
 simulated under another seed than any run's, so nothing here costs privacy or sees what is reported.
 """
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     own, why_not = _own(scheme, place)
     planned_as = PLANS_OF.get(scheme.name, scheme.name)
     config = systems.scheme(planned_as).config
-    known = {name: value for name, value in _given(scheme).items() if name in config.__dataclass_fields__}
+    known = {name: value for name, value in _given(scheme).items() if name in {f.name for f in dataclasses.fields(config)}}
     noise, heard = _noise(planned_as, {**known, **own}, place, systems.SCHEMES[scheme.name].private)
     choice = scheme.clients or experiment.clients
     spread, reach = _lift(choice, task.model.num_params)

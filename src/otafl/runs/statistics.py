@@ -4,7 +4,7 @@ One of each for tables, pages, reproductions and the comparison.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ def half_width(values: Iterable[float], level: float = LEVEL) -> float:
     return float(special.stdtrit(found.size - 1, (1 + level) / 2) * np.std(found, ddof=1) / np.sqrt(found.size))
 
 
-def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Gap:
+def paired(a: Mapping[Any, float], b: Mapping[Any, float]) -> Gap:
     """a - b over the pairs that have a number in both.
 
     >>> gap = paired({0: 0.5, 1: 0.7, 2: 0.6}, {0: 0.4, 1: 0.5, 2: 0.5, 3: 0.1})

@@ -1,1 +1,1 @@
-"""`otafl audit`: attacks the compiled round of every scheme with canaries, and holds what it finds against the charge."""
+"""`otafl audit`: attacks the compiled round of every scheme with canaries; what it finds is held against the charge."""

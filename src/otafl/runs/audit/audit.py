@@ -50,7 +50,9 @@ class SchemeAudit(NamedTuple):
     @property
     def worst(self) -> Canary:
         """The canary to show: one that refuted, else the one whose bound comes nearest to its charge."""
-        return max(self.canaries, key=lambda c: (bool(c.finding.refuted), c.finding.eps / max(c.finding.charge.eps, 1e-12)))
+        found = (canary.finding for canary in self.canaries)
+        order = [(bool(one.refuted), one.eps / max(one.charge.eps, 1e-12)) for one in found]
+        return self.canaries[order.index(max(order))]
 
     @property
     def weak(self) -> bool:

@@ -32,7 +32,7 @@ from otafl.runs.store import SchemeFolder
 
 NORM_TOLERANCE = 1e-5
 ROUNDING = 1e-9  # of a charge that is computed again
-REALISED = "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
+REALISED = "closed loop: the plan that one training played is attacked under its own charge; the card's ε is the cap"
 DECODED = "what the server has after decoding is attacked, not the ciphertexts"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
 DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
