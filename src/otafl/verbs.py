@@ -6,8 +6,9 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otafl.core.errors import InputError
 from otafl.report import write_report
@@ -16,6 +17,9 @@ from otafl.runs.described import described, own_of
 from otafl.runs.plan import PlanTable
 from otafl.runs.plan import plan as plan_all
 from otafl.runs.progress import Reporter, reporter
+
+if TYPE_CHECKING:
+    from otafl.runs.audit.audit import Audit
 
 
 def run(
@@ -108,6 +112,53 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
     ['fedavg-dp']
     """
     return plan_all(described(experiment, said, "otafl.plan"), agreement)
+
+
+def compare(
+    file: str | Path, *, trials: int | None = None, out: str | Path | None = None, overrides: Sequence[str] = (),
+    progress: bool = True,
+) -> dict[float, Run]:  # fmt: skip
+    """Compare the schemes of a file or preset at each of its privacy targets; one run per target, by its eps.
+
+    trials: None takes the file as it stands, 0 takes settings from plans alone, more are tried on a validation split.
+    out: the result folder, with the ranking in compare.json; default runs/compare-<name>. overrides: "key=value" each.
+    """
+    from rich.console import Console
+
+    from otafl.report import comparison
+    from otafl.runs.presets import find
+
+    path = find(Path(file))
+    folder = Path(out) if out is not None else Path("runs") / f"compare-{path.stem}"
+    live = reporter(Console(stderr=True)) if progress else Reporter()
+    parts = comparison.run_and_write(path, folder, list(overrides), trials, live)
+    return {part.target: Run(part.run) for part in parts}
+
+
+def audit(
+    experiment: Any = None, *, runs: int | None = None, error: float | None = None, seed: int = 0, **said: Any
+) -> "Audit":
+    """Attack the mechanism of every scheme: charged eps beside measured eps.
+
+    Parameters
+    ----------
+    experiment, **said
+        a `Run` or its folder, which is attacked under what its ledgers say; or an experiment as for `otafl.run`
+    runs : int, optional
+        simulated runs of the mechanism per canary
+    error : float, optional
+        chance that a sound mechanism is refuted by mistake
+    """
+    from otafl.runs.audit.audit import ERROR, RUNS
+    from otafl.runs.audit.audit import audit as attack
+
+    options: dict[str, Any] = {"runs": RUNS if runs is None else runs, "error": ERROR if error is None else error, "seed": seed}
+    if isinstance(experiment, Run):
+        return attack(experiment.folder, own=experiment.own, **options)
+    if isinstance(experiment, str | Path) and Path(experiment).is_dir():
+        own = own_of(None, said.get("task"), said.get("model"))
+        return attack(Path(experiment), own=own, **options)
+    return attack(described(experiment, said, "otafl.audit"), **options)
 
 
 def _drawn(run: Run) -> Run:

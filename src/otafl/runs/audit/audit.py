@@ -13,7 +13,7 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.target import Target
 from otafl.runs.audit.targets import Prepared, prepare
-from otafl.runs.schema import Experiment, config_hash, load
+from otafl.runs.schema import Experiment, Own, config_hash, load
 from otafl.runs.store import RunFolder, run_of
 
 RUNS = 1000  # of each world of each pattern
@@ -106,11 +106,16 @@ def audit(
     error: float = ERROR,
     seed: int = 0,
     progress: Progress = lambda label, count: None,
+    own: Own | None = None,
 ) -> Audit:
-    """Attack every scheme of an experiment, or of a run folder under what its own ledgers say."""
+    """Attack every scheme of an experiment, or of a run folder under what its own ledgers say.
+
+    own: what a run in a folder was given in Python.
+    """
     validate.whole("runs", runs, 4)
     validate.in_open("error", error, 0, 1)
     experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what)
+    experiment = experiment if own is None else experiment.bring(own)
     chosen = _chosen(experiment, schemes)
     prepared = []
     for scheme in chosen:
