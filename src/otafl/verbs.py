@@ -149,10 +149,10 @@ def audit(
     error : float, optional
         chance that a sound mechanism is refuted by mistake
     """
-    from otafl.runs.audit.audit import ERROR, RUNS
     from otafl.runs.audit.audit import audit as attack
 
-    options: dict[str, Any] = {"runs": RUNS if runs is None else runs, "error": ERROR if error is None else error, "seed": seed}
+    given = {"runs": runs, "error": error, "seed": seed}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if isinstance(experiment, Run):
         return attack(experiment.folder, own=experiment.own, **options)
     if isinstance(experiment, str | Path) and Path(experiment).is_dir():
