@@ -186,3 +186,20 @@ def test_weights_by_samples_or_equal(tmp_path: Path) -> None:
         sites = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites
         found[word] = sites[0].deployment.weights.tolist()
     assert found == {"samples": [0.25, 0.75], "sizes": [0.25, 0.75], "equal": [0.5, 0.5]}
+
+
+def test_measured_gains_are_played_once_each(tmp_path: Path) -> None:
+    gains = np.random.default_rng(1).exponential(1e-5, (8, 3))
+    np.savetxt(tmp_path / "gains.csv", gains, delimiter=",")
+    (tmp_path / "site.csv").write_text("power_dbm,samples\n10,30\n10,10\n10,20\n")
+    (tmp_path / "site.toml").write_text(
+        'devices_file = "site.csv"\ngains_file = "gains.csv"\n[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n'
+    )
+    head = "rounds = 4\nseeds = [7, 5]\ndevices = 'site.toml'\ntask = { num_params = 50 }\nprivacy = { eps = 1e9 }\n"
+    experiment = experiment_of(tmp_path, head, "weakest")
+    sites = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites
+    np.testing.assert_allclose(np.concatenate([site.trace.gain for site in sites]), gains)
+    np.testing.assert_allclose(sites[0].trace.rms_gain[0] ** 2, np.mean(gains**2, axis=0))
+    assert plan(experiment).rows[0].rounds == [4, 4]
+    with pytest.raises(InputError, match="2 seeds x 5 rounds need 10 measured rows, the file has 8"):
+        plan(load(tmp_path / "file.toml", ["rounds=5"]))

@@ -70,3 +70,20 @@ def test_cares_and_cdpb_take_energy_noise_and_samples() -> None:
     clients = cdpb._clients(asked, EXAMPLES)
     np.testing.assert_allclose(clients["P"], ROUND.energy)
     assert clients["sz2"] == pytest.approx(ROUND.noise_var)
+
+
+@pytest.mark.parametrize(
+    ("module", "symbols", "words"),
+    [
+        (adascale, ADASCALE, {"d": "num_params", "G": "clip_norm", "T": "rounds"}),
+        (biasvar, BIASVAR, {"d": "num_params", "G": "clip_norm", "eta": "step_size"}),
+        (cdpb, {"K": 3, "sigma2": 0.5, "d": 100, "W": 2.0, "tau_cap": 7},
+         {"K": "clients", "d": "num_params", "W": "clip_norm", "tau_cap": "rounds"}),
+    ],
+)  # fmt: skip
+def test_the_words_of_experiment_files_are_second_names(module: Any, symbols: dict[str, Any], words: Any) -> None:
+    spelled = {words.get(key, key): value for key, value in symbols.items()}
+    assert inputs(module, spelled) == inputs(module, symbols)
+    symbol, word = next(iter(words.items()))
+    with pytest.raises(InputError, match="two names of one thing"):
+        inputs(module, {**symbols, word: symbols[symbol]})

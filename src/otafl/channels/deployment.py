@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from otafl.channels.measured import Gains, mean_power, read_gains
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
@@ -42,6 +43,7 @@ class Devices(NamedTuple):
     mean_power_gain: NDArray[np.float64]  # (K,) E|h|^2
     power_w: NDArray[np.float64]  # (K,) per complex sample
     samples: NDArray[np.int64]  # (K,)
+    gains: Gains | None = None  # (rounds, K) measured, where the file names them; E|h|^2 is then their mean
 
 
 class Site(NamedTuple):
@@ -109,7 +111,7 @@ def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio |
     from otafl.core.files import read_toml
 
     data, source = read_toml(path), str(path)
-    Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file"))
+    Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file", "gains_file"))
     if ("device" in data) == ("devices_file" in data):
         raise InputError(f"{path}: give either [[device]] tables or devices_file")
     radio = None
@@ -119,14 +121,15 @@ def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio |
         radio = read_radio(Record(source, "[radio]", data["radio"]))
     if radio is not None and radio.path_loss is not None:
         path_loss = radio.path_loss
+    measured = path.parent / Record(source, "file", data).text("gains_file") if "gains_file" in data else None
     if "devices_file" in data:
         beside = path.parent / Record(source, "file", data).text("devices_file")
-        return _devices(_csv_records(beside), path_loss, str(beside)), radio
+        return _devices(_csv_records(beside), path_loss, str(beside), measured), radio
     tables = data["device"]
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{path}: device must be a list of [[device]] tables")
     records = (Record(source, f"device {number}", table) for number, table in enumerate(tables, 1))
-    return _devices(records, path_loss, source), radio
+    return _devices(records, path_loss, source, measured), radio
 
 
 def _csv_records(path: Path) -> Iterable[Record]:
@@ -168,19 +171,29 @@ def _check_header(path: Path, header: list[str]) -> None:
         warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}", IgnoredWarning, stacklevel=2)
 
 
-def _devices(records: Iterable[Record], path_loss: PathLoss | None, source: str) -> Devices:
+def _devices(
+    records: Iterable[Record], path_loss: PathLoss | None, source: str, measured: Path | None = None
+) -> Devices:
     records = list(records)
     if not records:
         raise InputError(f"{source}: no devices; at least one is required")
     names = _names(records)
-    distance, gain = np.array([_gain(record, path_loss) for record in records]).T
+    gains = None
+    if measured is None:
+        distance, gain = np.array([_gain(record, path_loss) for record in records]).T
+    else:
+        gains, distance = read_gains(measured), np.full(len(records), np.nan)
+        gain = mean_power(measured, gains, len(records))
+        for record in records:
+            if (key := record.choose(GAIN, required=False)) is not None:
+                raise record.mistake(key, f"{measured.name} has measured gains; give the one or the other")
     power = np.array([_power(record) for record in records])
     samples = np.array([record.count("samples") for record in records])
     _warn_units(records, gain, power)
     if any(HEIGHT in record.values for record in records) and not (path_loss and path_loss.kind == "cost231_hata"):
         law = f"path_loss {path_loss.kind!r}" if path_loss else "no path loss"
         warnings.warn(f"{source}: not used: {HEIGHT!r} ({law} has no heights)", IgnoredWarning, stacklevel=2)
-    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples)
+    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples, gains)
 
 
 def _names(records: list[Record]) -> tuple[str, ...]:
@@ -233,7 +246,7 @@ def _warn_units(records: list[Record], gain: NDArray[np.float64], power: NDArray
         if np.any(doubtful):
             record = records[int(np.argmax(doubtful))]
             also = f" (and {doubtful.sum() - 1} more)" if doubtful.sum() > 1 else ""
-            key = next(key for key in keys if key in record.values)
+            key = next((key for key in keys if key in record.values), "gains_file")
             warnings.warn(record.about(key, text) + also, UnitWarning, stacklevel=2)
     if not 1e-20 <= np.median(gain) <= 1:
         text = f"median mean power gain {np.median(gain):.3g} is outside 1e-20 ... 1; is it dB or an amplitude?"

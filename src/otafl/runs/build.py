@@ -11,6 +11,7 @@ import optax
 from otafl import clients as client_kinds
 from otafl import systems
 from otafl.channels import Channel, draw, to_deployment, with_gains
+from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
@@ -18,7 +19,7 @@ from otafl.core.plan import Context, Deployment, Message, Policy, Trace
 from otafl.privacy import uplink_checks
 from otafl.runs.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
-from otafl.runs.sites import devices_of
+from otafl.runs.sites import devices_of, measured_gains
 from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.losses import METRICS
@@ -172,7 +173,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> Sch
     rounds = experiment.horizon(scheme)
     _check_stops(choice, rounds, experiment.privacy.delta)
     sites = []
-    for seed, sizes in zip(experiment.seed_list, task.sizes):
+    for number, (seed, sizes) in enumerate(zip(experiment.seed_list, task.sizes)):
         if np.any(sizes < 1):
             nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
             raise InputError(f"{nobody}; change the partition or the number of clients")
@@ -181,6 +182,8 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> Sch
         whole = draw(
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
+        if (measured := measured_gains(experiment)) is not None:
+            whole = play(whole, measured, number, seed, channel.csi)
         trace = Trace(*(leaf[:rounds] for leaf in whole))
         known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)

@@ -67,7 +67,8 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     own, why_not = _own(scheme, place)
     planned_as = PLANS_OF.get(scheme.name, scheme.name)
     config = systems.scheme(planned_as).config
-    known = {name: value for name, value in _given(scheme).items() if name in {f.name for f in dataclasses.fields(config)}}
+    names = {field.name for field in dataclasses.fields(config)}
+    known = {name: value for name, value in _given(scheme).items() if name in names}
     noise, heard = _noise(planned_as, {**known, **own}, place, systems.SCHEMES[scheme.name].private)
     choice = scheme.clients or experiment.clients
     spread, reach = _lift(choice, task.model.num_params)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
+from otafl.channels.measured import read_gains
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
@@ -26,6 +27,7 @@ class Inputs(FileModel):
     SYMBOLS: ClassVar[dict[str, str]] = {
         **{"P_max": "P_max_w", "noise_power": "noise_power_w", "sigma_n2": "noise_power_w", "C": "G"},
         **{"privacy_noise_power": "privacy_noise_power_w", "lambda": "learning_rate"},
+        **{"num_params": "d", "clip_norm": "G", "rounds": "T", "clients": "M", "samples": "n"},  # of experiment files
     }
 
     method: Method = "adascale"
@@ -240,31 +242,10 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
 def _given_gains(inputs: Inputs, folder: Path) -> np.ndarray | None:
     """Channels (T, M) that the file states itself or names."""
     if inputs.h is None:
-        return None if inputs.gains is None else _read_gains(folder / inputs.gains)
+        return None if inputs.gains is None else read_gains(folder / inputs.gains)
     if not inputs.h or len({len(row) for row in inputs.h}) != 1 or not inputs.h[0]:
         raise InputError("h must be a list of rounds, each a list of abs(h), one per device")
     return np.asarray(inputs.h, complex)
-
-
-def _read_gains(path: Path) -> np.ndarray:
-    """(T, M) complex from an NPZ file with the array "gain", or a CSV file of numbers such as 1e-6 or 1e-6+2e-6j."""
-    try:
-        if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
-                if "gain" not in stored:
-                    raise InputError(f"{path}: no array named 'gain', found {sorted(stored)}")
-                gain = np.asarray(stored["gain"], complex)
-        else:
-            gain = np.loadtxt(path, dtype=complex, delimiter=",", ndmin=2, comments="#", encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot be read as gains ({str(error).splitlines()[0]})") from None
-    if gain.ndim != 2 or gain.size == 0:
-        raise InputError(f"{path}: gains have shape {gain.shape} but must have shape (rounds, devices)")
-    return gain
 
 
 def _doubts(gain: np.ndarray, inputs: Inputs) -> list[str]:

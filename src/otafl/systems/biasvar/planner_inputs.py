@@ -26,6 +26,7 @@ class Inputs(FileModel):
 
     SYMBOLS = {  # noqa: RUF012
         "Lambda": "gains", "distances": "distances_m", "N_0": "N0", "G_max": "G", "n_f": "noise_factor", "T": "rounds",
+        "num_params": "d", "clip_norm": "G", "step_size": "eta", "clients": "N", "weights": "weighting",
     }  # fmt: skip
 
     N: int | None = None  # number of devices, if stated: must be that of the list

@@ -25,7 +25,7 @@ class CustomRing(FileModel):
 class Devices(FileModel):
     """Gains of the devices: real, with mean mu and standard deviation sigma, or Omega = mu^2 + sigma^2."""
 
-    SYMBOLS = {"N": "count"}  # noqa: RUF012
+    SYMBOLS = {"N": "count", "clients": "count"}  # noqa: RUF012
     count: int = Field(ge=1)
     mu: float | list[float] = 1.0
     sigma: float | list[float] | None = None  # 1 unless Omega is given
