@@ -20,6 +20,10 @@ from otafl.tasks.features import DataOptions, Part, Task, split
 from otafl.tasks.own_files import Columns, columns_of
 
 MOST_CLASSES = 10_000
+SHARED = (
+    "held-out samples were drawn from the clients' own data: what is reported or rewarded on them says something about "
+    "them that no eps covers"
+)
 USED = ("name", "reward_fraction", "validation_fraction", "train_size", "split_seed")  # of an experiment's task.data
 
 
@@ -39,6 +43,7 @@ class OwnTask:
     partition: dict[str, Any]
     options: dict[str, Any]  # of `features.DataOptions`
     weights: Any
+    notes: tuple[str, ...]  # what lies outside the guarantee, for the card
     sha256: str  # of all of the above that is trained or reported on
 
     def table(self) -> dict[str, Any]:
@@ -99,7 +104,8 @@ def task(
     arrays = (train[0], y_train, test[0], y_test, *(() if ids is None else (ids,)))
     return OwnTask(
         train[0], y_train, test[0], y_test, classes, int(count), ids, holders, names, dealt, where,
-        weights if isinstance(weights, str) else [float(w) for w in weights], fingerprint(arrays),
+        weights if isinstance(weights, str) else [float(w) for w in weights],
+        (SHARED,) if isinstance(held_out, float) else (), fingerprint(arrays),
     )  # fmt: skip
 
 
@@ -256,6 +262,6 @@ def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> t
     part = lambda rows: Part(own.x[rows].astype(kind), own.y[rows])  # noqa: E731
     held = lambda rows: Part(own.x_held_out[rows].astype(kind), own.y_held_out[rows])  # noqa: E731
     parts = Task(
-        part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, ()
+        part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, own.notes
     )  # fmt: skip
     return parts, None if own.owner is None else own.owner[train]
