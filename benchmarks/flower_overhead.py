@@ -6,7 +6,6 @@ reads the replies, sends them, and keeps model and record. Nobody is silent and 
 """
 
 import gc
-import statistics
 import tempfile
 import time
 from collections.abc import Callable

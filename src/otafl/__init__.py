@@ -19,6 +19,7 @@ _FRONT = {
     "Run": "otafl.report.run",
     "advise": "otafl.verbs",
     "audit": "otafl.verbs",
+    "compare": "otafl.verbs",
     "model": "otafl.tasks.own_model",
     "plan": "otafl.verbs",
     "run": "otafl.verbs",

@@ -6,6 +6,7 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,27 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
     ['fedavg-dp']
     """
     return plan_all(described(experiment, said, "otafl.plan"), agreement)
+
+
+def compare(
+    file: str | Path, *, trials: int | None = None, out: str | Path | None = None, overrides: Sequence[str] = (),
+    progress: bool = True,
+) -> dict[float, Run]:  # fmt: skip
+    """Compare the schemes of a file or preset at each of its privacy targets; one run per target, by its eps.
+
+    trials: None takes the file as it stands, 0 takes settings from plans alone, more are tried on a validation split.
+    out: the result folder, with the ranking in compare.json; default runs/compare-<name>. overrides: "key=value" each.
+    """
+    from rich.console import Console
+
+    from otafl.report import comparison
+    from otafl.runs.presets import find
+
+    path = find(Path(file))
+    folder = Path(out) if out is not None else Path("runs") / f"compare-{path.stem}"
+    live = reporter(Console(stderr=True)) if progress else Reporter()
+    parts = comparison.run_and_write(path, folder, list(overrides), trials, live)
+    return {part.target: Run(part.run) for part in parts}
 
 
 def audit(
