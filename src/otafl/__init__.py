@@ -18,6 +18,7 @@ _FRONT = {
     "Reply": "otafl.runs.air.replies",
     "Run": "otafl.report.run",
     "advise": "otafl.verbs",
+    "audit": "otafl.verbs",
     "model": "otafl.tasks.own_model",
     "plan": "otafl.verbs",
     "run": "otafl.verbs",

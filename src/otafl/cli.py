@@ -347,6 +347,43 @@ def _plan_system(
 
 
 @app.command()
+def audit(
+    what: Annotated[Path, typer.Argument(help="Experiment file (TOML), a preset's name, or a run folder.")],
+    overrides: Override = [],  # noqa: B006
+    runs: Annotated[int, typer.Option("--runs", help="Runs of each world of each pattern.")] = 1000,
+    schemes: Annotated[list[str], typer.Option("--scheme", help="Audit this scheme alone (its label).")] = [],  # noqa: B006
+    as_json: AsJson = False,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the page; default RUN/audit, runs/audit-<name>.")
+    ] = None,
+) -> None:
+    """Attack the compiled round with canaries: charged ε beside measured ε, exit 5 where a charge is refuted."""
+    _working(what, as_json)
+    from otafl.core import files
+    from otafl.report import audits
+    from otafl.runs.audit.audit import audit as attack
+    from otafl.runs.presets import find
+    from otafl.runs.progress import counter
+    from otafl.runs.runner import use_compilation_cache
+    from otafl.runs.schema import load
+
+    is_run = what.is_dir()
+    if is_run and overrides:
+        raise InputError("--set goes with an experiment file; a run is audited as it was made")
+    use_compilation_cache()
+    with counter(err) as progress:
+        found = attack(what if is_run else load(find(what), overrides), runs, schemes, progress=progress)
+    if as_json:
+        print(files.to_json(found.to_dict()))
+    else:
+        audits.show(found, out)
+    folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
+    for path in audits.write_audit(found, folder):
+        err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    found.check()
+
+
+@app.command()
 def reproduce(
     preset: Annotated[str | None, typer.Argument(help="A preset's name: see `otafl list`.")] = None,
     overrides: Override = [],  # noqa: B006

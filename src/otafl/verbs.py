@@ -12,9 +12,12 @@ from typing import Any
 from otafl.core.errors import InputError
 from otafl.report import write_report
 from otafl.report.advice import write_advice
+from otafl.report.audits import write_audit
 from otafl.report.run import Run
 from otafl.runs.advice import Advice
 from otafl.runs.advice import advise as give_advice
+from otafl.runs.audit.audit import Audit
+from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.described import described, own_of
 from otafl.runs.plan import PlanTable
 from otafl.runs.plan import plan as plan_all
@@ -111,6 +114,47 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
     ['fedavg-dp']
     """
     return plan_all(described(experiment, said, "otafl.plan"), agreement)
+
+
+def audit(
+    experiment: Any = None, *, runs: int = 1000, only: list[str] | None = None, out: str | Path | None = None,
+    **said: Any,
+) -> Audit:  # fmt: skip
+    """Attack the compiled round of every scheme with canaries: lower bounds on eps beside what was charged.
+
+    Parameters
+    ----------
+    experiment, **said
+        as for `otafl.run`; or a `Run`, or the folder of one, which is audited under what its own ledgers say
+    runs : int
+        of each world of each pattern
+    only : list of labels, optional
+        of the schemes to attack
+    out : path, optional
+        a folder for audit.html and audit.json
+
+    Returns
+    -------
+    Audit
+        verdicts; its `check()` raises PrivacyViolation where a charge was refuted
+
+    Examples
+    --------
+    >>> import otafl
+    >>> otafl.audit(task={"num_params": 20, "clients": 2}, schemes=["fedavg"], rounds=2, seeds=1, runs=10)
+    fedavg: not attacked: charged ε = ∞: there is no promise to refute
+    """
+    done = experiment if isinstance(experiment, Run) else None
+    is_folder = isinstance(experiment, str | Path) and Path(experiment).is_dir()
+    if (done is not None or is_folder) and said:
+        raise InputError(f"a run is audited as it was made; {', '.join(said)} cannot be given with it")
+    if done is not None:
+        found = attack_all(done.folder, runs, only, own=done.own)
+    else:
+        found = attack_all(Path(experiment) if is_folder else described(experiment, said, "otafl.audit"), runs, only)
+    if out is not None:
+        write_audit(found, Path(out))
+    return found
 
 
 def advise(
