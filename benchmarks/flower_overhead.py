@@ -6,7 +6,6 @@ reads the replies, sends them, and keeps model and record. Nobody is silent and 
 """
 
 import gc
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import otafl
 from otafl.connect.flower import OverTheAir, num_params
-from otafl.runs.round import Round
+from otafl.runs.air.round import Round
 
 SHAPES = ((1000, 784), (1000,), (200, 1000), (200,), (74, 200), (74,))  # 1,000,074 numbers, as an MLP has them
 REPEATS = 7

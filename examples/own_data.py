@@ -1,45 +1,45 @@
-"""What would an over-the-air uplink do to my federated model? Own arrays, local SGD, with and without the air.
+"""What would an over-the-air uplink do to my federated model? A table of your own, regression, with and without air.
 
-    python examples/own_data.py [FOLDER]
+python examples/own_data.py [FOLDER]
 """
 
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_diabetes
 
-from otafl.runs.runner import start
-from otafl.runs.schema import Experiment
-from otafl.runs.store import RunFolder
+import otafl
 
 
-def save_arrays(path: Path) -> None:
-    """Your data here: four arrays, uint8, images with channels last or grey."""
-    digits = load_digits()
-    x, y = (digits.images * 15.9).astype(np.uint8), digits.target.astype(np.uint8)
+def save_table(path: Path) -> None:
+    """Your data here: numbers in columns, a target, and who holds each row."""
+    frame = load_diabetes(as_frame=True, scaled=False).frame
+    frame = (frame - frame.mean()) / frame.std()
+    frame["clinic"] = np.array(["north", "south", "east", "west"])[np.arange(len(frame)) % 4]
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, x_train=x[:1400], y_train=y[:1400], x_test=x[1400:], y_test=y[1400:])
+    frame.to_csv(path, index=False)
 
 
 def main(folder: Path) -> None:
-    arrays = folder.parent / "mine.npz"
-    save_arrays(arrays)
-    experiment = Experiment(
+    table = folder.parent / "diabetes.csv"
+    save_table(table)
+    run = otafl.run(
+        task=otafl.task(table, y="target", owner="clinic", held_out=0.2),
+        model=otafl.model(lambda key: {"w": jnp.zeros(10)}, lambda params, x: x @ params["w"], loss="mse"),
+        schemes={"no radio": "fedavg", "weakest": "weakest", "constant": otafl.constant(rx_scale=0.3)},
+        channel={"fading": {"kind": "rician", "k_factor_db": 6.0}},
+        clients={"kind": "local-sgd", "steps": 5, "local_step_size": 0.05},
+        clip_norm=3.0,
+        step_size=0.1,
+        noise_std=0.01,
         rounds=40,
         seeds=2,
-        channel={"fading": {"kind": "rician", "k_factor_db": 6.0}},
-        task={"data": {"name": "npz", "path": str(arrays.absolute())}, "clients": 6, "model": {"name": "logistic"}},
-        radio={"max_energy": 1.0, "noise_std": 0.01},
-        clients={"kind": "local-sgd", "steps": 5, "local_step_size": 0.1, "clip_norm": 3.0},
-        server={"step_size": 0.3},
-        scheme=[{"name": "fedavg"}, {"name": "weakest"}, {"name": "constant", "rx_scale": 0.3}],
+        out=folder,
     )
-    run = RunFolder.open(start(experiment, folder))
-    for label in run.labels():
-        summary = run.scheme(label).json("summary")
-        accuracy, eps = np.mean(summary["final_accuracy"]), summary["final_eps"]
-        print(f"{label:10} accuracy {accuracy:.3f}, eps per seed {eps}")
+    print(run.table[["mse", "eps", "rounds", "energy_per_round"]])
+    print("weights of the last model:", run.params("constant")["w"].round(2))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,28 @@
 """otafl: over-the-air federated learning with privacy: plan, run, account, certify and encrypt.
 
-`Air` is the smallest useful thing: the rounds of a scheme with the messages brought by your own loop. A scheme is a
-name, or a value made by the function of that name: `otafl.constant(rx_scale=0.3)`; `dir(otafl)` lists them.
+`task` and `model` take your own data and network, `run` trains schemes on them and returns a `Run`; `scheme` makes a
+function of yours a scheme. `Air` is the smallest useful thing: the rounds of a scheme with the messages brought by your
+own loop. A scheme is a name, or a value made by the function of that name: `otafl.constant(rx_scale=0.3)`; `dir(otafl)`
+lists them.
 """
 
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-_FRONT = {"Air": "otafl.runs.air", "Reply": "otafl.runs.replies"}  # found on first use: importing otafl costs nothing
+# Found on first use: importing otafl costs nothing.
+_FRONT = {
+    "Air": "otafl.runs.air",
+    "Reply": "otafl.runs.air.replies",
+    "Run": "otafl.report.run",
+    "model": "otafl.tasks.own_model",
+    "plan": "otafl.verbs",
+    "run": "otafl.verbs",
+    "scheme": "otafl.runs.own_scheme",
+    "task": "otafl.tasks.own_data",
+}
 
 
 def __getattr__(name: str) -> Any:

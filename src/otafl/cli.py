@@ -85,6 +85,9 @@ def run(
             print(resolved(experiment), end="")
             return
         folder = runner.start(experiment, out_dir or runner.default_folder(Path(file).stem), reporter(err, json_log))
+    from otafl.report import write_report
+
+    write_report([folder])
     if not json_log:
         _show_run(folder)
 
@@ -103,30 +106,91 @@ def compare(
         Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")
     ],
     overrides: Override = [],  # noqa: B006
-    tune: Annotated[str, typer.Option("--tune", help="Step sizes to try on a validation split, e.g. 0.1,0.3,1")] = "",
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", min=0, help="0: settings from plans alone; N: so many trials per scheme on a validation split."
+        ),
+    ] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Result folder; default runs/compare-<name>.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
-    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie; --tune for steps."""
+    """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     _working(file, json_log)
-    from otafl.runs import compare as comparison
+    from otafl.report import comparison
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
-    from otafl.runs.schema import load
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
-    run_folder = comparison.compare(path, folder, overrides, _numbers(tune), reporter(err, json_log))
+    parts = comparison.run_and_write(path, folder, overrides, trials, reporter(err, json_log))
     if not json_log:
-        comparison.show(folder, run_folder, load(path, overrides).privacy.eps or float("inf"), out, wide)
+        comparison.show(parts, out, wide)
 
 
-def _numbers(text: str) -> list[float] | None:
-    try:
-        return [float(part) for part in text.split(",")] if text else None
-    except ValueError:
-        raise InputError(f"--tune {text!r} must be numbers separated by commas") from None
+@app.command()
+def advise(
+    site: Annotated[str, typer.Argument(help="CSV of devices, deployment file (TOML), or a number of equal devices.")],
+    eps: Annotated[float, typer.Option("--eps", help="Privacy target of the whole training.")],
+    num_params: Annotated[int | None, typer.Option("--num-params", help="Size of the model; not with --task.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Default: as few as let everybody be heard.")] = None,
+    task: Annotated[Path | None, typer.Option("--task", help="Experiment file with your own [task].")] = None,
+    delta: Annotated[float, typer.Option("--delta")] = 1e-5,
+    weights: Annotated[str, typer.Option("--weights", help="samples or equal.")] = "samples",
+    accountant: Annotated[str, typer.Option("--accountant", help="See otafl list accountants.")] = "gaussian",
+    agreement: Annotated[
+        float | None, typer.Option("--agreement", help="Norm of the devices' mean update over the clip norm.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", help="Per device, where SITE is a number.")] = None,
+    radio: Annotated[
+        list[str], typer.Option("--radio", help="What a CSV does not say, e.g. --radio noise_dbm_per_hz=-168")
+    ] = [],  # noqa: B006
+    simulate: Annotated[bool, typer.Option("--simulate", help="Train the best three, on your task or digits.")] = False,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder of advice.html; default runs/advice.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which scheme to use on a site, with which settings, and whether it is worth it. Nothing is trained."""
+    _working(site, as_json)
+    from otafl.core import files
+    from otafl.report.advice import write_advice
+    from otafl.report.advice_text import show
+    from otafl.runs.advice import advise as give_advice
+    from otafl.runs.schema import assign
+
+    receiver: dict[str, Any] = {}
+    for pair in radio:
+        assign(receiver, pair)
+    advice = give_advice(
+        site, num_params, eps, delta=delta, rounds=rounds, task=task, weights=weights, accountant=accountant,
+        agreement=agreement, samples=samples, radio=receiver,
+    )  # fmt: skip
+    folder = out_dir or Path("runs") / "advice"
+    written = write_advice(advice, folder)
+    if as_json:
+        print(files.to_json(advice.to_dict()))
+    else:
+        show(advice, out)
+        names = ", ".join(path.name for path in written)
+        out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
+    if simulate:
+        _simulate(advice, folder / "simulated", as_json)
+    if not advice.useful:
+        raise typer.Exit(Infeasible.exit_code)  # the sentence has been said
+
+
+def _simulate(advice: Any, folder: Path, quiet: bool) -> None:
+    """Train the best three and show accuracy with its intervals."""
+    from otafl.report import write_report
+    from otafl.runs import runner
+    from otafl.runs.progress import reporter
+    from otafl.runs.schema import load
+
+    (path,) = (path for path in advice.save_best(folder.parent, 3) if path.suffix == ".toml")
+    run_folder = runner.start(load(path), folder, reporter(err, quiet))
+    write_report([run_folder])
+    if not quiet:
+        _show_run(run_folder)
 
 
 @app.command("list")
@@ -193,20 +257,66 @@ def _summaries(registry: dict[str, Any]) -> dict[str, str]:
 
 @app.command()
 def plan(
-    scheme: Annotated[str, typer.Argument(help="What to design: see `otafl list`.")],
-    file: Annotated[Path | None, typer.Argument(help="Planning file (TOML).")] = None,
+    what: Annotated[str, typer.Argument(help="An experiment file or a preset; or a system: see `otafl list plan`.")],
+    file: Annotated[Path | None, typer.Argument(help="Planning file (TOML) of that system.")] = None,
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of FILE and stop.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a complete FILE that works and stop.")] = False,
     overrides: Override = [],  # noqa: B006
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Write plots and exports into this folder.")] = None,
+    agreement: Annotated[
+        float | None,
+        typer.Option("--agreement", help="Of an experiment: how much devices agree, in (0, 1]; guessed without it."),
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Write tables, plots and exports there.")] = None,
 ) -> None:
-    """Design a deployment without training: what to transmit, what it costs, whether it is feasible at all."""
+    """Plan without training: all schemes of an experiment in one table, or one system in detail (plan SYSTEM FILE)."""
+    from otafl.systems import planning
+
+    if what not in planning.available() and file is None and not example and not schema:
+        _plan_experiment(Path(what), overrides, agreement, wide, as_json, out_dir)
+        return
+    if agreement is not None or wide:
+        raise InputError("--agreement and --wide go with an experiment file, not with a system")
+    _plan_system(what, file, as_json, schema, example, overrides, out_dir)
+
+
+def _plan_experiment(
+    file: Path, overrides: list[str], agreement: float | None, wide: bool, as_json: bool, out_dir: Path | None
+) -> None:
+    from otafl.core import files
+    from otafl.report import plans
+    from otafl.runs import plan as planning
+    from otafl.runs.presets import find
+    from otafl.runs.schema import load
+
+    found = planning.plan(load(find(file), overrides), agreement)
+    if as_json:
+        print(files.to_json(found.to_dict()))
+    else:
+        plans.show(found, out, wide)
+    if out_dir is not None:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        for name, text in (("plan.json", files.to_json(found.to_dict())), ("plan.md", plans.markdown(found))):
+            files.write_atomic(out_dir / name, text)
+            err.print(f"wrote {out_dir / name}", markup=False, highlight=False, soft_wrap=True)
+    planning.refuse_all_infeasible(found)
+
+
+def _plan_system(
+    system: str,
+    file: Path | None,
+    as_json: bool,
+    schema: bool,
+    example: bool,
+    overrides: list[str],
+    out_dir: Path | None,
+) -> None:
     from otafl.core import files
     from otafl.runs.schema import assign
     from otafl.systems import planning
 
-    planner = planning.load(scheme)
+    planner = planning.load(system)
     if schema:
         print(json.dumps(planner.inputs.model_json_schema(), indent=2))
         return
@@ -214,13 +324,13 @@ def plan(
         print(planner.example, end="")
         return
     if file is None:
-        raise InputError(f"give a planning FILE; `otafl plan {scheme} --example` prints one to start from")
+        raise InputError(f"give a planning FILE; `otafl plan {system} --example` prints one to start from")
     data = files.read_toml(file)
     for override in overrides:
         assign(data, override)
     inputs = files.parse(planner.inputs, data, file)
     try:
-        design = planning.design(scheme, inputs, file)
+        design = planning.design(system, inputs, file)
     except Infeasible as refusal:
         if as_json:
             print(files.to_json({"feasible": False, "reason": str(refusal), "report": refusal.report}))
@@ -246,7 +356,7 @@ def reproduce(
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
     from otafl.reproductions import all_presets as every_preset
-    from otafl.runs import presets
+    from otafl.reproductions.preset_run import reproduce as reproduce_preset
     from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
@@ -254,7 +364,7 @@ def reproduce(
     _working(preset or "all presets", json_log)
     if preset is not None:
         folder = out_dir or Path("runs") / preset
-        presets.reproduce(preset, folder, overrides, quick, reporter(err, json_log), out)
+        reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), out)
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")

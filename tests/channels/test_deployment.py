@@ -1,6 +1,7 @@
 """Deployment files: what loads, what is refused and how, what is doubted, and that nothing else can happen."""
 
 import re
+import time
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from otafl.channels import (
     Devices,
+    IgnoredWarning,
     PathLoss,
     TrustWarning,
     UnitWarning,
@@ -184,6 +186,50 @@ def test_mistakes_in_toml(write, old, new, message):
     assert "site.toml" in str(refusal.value) and "\n" not in str(refusal.value)
 
 
+def test_columns_that_nothing_uses_are_named(write):
+    text = "id,power_w,gain_db,colour,samples\n7,0.1,-90,red,5\n"
+    with pytest.warns(IgnoredWarning, match=r"site\.csv: not used: 'id', 'colour'$"):
+        assert load_devices(write(text)).samples.tolist() == [5]
+    with pytest.raises(InputError, match="row 1 has none of the columns"):
+        load_devices(write("a;b;c\n1;2;3\n"))
+
+
+def test_antenna_heights_of_devices_enter_a_law_that_has_them(write):
+    law = PathLoss("cost231_hata", carrier_mhz=1800, base_height_m=30, device_height_m=1.5)
+    rows = "distance_m,power_w,samples,device_height_m\n1000,0.1,5,\n1000,0.1,5,10\n"
+    gain = load_devices(write(rows), law).mean_power_gain
+    # COST-231 Hata at 1800 MHz: (1.1 log10 f - 0.7) dB per metre of antenna height
+    assert 10 * np.log10(gain[1] / gain[0]) == pytest.approx((1.1 * np.log10(1800) - 0.7) * 8.5)
+    with pytest.warns(IgnoredWarning, match="'device_height_m'.*'adascale' has no heights"):
+        load_devices(write(rows), PathLoss("adascale"))
+
+
+def test_a_noise_figure_stands_on_thermal_noise(write):
+    _, radio = load_site(write(TOML.replace("noise_dbm = -120.0", "noise_figure_db = 7.0"), "site.toml"))
+    assert radio.noise_w == pytest.approx(10 ** ((-174 + 7) / 10 - 3) * 1e5)
+
+
+def test_a_hundred_thousand_devices_load_in_seconds(write):
+    rows = "\n".join(f"{100 + i / 1000},10,{i % 7 + 1}" for i in range(100_000))
+    before = time.process_time()
+    devices = load_devices(write(f"distance_m,power_dbm,samples\n{rows}\n"), PathLoss("adascale"))
+    assert len(devices.names) == 100_000
+    assert time.process_time() - before < 10
+
+
+def test_measured_gains_stand_for_the_law(write, tmp_path):
+    (tmp_path / "gains.csv").write_text("1e-5,2e-5+1e-5j\n3e-5,1e-5\n")
+    text = TOML.replace("distance_m = 100\n", "").replace("mean_gain = 1e-10\n", "")
+    site = load_site(write('gains_file = "gains.csv"\n' + text, "site.toml"))
+    np.testing.assert_allclose(site.devices.mean_power_gain, [5e-10, 3e-10])
+    assert site.devices.gains.shape == (2, 2)
+    with pytest.raises(InputError, match=r"device 2, mean_gain=1e-10: gains\.csv has measured gains"):
+        load_site(write('gains_file = "gains.csv"\n' + TOML.replace("distance_m = 100\n", ""), "site.toml"))
+    (tmp_path / "gains.csv").write_text("1e-5,0\n")
+    with pytest.raises(InputError, match=r"gains\.csv: row 1, column 2: a gain must be finite and not 0"):
+        load_site(tmp_path / "site.toml")
+
+
 def test_hata_range_is_reported_at_the_device(write):
     law = 'kind = "cost231_hata", carrier_mhz = 1800, base_height_m = 30, device_height_m = 1.5'
     with pytest.raises(InputError, match=r"device 1, distance_m=100: .* must lie in .*extrapolate"):
@@ -257,5 +303,5 @@ def test_a_damaged_file_loads_or_is_refused(write, text, name, edits):
         devices = load_devices(write(data, name))
     except InputError:
         return
-    for column in devices[2:]:
+    for column in devices[2:5]:
         assert column.shape == (len(devices.names),) and np.all(np.isfinite(column)) and np.all(column > 0)

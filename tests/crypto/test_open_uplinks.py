@@ -18,6 +18,7 @@ from otafl.core.uplink import ANALOG
 from otafl.crypto import budget, modes, randomness, realchannel, scaling, simulation, unreduced, uplink, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.uplink import Job
+from otafl.report import write_report
 from otafl.systems.eezofl.policy import Config
 
 pytestmark = pytest.mark.filterwarnings("ignore::otafl.crypto.modes.InsecureModeWarning")
@@ -47,7 +48,7 @@ def test_single_key_opens_every_ciphertext_formed_on_its_own():
     assert keys.s.shape == (1, 64)  # one key in all
     link, values, refused = one_round(job, x)
     draw = draws_of(job, ("c0", "c1"))
-    agreed = xmkckks.Setup(p, np.zeros(0), keys.a_hat, b"", True)
+    agreed = xmkckks.Setup(p, b"", np.zeros(0), keys.a_hat, b"", True)
     m = scaling.pack(p, x * np.asarray(link.extra.prescale)[:, None], p.scale_bits)
     c0, c1 = xmkckks.encrypt_batch(agreed, keys.b[0], xmkckks.Ephemeral(draw.v, draw.e0, draw.e1), m)
     air = modes.Air(p.ring, dict.fromkeys(("c0", "c1"), np.asarray(link.extra.weights)),
@@ -224,4 +225,5 @@ def test_a_run_says_it_aloud_on_the_terminal_the_card_and_the_page(mode, tmp_pat
     flat = " ".join(said.out.split())
     assert SAID[mode] in flat
     assert "NO SECRECY" in " ".join(said.err.split())
+    write_report([tmp_path / "run"])
     assert SAID[mode].split(" in ")[0] in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -33,8 +33,7 @@ def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
     yield tmp_path
-    for name in list(systems.REGISTERED):
-        del systems.REGISTERED[name], systems.SCHEMES[name]
+    systems.remove(systems.OWN)
     for follow in systems.WATCHERS:
         follow()
 
@@ -81,8 +80,9 @@ def run_line(line: str, block: Block, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "examples").glob("*.py")))
 def test_examples_run(name, desk, monkeypatch, capsys):
-    if name.startswith("torch_"):
-        pytest.importorskip("torch")
+    for library in ("torch", "flax", "equinox"):
+        if library in name:
+            pytest.importorskip(library)
     for script, *arguments in [["scaling_sweep.py", "swept"], [name, "swept"]] if name == "recount.py" else [[name]]:
         monkeypatch.setattr(sys, "argv", [script, *arguments])
         runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
@@ -151,7 +151,7 @@ def test_experiments_shown_are_valid(page, desk):
     """Every TOML block with schemes is an experiment: names, keys and values are those of the schema."""
     import tomllib
 
-    own = [block.code for block in blocks(page) if block.language == "python" and "policies.register(" in block.code]
+    own = [block.code for block in blocks(page) if block.language == "python" and "systems.register(" in block.code]
     for code in own:
         exec(code, {"__name__": "page"})
     for block in blocks(page):
@@ -162,7 +162,7 @@ def test_experiments_shown_are_valid(page, desk):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_modules_named_exist(page):
     named = set(re.findall(r"`(otafl(?:\.[a-z_]+)+)`", page.read_text(encoding="utf-8")))
-    for dotted in named - {"otafl.schemes"}:  # the entry-point group
+    for dotted in named - {"otafl.systems"}:  # the entry-point group
         place = ROOT / "src" / Path(*dotted.split("."))
         inside = place.parent.with_suffix(".py"), place.parent / "__init__.py"
         attribute = any(file.is_file() and re.search(rf"\b{place.name}\b", file.read_text()) for file in inside)

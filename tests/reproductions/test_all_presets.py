@@ -40,7 +40,7 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Call
     """Three presets, of which some misbehave; returns the names that were run."""
     for name in ("good", "bad", "last"):
         (tmp_path / f"{name}.toml").write_text("[preset]\nsummary = 'x'\n")
-    monkeypatch.setattr(presets, "folders", lambda: [tmp_path])
+    monkeypatch.setattr(presets, "packaged", lambda: {path.stem: path for path in sorted(tmp_path.glob("*.toml"))})
 
     def run(**faults: BaseException) -> Calls:
         calls: Calls = []
@@ -95,7 +95,8 @@ def test_control_c_during_training_and_going_on(tmp_path: Path):
     """One real preset in a process of its own: SIGINT ends it with 130, the same command finishes it."""
     script = (
         "import sys; from pathlib import Path; from otafl import cli; from otafl.runs import presets\n"
-        "folder = Path(sys.argv.pop(1)); presets.folders = lambda: [folder]; cli.main()"
+        "files = sorted(Path(sys.argv.pop(1)).glob('*.toml'))\n"
+        "presets.packaged = lambda: {file.stem: file for file in files}\ncli.main()"
     )
     (tmp_path / "presets").mkdir()
     (tmp_path / "presets" / "small.toml").write_text(SMALL)
@@ -141,4 +142,4 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
 def test_a_folder_with_a_presets_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "demo").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert presets.find("demo") == presets.folders()[0] / "demo.toml"
+    assert presets.find("demo") == presets.packaged()["demo"]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
+from otafl.report.tables import summaries
 from otafl.runs import build
 from otafl.runs.compare import compare, rank, rows, tuning_notes, verdicts
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.report.tables import summaries
 
 TWO = """
 rounds = 6

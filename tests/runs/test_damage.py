@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.runs import runner
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import load
-from otafl.runs.sealed import with_seal
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import run_in
 from otafl.core.files import to_json
 from otafl.report import collect
 from otafl.report.tables import summaries
+from otafl.runs import runner
+from otafl.runs.progress import Reporter
+from otafl.runs.runner import run_in
+from otafl.runs.schema import load
+from otafl.runs.sealed import with_seal
+from otafl.runs.store import RunFolder
 
 Damage = Callable[[Path, random.Random], None]
 

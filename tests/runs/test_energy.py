@@ -8,9 +8,9 @@ import pytest
 
 from otafl import systems as policies
 from otafl.core.errors import InputError, RunError
-from otafl.runs import execution, runner
-from otafl.runs.energy import check_energy, planned_energy
 from otafl.core.plan import Deployment, Message, Plan
+from otafl.runs import planning, runner
+from otafl.runs.energy import check_energy, planned_energy
 
 ONES = np.ones(2)
 SITE = Deployment(np.array([4.0, 9.0]), 0.01, 0.01, ONES / 2, 10)
@@ -55,7 +55,7 @@ def test_a_policy_that_radiates_too_much_under_poisson_sampling_is_refused_befor
     spoil: dict[str, float], tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """|tx| a hundred times the plan's; or as artificial noise, which would even lower epsilon."""
-    honest = execution.plan_ahead
+    honest = planning.plan_ahead
 
     def greedy(*args: Any) -> Any:
         state, found, info = honest(*args)
@@ -63,7 +63,7 @@ def test_a_policy_that_radiates_too_much_under_poisson_sampling_is_refused_befor
             return state, found._replace(tx=spoil["tx"] * found.tx), info
         return state, found._replace(noise=found.noise + spoil["noise"]), info
 
-    monkeypatch.setattr(execution, "plan_ahead", greedy)
+    monkeypatch.setattr(planning, "plan_ahead", greedy)
     with pytest.raises(RunError, match=r"adascale-equal: seed 0, round \d+: client \d would radiate .* on average"):
         runner.start(tiny(*POISSON_RUN), tmp_path / "run")
     assert not (tmp_path / "run").exists()

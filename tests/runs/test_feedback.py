@@ -16,14 +16,14 @@ import small
 from otafl.clients import Gradient, gradient
 from otafl.core.engine import make_engine
 from otafl.core.errors import Infeasible, InputError, Interrupted
+from otafl.core.plan import Feedback, Obs, Plan, Policy
+from otafl.core.rounds import Row, make_round, stack
+from otafl.privacy import Ledger
 from otafl.runs import build, runner
 from otafl.runs.feedback import private_accuracy
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
 from otafl.runs.store import read_table
-from otafl.core.plan import Feedback, Obs, Plan, Policy
-from otafl.privacy import Ledger
-from otafl.core.rounds import Row, make_round, stack
 
 Tiny = Callable[..., Experiment]
 NOISE = 0.5

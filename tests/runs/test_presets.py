@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from otafl.reproductions import all_presets
+from otafl.reproductions import all_presets, record
 from otafl.runs import presets
 from otafl.runs.progress import Reporter
-from otafl.reproductions import record
 
 ONE_EACH = ("adascale-fig1", "biasvar-designs", "cares-sweep", "cdpb-fig9", "eezofl-table2")  # no training
 

@@ -14,6 +14,11 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
+from otafl.core.files import to_json
+from otafl.privacy import Ledger
+from otafl.privacy.card import round_up
+from otafl.report import collect
+from otafl.report.tables import comparison, summaries
 from otafl.runs import build, runner
 from otafl.runs.afford import without_rounds
 from otafl.runs.compare import rank
@@ -23,11 +28,6 @@ from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
 from otafl.runs.sealed import with_seal
 from otafl.runs.store import SchemeFolder, read_table
-from otafl.core.files import to_json
-from otafl.privacy import Ledger
-from otafl.privacy.card import round_up
-from otafl.report import collect
-from otafl.report.tables import comparison, summaries
 from otafl.tasks.ghost import Ghost
 from otafl.tasks.models import Model, client_gradients
 from otafl.tasks.models import per_sample as per_sample_gradients

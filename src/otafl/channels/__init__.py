@@ -15,7 +15,16 @@ from otafl.channels.channel import (
     with_gains,
 )
 from otafl.channels.csi import CsiError
-from otafl.channels.deployment import Devices, Site, load_devices, load_site, save_devices, to_deployment
+from otafl.channels.deployment import (
+    Devices,
+    IgnoredWarning,
+    Site,
+    has_radio,
+    load_devices,
+    load_site,
+    save_devices,
+    to_deployment,
+)
 from otafl.channels.drift import Drift
 from otafl.channels.fading import FADING_LAWS, Fading, constant, rayleigh, real_gaussian, rician
 from otafl.channels.geometry import Geometry
@@ -36,6 +45,7 @@ __all__ = [
     "Drift",
     "Fading",
     "Geometry",
+    "IgnoredWarning",
     "PathLoss",
     "Pilots",
     "Placement",
@@ -49,6 +59,7 @@ __all__ = [
     "draw_seeds",
     "energy_from_power",
     "from_db",
+    "has_radio",
     "limits",
     "load_devices",
     "load_site",

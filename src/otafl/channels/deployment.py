@@ -1,10 +1,13 @@
 """The deployment file: a list of radios with distance or gain, power and data size, and the receiver they talk to.
 
 CSV holds devices only, one row each. TOML holds `[radio]` and either `[[device]]` tables or `devices_file`, a CSV
-file beside it. dB and dBm end here: what is loaded is linear and SI. Host, NumPy, float64.
+file beside it. Columns of a CSV that nothing here uses are named in an `IgnoredWarning`. dB and dBm end here: what is
+loaded is linear and SI. Host, NumPy, float64.
 """
 
 import csv
+import dataclasses
+import difflib
 import io
 import warnings
 from collections.abc import Iterable
@@ -14,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from otafl.channels.measured import Gains, mean_power, read_gains
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
@@ -23,7 +27,12 @@ from otafl.core.plan import Deployment
 
 GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
-COLUMNS = ("name", *GAIN, *POWER, "samples")
+HEIGHT = "device_height_m"
+COLUMNS = ("name", *GAIN, *POWER, "samples", HEIGHT)
+
+
+class IgnoredWarning(UserWarning):
+    """A deployment file says something that is not used."""
 
 
 class Devices(NamedTuple):
@@ -34,6 +43,7 @@ class Devices(NamedTuple):
     mean_power_gain: NDArray[np.float64]  # (K,) E|h|^2
     power_w: NDArray[np.float64]  # (K,) per complex sample
     samples: NDArray[np.int64]  # (K,)
+    gains: Gains | None = None  # (rounds, K) measured, where the file names them; E|h|^2 is then their mean
 
 
 class Site(NamedTuple):
@@ -50,14 +60,25 @@ def load_devices(path: str | Path, path_loss: PathLoss | None = None) -> Devices
     return _devices(_csv_records(Path(path)), path_loss, str(path))
 
 
-def load_site(path: str | Path) -> Site:
-    """Read a TOML deployment file with its `[radio]`."""
-    if Path(path).suffix.lower() != ".toml":
+def load_site(path: str | Path, radio: Radio | None = None) -> Site:
+    """Read a TOML deployment file with its `[radio]`, or devices alone beside a `radio` from elsewhere."""
+    toml = Path(path).suffix.lower() == ".toml"
+    if not toml and radio is None:
         raise InputError(f"{path}: has no [radio] block; a whole deployment is a .toml file")
-    devices, radio = _read_toml(Path(path), None)
-    if radio is None:
+    law = radio.path_loss if radio else None
+    devices, own = _read_toml(Path(path), law) if toml else (load_devices(path, law), None)
+    if own is not None and radio is not None:
+        raise InputError(f"{path}: has a [radio] of its own; give the radio in one place")
+    if own is None and radio is None:
         raise InputError(f"{path}: [radio] is missing, it is required here")
-    return Site(devices, radio)
+    return Site(devices, own or radio)  # type: ignore[arg-type]
+
+
+def has_radio(path: str | Path) -> bool:
+    """Whether a TOML deployment file says what the receiver is."""
+    from otafl.core.files import read_toml
+
+    return "radio" in read_toml(Path(path))
 
 
 def save_devices(path: str | Path, devices: Devices) -> None:
@@ -90,7 +111,7 @@ def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio |
     from otafl.core.files import read_toml
 
     data, source = read_toml(path), str(path)
-    Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file"))
+    Record(source, "file", data).refuse_unknown(("radio", "device", "devices_file", "gains_file"))
     if ("device" in data) == ("devices_file" in data):
         raise InputError(f"{path}: give either [[device]] tables or devices_file")
     radio = None
@@ -100,14 +121,15 @@ def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio |
         radio = read_radio(Record(source, "[radio]", data["radio"]))
     if radio is not None and radio.path_loss is not None:
         path_loss = radio.path_loss
+    measured = path.parent / Record(source, "file", data).text("gains_file") if "gains_file" in data else None
     if "devices_file" in data:
         beside = path.parent / Record(source, "file", data).text("devices_file")
-        return _devices(_csv_records(beside), path_loss, str(beside)), radio
+        return _devices(_csv_records(beside), path_loss, str(beside), measured), radio
     tables = data["device"]
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{path}: device must be a list of [[device]] tables")
     records = (Record(source, f"device {number}", table) for number, table in enumerate(tables, 1))
-    return _devices(records, path_loss, source), radio
+    return _devices(records, path_loss, source, measured), radio
 
 
 def _csv_records(path: Path) -> Iterable[Record]:
@@ -120,32 +142,58 @@ def _csv_records(path: Path) -> Iterable[Record]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
-        for column in header:
-            if column not in COLUMNS:
-                raise InputError(f"{path}: row 1, {unknown(column, COLUMNS, 'column')}")
-            if header.count(column) > 1:
-                raise InputError(f"{path}: row 1, column {column!r} appears twice")
+        _check_header(path, header)
         for cells in reader:
             place = f"row {reader.line_num}"
             if len(cells) > len(header):
                 raise InputError(f"{path}: {place} has {len(cells)} cells but the header has {len(header)}")
-            values = {key: cell.strip() for key, cell in zip(header, cells, strict=False) if cell.strip()}
+            known = ((key, cell.strip()) for key, cell in zip(header, cells, strict=False) if key in COLUMNS)
+            values = {key: cell for key, cell in known if cell}
             if values:
                 yield Record(str(path), place, values, cells=True)
     except csv.Error as error:
         raise InputError(f"{path}: row {reader.line_num}: not valid CSV: {error}") from None
 
 
-def _devices(records: Iterable[Record], path_loss: PathLoss | None, source: str) -> Devices:
+def _check_header(path: Path, header: list[str]) -> None:
+    """A column that nearly has a known name is a mistake; any other is somebody else's, and is named."""
+    ignored = []
+    for column in header:
+        if header.count(column) > 1:
+            raise InputError(f"{path}: row 1, column {column!r} appears twice")
+        if column not in COLUMNS:
+            if difflib.get_close_matches(column.lower(), COLUMNS, n=1, cutoff=0.75):
+                raise InputError(f"{path}: row 1, {unknown(column, COLUMNS, 'column')}")
+            ignored.append(column)
+    if not any(column in COLUMNS for column in header):
+        raise InputError(f"{path}: row 1 has none of the columns {', '.join(COLUMNS)}")
+    if ignored:
+        warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}", IgnoredWarning, stacklevel=2)
+
+
+def _devices(
+    records: Iterable[Record], path_loss: PathLoss | None, source: str, measured: Path | None = None
+) -> Devices:
     records = list(records)
     if not records:
         raise InputError(f"{source}: no devices; at least one is required")
     names = _names(records)
-    distance, gain = np.array([_gain(record, path_loss) for record in records]).T
+    gains = None
+    if measured is None:
+        distance, gain = np.array([_gain(record, path_loss) for record in records]).T
+    else:
+        gains, distance = read_gains(measured), np.full(len(records), np.nan)
+        gain = mean_power(measured, gains, len(records))
+        for record in records:
+            if (key := record.choose(GAIN, required=False)) is not None:
+                raise record.mistake(key, f"{measured.name} has measured gains; give the one or the other")
     power = np.array([_power(record) for record in records])
     samples = np.array([record.count("samples") for record in records])
     _warn_units(records, gain, power)
-    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples)
+    if any(HEIGHT in record.values for record in records) and not (path_loss and path_loss.kind == "cost231_hata"):
+        law = f"path_loss {path_loss.kind!r}" if path_loss else "no path loss"
+        warnings.warn(f"{source}: not used: {HEIGHT!r} ({law} has no heights)", IgnoredWarning, stacklevel=2)
+    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples, gains)
 
 
 def _names(records: list[Record]) -> tuple[str, ...]:
@@ -168,6 +216,8 @@ def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
     if key == "mean_gain":
         return np.nan, record.positive(key, "; a value in dB belongs in gain_db")
     distance = record.positive("distance_m")
+    if path_loss is not None and path_loss.kind == "cost231_hata" and HEIGHT in record.values:
+        path_loss = dataclasses.replace(path_loss, device_height_m=record.positive(HEIGHT))
     if path_loss is None:
         raise record.mistake("distance_m", "needs a path-loss law ([radio] path_loss in a TOML file), or give gain_db")
     try:
@@ -196,7 +246,7 @@ def _warn_units(records: list[Record], gain: NDArray[np.float64], power: NDArray
         if np.any(doubtful):
             record = records[int(np.argmax(doubtful))]
             also = f" (and {doubtful.sum() - 1} more)" if doubtful.sum() > 1 else ""
-            key = next(key for key in keys if key in record.values)
+            key = next((key for key in keys if key in record.values), "gains_file")
             warnings.warn(record.about(key, text) + also, UnitWarning, stacklevel=2)
     if not 1e-20 <= np.median(gain) <= 1:
         text = f"median mean power gain {np.median(gain):.3g} is outside 1e-20 ... 1; is it dB or an amplitude?"

@@ -9,7 +9,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from otafl.channels.fading import Fading, PilotLaw, pilot_law
 from otafl.core import validate
@@ -79,6 +78,8 @@ def limits(energy: ArrayLike, law: PilotLaw, failure_prob: ArrayLike) -> tuple[R
     """
     if law.degrees == 0:
         raise InputError("gains without fading have no pilot limits: the estimate is exact")
+    from scipy import stats  # slow to import, and few ask
+
     half = np.asarray(failure_prob) / 2
     chi_square = stats.ncx2(law.degrees, law.noncentrality) if np.any(law.noncentrality) else stats.chi2(law.degrees)
     low = np.sqrt(energy / (law.scale * chi_square.isf(half)))  # CARES E16

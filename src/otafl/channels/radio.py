@@ -11,10 +11,12 @@ from otafl.channels.power import dbm_to_w, w_to_dbm
 from otafl.channels.records import Record, UnitWarning
 from otafl.core.errors import InputError
 
-NOISE = ("noise_dbm_per_hz", "noise_dbm", "noise_w")
-TRUSTED = tuple(f"trusted_{name}" for name in NOISE)
+LEVELS = ("noise_dbm_per_hz", "noise_dbm", "noise_w")
+NOISE = ("noise_figure_db", *LEVELS)
+TRUSTED = tuple(f"trusted_{name}" for name in LEVELS)
 KEYS = ("bandwidth_hz", *NOISE, *TRUSTED, "path_loss")
 THERMAL_DBM_PER_HZ = -174.0  # kT at 290 K
+PER_HZ = ("noise_figure_db", "noise_dbm_per_hz", "trusted_noise_dbm_per_hz")
 
 
 class TrustWarning(UserWarning):
@@ -64,7 +66,8 @@ def read_radio(record: Record) -> Radio:
 def _noise(record: Record, key: str, bandwidth_hz: float) -> float:
     if key.endswith("_w"):
         return record.positive(key, "; a value in dBm belongs in " + key.replace("_w", "_dbm"))
-    noise_w = float(dbm_to_w(record.decibels(key))) * (bandwidth_hz if key.endswith("_per_hz") else 1.0)
+    level_dbm = record.decibels(key) + (THERMAL_DBM_PER_HZ if key == "noise_figure_db" else 0.0)
+    noise_w = float(dbm_to_w(level_dbm)) * (bandwidth_hz if key in PER_HZ else 1.0)
     if not 0 < noise_w < np.inf:
         raise record.mistake(key, f"gives {noise_w} W in {bandwidth_hz} Hz, which is no radio")
     return noise_w

@@ -7,9 +7,9 @@ scaling           floats to residues and back, channel grid, packing
 common, xmkckks   the common polynomial; keys, encryption, shares
 messages, clients what devices publish and commit to; what they refuse
 modes, overair    channels on a grid; the protocol, failure detection
-fused             the same round for simulation under scan
+round_sum         the same round for simulation under scan
 unreduced, realchannel   comparisons that are insecure or must fail
-budget, planning, feasibility, convergence   noise, parameters, radio, theorem
+budget, planning, feasibility   noise, parameters, radio
 
 Importing needs numpy and jax only.
 """
@@ -33,11 +33,10 @@ from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.planning import Choice, plan_parameters
 from otafl.crypto.ring import RING_4096, RING_8192, Ring
 from otafl.crypto.scaling import quantise_channel
-from otafl.systems.eezofl.convergence import Schedule, Theorem2, theorem2
 
 __all__ = [
-    "RING_4096", "RING_8192", "Choice", "Fading", "Headroom", "NoiseBudget", "Parameters", "Ring", "Schedule",
-    "Theorem2", "accepted_snr_db", "amplitude_snr_db", "average_variance", "decoded_variance", "fading",
+    "RING_4096", "RING_8192", "Choice", "Fading", "Headroom", "NoiseBudget", "Parameters", "Ring",
+    "accepted_snr_db", "amplitude_snr_db", "average_variance", "decoded_variance", "fading",
     "grid_tolerance", "headroom", "largest_f", "noise_budget", "on_grid", "plan_parameters", "quantise_channel",
-    "receiver_bits", "security_level", "smudging_sigma", "theorem2", "traffic", "variance_given",
+    "receiver_bits", "security_level", "smudging_sigma", "traffic", "variance_given",
 ]  # fmt: skip

@@ -70,6 +70,7 @@ MODES = {
         Mode("hybrid", RLWE + "; keys checked by clients", True, "only the ciphertexts over the air"),
         Mode("single-key", "none against clients: they share one key", True, "one key, no phases 1 and 3", SHARED_KEY),
         Mode("analytic", "not applicable: no ring", True, "adds noise of the exact variance given h"),
+        Mode("digital-analytic", "not applicable: no ring", True, "error-free links; noise of the exact variance"),
         Mode("lifted", "none: dividing b_i by a returns s_i", True, "real channel, no reduction mod q", NO_SECRECY),
         Mode("literal", "-", False, "real channel, reduced mod q: must fail"),
         Mode("naive-reuse", "-", False, "key aggregated once through another channel: must fail"),

@@ -2,8 +2,8 @@
 
 `play` runs every device through the phases of a grid mode and keeps what the server sees; `release` looks at the empty
 coefficients, refuses a failed round, and lets only the decoded scalars out. `run_round` is both. The real-channel modes
-are in `realchannel.py`, the fused form of the same arithmetic in `round_sum.py`. What devices refuse is in `participant.py`;
-nothing here checks on their behalf.
+are in `realchannel.py`, the fused form of the same arithmetic in `round_sum.py`. What devices refuse is in
+`participant.py`; nothing here checks on their behalf.
 """
 
 import warnings

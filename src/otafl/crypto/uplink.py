@@ -4,6 +4,7 @@ Messages are the few scalars of a zero-order round. Clients scale and encode the
 opens the sum with everyone's shares, and looks at the empty coefficients to see whether that worked.
 
 `analytic`                      no ring: the analog sum under noise of the exact decoded variance given the gains
+`digital-analytic`              the same on error-free links, whose weights are 1
 `fixed-point`, `hybrid`, `digital`   the sound modes of `modes.MODES`, every residue computed (`fused`)
 `single-key`                    one key for all clients, no key phase, no shares: hides nothing among clients
 `lifted`                        real gains, no reduction (`unreduced`): hides nothing at all
@@ -51,6 +52,8 @@ OWN_BUDGET = ("digital", "hybrid", "single-key", "lifted")  # the others share f
 NOISY = {  # phases that meet receiver noise, where not all do
     "digital": (), "hybrid": ("c0", "c1"), "single-key": ("c0", "c1"), "zf": modes.PHASES[1:], "mmse": modes.PHASES[1:],
 }  # fmt: skip
+WITHOUT_RING = ("analytic", "digital-analytic")
+DIGITAL = ("digital", "digital-analytic")  # error-free links: gains 1
 CONTROLS = ("naive-reuse", "zf", "mmse")
 
 
@@ -76,6 +79,8 @@ class Job:
 
     @property
     def budget_mode(self) -> str:
+        if self.mode in DIGITAL:
+            return "digital"
         return self.mode if self.mode in OWN_BUDGET else "fixed-point"
 
     @cached_property
@@ -98,12 +103,12 @@ class Job:
 
 def make(job: Job) -> Uplink:
     """The uplink of a job; refuses parameters under which honest rounds would wrap."""
-    if job.mode not in ("analytic", *RING_MODES):
-        raise InputError(f"mode={job.mode!r} must be analytic or one of {', '.join(RING_MODES)}")
+    if job.mode not in (*WITHOUT_RING, *RING_MODES):
+        raise InputError(f"mode={job.mode!r} must be one of {', '.join((*WITHOUT_RING, *RING_MODES))}")
     if job.mode != "lifted":  # integers do not wrap
         check_headroom(job.parameters, job.fading, job.budget_mode)
-    if job.mode == "analytic":
-        return ANALOG._replace(name="analytic", site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
+    if job.mode in WITHOUT_RING:
+        return ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
     alarm = modes.MODES[job.mode].alarm
     if alarm:
         warnings.warn(alarm, modes.InsecureModeWarning, stacklevel=2)
@@ -125,7 +130,7 @@ def make(job: Job) -> Uplink:
 
 def effective_gains(job: Job, h: np.ndarray) -> np.ndarray:
     """Gains that ciphertexts meet, on the grid: the channel's, its pre-equalised remainder, or 1 on digital links."""
-    if job.mode == "digital":
+    if job.mode in DIGITAL:
         return np.broadcast_to(job.fading.mu, h.shape).copy()  # divided by mu again at encode: weights 1
     if job.mode in ("zf", "mmse"):
         h = modes.equalised(job.mode, h, np.random.default_rng([job.seed, streams.Host.RING_PILOTS]), job.pilot_error)
@@ -137,7 +142,7 @@ def _site(job: Job) -> Any:
     limits on messages mean nothing (`feasibility` says what the radio would need)."""
 
     def site(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
-        if job.mode != "digital" and np.any(np.imag(trace.gain) != 0):  # a digital link never meets the fading
+        if job.mode not in DIGITAL and np.any(np.imag(trace.gain) != 0):  # a digital link never meets the fading
             raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
         gain = effective_gains(job, np.real(trace.gain)) + 0j
         unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
@@ -149,7 +154,8 @@ def _site(job: Job) -> Any:
 
 def _lower_analytic(job: Job) -> Any:
     def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:
-        variance = analytic_noise_std(np.real(gain), job.parameters) ** 2  # EEZOFL 3.7, given h
+        unit = np.ones(gain.shape) if job.mode in DIGITAL else np.real(gain)
+        variance = analytic_noise_std(unit, job.parameters, job.budget_mode) ** 2  # EEZOFL 3.7, given h
         return uplink.lower(plan, gain, deployment._replace(noise_var=variance))
 
     return lower
@@ -261,10 +267,10 @@ def remarks(job: Job) -> tuple[str, ...]:
         f"encrypted uplink {mode.name!r}: {hidden}; n={p.ring.n}, log2 q={p.ring.bits}: {sized}; an active "
         "server, or all other clients together with the server, are outside",
     ]
-    if job.mode != "digital":
+    if job.mode not in DIGITAL:
         change = f"gains were rounded to multiples of 2^-{places} (rms change {2.0**-places / math.sqrt(12):.1e})"
         lines.append(f"{change}; real channels are not on a grid")
-    if job.mode == "analytic":
+    if job.mode in WITHOUT_RING:
         lines.append("no ring was computed: noise of the exact decoded variance was added instead")
     else:
         lines.append("insecure_test_rng: keys and ring noise came from the simulation's seed, so this run hid nothing")

@@ -125,20 +125,41 @@ def _gaussian(mu: float, basis: str, exact: bool) -> Attack:
 
 def _of_row(row: Row, replace: bool) -> tuple[float, float]:
     """(tpr at 1 %, advantage) of one client's rounds."""
-    plain = float(tpr(row.mu, FPR)), float(advantage(row.mu))
+    at_once = float(advantage(row.mu))
     if row.gaussian:
-        return plain
+        return float(tpr(row.mu, FPR)), at_once
+    steps = _steps(row, replace)
+    return float(_power_of(row, steps)(FPR)), min(at_once, 1.0, sum(float(step(0.0)) for step in steps))
+
+
+def power_of(row: Row, replace: bool) -> Callable[[Array], Array]:
+    """Upper bound on true positives at any rate of false positives, against one client's rounds."""
+    return _power_of(row, [] if row.gaussian else _steps(row, replace))
+
+
+def _steps(row: Row, replace: bool) -> list[Callable[[Array], Array]]:
+    """Profiles delta(eps) of the steps from one world to the other, the last step first.
+
+    One, or for a replacement two, through the run without the record: powers of the two follow each other, total
+    variations add.
+    """
     if not replace:
-        loss = row.loss()
-        found = (_power(loss.get_delta_for_epsilon, FPR), float(loss.get_delta_for_epsilon(0.0)))
-    else:  # through the run without the record: powers of the two steps follow each other, total variations add
-        removed, _ = pld.directions(row.loss(halved=True))
-        _, added = pld.directions(row.loss(halved=True, beside=False))
-        leave, join = removed.get_delta_for_epsilon, added.get_delta_for_epsilon
-        found = (_power(leave, _power(join, FPR)), min(1.0, float(leave(0.0) + join(0.0))))
-    return min(found[0], plain[0]), min(found[1], plain[1])
+        return [row.loss().get_delta_for_epsilon]
+    removed, _ = pld.directions(row.loss(halved=True))
+    _, added = pld.directions(row.loss(halved=True, beside=False))
+    return [added.get_delta_for_epsilon, removed.get_delta_for_epsilon]
 
 
-def _power(delta: Callable[[Array], Array], fpr: float) -> float:
-    """Least upper bound on true positives from the points of a profile."""
-    return float(min(1.0, np.min(np.exp(GRID) * fpr + np.asarray(delta(GRID)))))
+def _power_of(row: Row, steps: list[Callable[[Array], Array]]) -> Callable[[Array], Array]:
+    """The best of the Gaussian curve without sampling and of the least upper bounds from the points of profiles."""
+    profiles = [np.asarray(step(GRID)) for step in steps]
+
+    def power(fpr: Array) -> Array:
+        plain, reached = tpr(row.mu, fpr), np.asarray(fpr, np.float64)
+        if not profiles:
+            return plain
+        for profile in profiles:
+            reached = np.minimum(1.0, np.min(np.exp(GRID) * reached[..., None] + profile, axis=-1))
+        return np.minimum(plain, reached)
+
+    return power

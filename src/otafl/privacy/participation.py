@@ -11,7 +11,6 @@
 """
 
 import numpy as np
-from scipy import stats
 from scipy.special import logsumexp
 
 from otafl.core import validate
@@ -89,6 +88,8 @@ def visible_eps(send_prob: float, noise_multiplier: float, rounds: int, delta: f
     validate.in_open("delta", delta, 0, 1)
     if send_prob == 0 or noise_multiplier == np.inf:
         return 0.0
+    from scipy import stats  # slow to import, and few ask
+
     count = stats.binom(int(rounds), float(send_prob))
     tail = 1e-12 * delta
     low, high = int(count.ppf(tail)), int(count.isf(tail))

@@ -13,7 +13,7 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import plain
 from otafl.report.devices import BARS, groups, read_devices, starts
-from otafl.report.tables import footer, paired_difference
+from otafl.report.tables import footer, metric_of, paired_difference
 from otafl.runs.afford import without_rounds
 from otafl.runs.sealed import reading
 from otafl.runs.store import AGAIN, RunFolder, SchemeFolder
@@ -48,12 +48,15 @@ def collect(folders: list[Path]) -> dict[str, Any]:
             shown = place.label if len(runs) == 1 else f"{name}: {place.label}"
             schemes.append({"id": len(schemes), "label": shown, "run": name, **found})
     told = [describe(run, name) for run, name in zip(runs, names)]
+    metric = common_metric(schemes)
+    named = long_names(metric)
     return plain({
         "title": told[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
         "runs": told,
         "schemes": schemes,
-        "metrics": LONG_NAMES,
-        "differences": differences(schemes),
+        "metric": metric,
+        "metrics": named,
+        "differences": differences(schemes, named),
         "footer": footer([entry for entry in map(as_summary, schemes) if entry]),
         "notes": notes(told, schemes),
     })  # fmt: skip
@@ -158,14 +161,25 @@ def _at_eps_only_private(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: [None] * len(value) if key.endswith("_at_eps") else value for key, value in summary.items()}
 
 
-def differences(schemes: list[dict[str, Any]]) -> dict[str, list[list[dict[str, float] | None]]]:
+def common_metric(schemes: list[dict[str, Any]]) -> str:
+    """What all of these schemes are told in; where they differ, accuracy, which some of them then lack."""
+    told = {metric_of([entry]) for entry in map(as_summary, schemes) if entry}
+    return told.pop() if len(told) == 1 else "accuracy"
+
+
+def long_names(metric: str) -> dict[str, str]:
+    """`LONG_NAMES` with another metric in the place of accuracy."""
+    return {key.replace("accuracy", metric): name.replace("accuracy", metric) for key, name in LONG_NAMES.items()}
+
+
+def differences(schemes: list[dict[str, Any]], named: dict[str, str]) -> dict[str, list[list[dict[str, float] | None]]]:
     """Per metric: entry [a][b] is scheme a minus scheme b over the seeds both have; None where either is unfinished."""
     entries = [as_summary(scheme) for scheme in schemes]
 
     def gap(a: dict[str, Any] | None, b: dict[str, Any] | None, metric: str) -> dict[str, float] | None:
         return paired_difference(a, b, metric) if a and b and a is not b else None
 
-    return {metric: [[gap(a, b, metric) for b in entries] for a in entries] for metric in LONG_NAMES}
+    return {metric: [[gap(a, b, metric) for b in entries] for a in entries] for metric in named}
 
 
 def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str]:
@@ -179,6 +193,8 @@ def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str
             said.append(f"{scheme['label']}: {none}; its figures are those of the initial model.")
     configs = [_config(run["config"]) for run in runs]
     differing = [key for key in SAME_DRAWS if any(config.get(key) != configs[0].get(key) for config in configs)]
+    if "task" not in differing and any(run["data"] != runs[0]["data"] for run in runs):
+        differing = ["data", *differing]  # arrays that were given in Python all have one name
     if differing:
         said.append(
             f"The runs differ in {', '.join(differing)}: one seed is not one partition and one channel in all of them, "

@@ -33,10 +33,10 @@ LEARNING = (
           label="accuracy", share=True, over_eps=True, wide=True),
     Chart("worst_client", "Worst client", "Accuracy on the label mix of the client that is served worst.",
           table="evaluations", column="worst_client", label="accuracy", share=True, over_eps=True),
-    Chart("loss", "Loss", "Cross-entropy on held-out data, without any penalty.", table="evaluations", column="loss",
-          label="cross-entropy", over_eps=True),
+    Chart("loss", "Loss", "Cross-entropy, or the model's own loss, on held-out data, without any penalty.",
+          table="evaluations", column="loss", label="loss", over_eps=True),
 )  # fmt: skip
-PENALTY = Chart("penalty", "Penalty", "The l2 term that training adds to the cross-entropy.", table="evaluations",
+PENALTY = Chart("penalty", "Penalty", "The l2 term that training adds to the loss.", table="evaluations",
                 column="penalty", label="penalty", over_eps=True)  # fmt: skip
 PRIVACY = (
     Chart("eps", "ε spent", "Worst client's ε after so many rounds; the dashed line is the cap.", table="evaluations",
@@ -69,7 +69,8 @@ AIR = (
 def render(data: dict[str, Any]) -> str:
     """The whole page."""
     policy = info_charts(data)
-    learning = (*LEARNING, PENALTY) if _any_positive(data, "evaluations", "penalty") else LEARNING
+    learning = (*_metric(data["metric"]), *LEARNING)
+    learning = (*learning, PENALTY) if _any_positive(data, "evaluations", "penalty") else learning
     sections = [
         ("results", "Results", comparison(data)),
         ("learning", "Learning", axis_choice() + figures(learning, data)),
@@ -86,15 +87,15 @@ def render(data: dict[str, Any]) -> str:
         f'<section id="{id_}" aria-labelledby="{id_}-title"><h2 id="{id_}-title">{title}</h2>{content}</section>'
         for id_, title, content in sections
     )
-    return _asset("page.html").format(
+    return asset("page.html").format(
         title=escape(data["title"]),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         facts=facts(data),
         nav=nav,
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in data["notes"]),
         body=body,
         data=embed({"report": data, "charts": drawn}),
-        script="\n".join(_asset(name) for name in SCRIPTS),
+        script="\n".join(asset(name) for name in SCRIPTS),
     )
 
 
@@ -113,6 +114,14 @@ def info_charts(data: dict[str, Any]) -> list[Chart]:
               label=name.removeprefix("info_").replace("_", " "))
         for name in names
     ]  # fmt: skip
+
+
+def _metric(name: str) -> tuple[Chart, ...]:
+    """The chart of another metric, where accuracy is not what a run is told in."""
+    if name in ("accuracy", "loss"):
+        return ()
+    caption = f"Held-out {name} of the global model."
+    return (Chart(name, name, caption, table="evaluations", column=name, label=name, over_eps=True, wide=True),)
 
 
 def figures(charts: Any, data: dict[str, Any]) -> str:
@@ -153,5 +162,5 @@ def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:
     return any(isinstance(value, float) and value > 0 for row in rows for value in row)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files("otafl.report").joinpath("assets", name).read_text(encoding="utf-8")

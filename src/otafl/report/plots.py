@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core.files import write_atomic
-from otafl.report.tables import numbers
+from otafl.runs.statistics import numbers
 
 # Okabe and Ito's colours; yellow is darkened to be seen on paper
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#A89A00")
@@ -36,7 +36,7 @@ PLOTS = (
     Plot("accuracy", "accuracy", "accuracy"),
     Plot("accuracy_over_eps", "accuracy", "accuracy", over_eps=True),
     Plot("worst_client", "worst_client", "accuracy of the worst client"),
-    Plot("loss", "loss", "cross-entropy"),
+    Plot("loss", "loss", "loss"),
     Plot("eps", "eps", "ε of the worst client"),
 )
 
@@ -49,12 +49,19 @@ def draw(data: dict[str, Any], folder: Path) -> list[Path]:
     schemes = [scheme for scheme in data["schemes"] if scheme["finished"]]
     written: list[Path] = []
     with matplotlib.rc_context(STYLE):
-        for name, paint in (*((plot.name, _lines(plot)) for plot in PLOTS), ("energy", _energy)):
+        for name, paint in (*((plot.name, lines_of(plot)) for plot in _plots(schemes)), ("energy", _energy)):
             figure = Figure(figsize=SIZE_INCHES)
             if paint(figure.add_subplot(), schemes):
                 folder.mkdir(parents=True, exist_ok=True)
                 written += _save(figure, folder / name)
     return written
+
+
+def _plots(schemes: list[dict[str, Any]]) -> list[Plot]:
+    """The usual ones, with another metric in the place of accuracy where a run is told in one."""
+    told = {s["summary"].get("metric", "accuracy") for s in schemes if s["summary"]} - {"accuracy", "loss"}
+    extra = [Plot(f"{name}{end}", name, name, bool(end)) for name in sorted(told) for end in ("", "_over_eps")]
+    return [*PLOTS, *extra]
 
 
 def _save(figure: Any, path: Path) -> list[Path]:
@@ -91,7 +98,7 @@ def carried(table: dict[str, Any], column: str) -> list[list[Any]]:
     return [row[: last + 1] + [row[last]] * (len(row) - last - 1) for row, last in zip(table["columns"][column], lasts)]
 
 
-def _lines(plot: Plot) -> Any:
+def lines_of(plot: Plot) -> Any:
     def paint(axes: Any, schemes: list[dict[str, Any]]) -> bool:
         found = [s for s in schemes if plot.column in (s["evaluations"] or {}).get("columns", ())]
         drawn = [_line(axes, plot, scheme) for scheme in found]

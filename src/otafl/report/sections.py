@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from otafl.privacy.card_text import Block, blocks
-from otafl.report.tables import mean_sd, numbers
+from otafl.runs.results import figures
+from otafl.runs.statistics import mean_sd, numbers
 
 WORDS = ("", "scheme", "difference", "accountant", "participation", "observer", "sees", "why")  # columns of words
 LEFT = ' class="left"'
@@ -41,10 +42,10 @@ def comparison(data: dict[str, Any]) -> str:
     done = [scheme for scheme in data["schemes"] if scheme["finished"] and scheme["summary"]]
     if not done:
         return "<p>No scheme has finished yet.</p>"
-    values = [_values(scheme) for scheme in done]
+    values = [_values(scheme, data["metric"]) for scheme in done]
     told = [name for name in values[0] if any(row[name] != "–" for row in values)]
     rows = "".join(_row(scheme, [row[name] for name in told], done[0], data) for scheme, row in zip(done, values))
-    heads = ("scheme", "accuracy", "difference", *told)
+    heads = ("scheme", data["metric"], "difference", *told)
     return (
         f"{_choices(data, done)}{_table('Comparison of schemes', heads, rows, 'comparison')}"
         f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
@@ -77,15 +78,15 @@ def _choices(data: dict[str, Any], done: list[dict[str, Any]]) -> str:
     )
 
 
-def _values(scheme: dict[str, Any]) -> dict[str, str]:
-    """What the table says about a scheme besides its accuracy; a dash where it has no value."""
+def _values(scheme: dict[str, Any], metric: str) -> dict[str, str]:
+    """What the table says about a scheme besides its metric; a dash where it has no value."""
     s = scheme["summary"]
     energy = numbers(s["energy_per_round"])
     spends = s["uplink"] == "analog" and np.all(np.isfinite(energy))
     return {
         "worst client": mean_sd(numbers(s["worst_client"])),
         "ε": mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
-        "at the ε target": mean_sd(numbers(s["accuracy_at_eps"])),
+        "at the ε target": mean_sd(numbers(s[figures(metric)[2]])),
         "loss": mean_sd(numbers(s["final_loss"])),
         "rounds": f"{np.mean(numbers(s['rounds'])):.0f}",
         "silent weight": f"{abs(np.mean(numbers(s['silent_weight']))):.1%}",
@@ -95,8 +96,9 @@ def _values(scheme: dict[str, Any]) -> dict[str, str]:
 
 
 def _row(scheme: dict[str, Any], cells: list[str], reference: dict[str, Any], data: dict[str, Any]) -> str:
-    gap = data["differences"]["final_accuracy"][scheme["id"]][reference["id"]]
-    accuracy = escape(mean_sd(numbers(scheme["summary"]["final_accuracy"])))
+    final = figures(data["metric"])[0]
+    gap = data["differences"][final][scheme["id"]][reference["id"]]
+    accuracy = escape(mean_sd(numbers(scheme["summary"][final])))
     body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return (
         f'<tr data-scheme="{scheme["id"]}"><th scope="row"{LEFT}>{_named(scheme)}</th><td>{accuracy}</td>'

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 from rich.markup import escape
 from rich.table import Table
-from scipy import special
 
 from otafl.privacy.card_text import round_up
 from otafl.runs.afford import without_rounds
-from otafl.runs.sealed import reading
-from otafl.runs.store import AGAIN, RunFolder
+from otafl.runs.results import figures
+from otafl.runs.statistics import mean_sd, numbers, paired
+from otafl.runs.store import RunFolder
+from otafl.runs.summaries import by_seed, summaries
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",
@@ -23,34 +24,6 @@ METRICS = {  # of a scheme's summary, as heads of narrow columns
     "final_eps": "final ε",
     "rounds": "rounds",
 }
-
-
-def summaries(folder: Path) -> list[dict[str, Any]]:
-    """The summary of every finished scheme, in the order of the config, with its time."""
-    found = []
-    for place in RunFolder.open(folder).verified():
-        if place.finished:
-            with reading(place.path, AGAIN):
-                own = {"seconds": place.timing()["seconds"], "card": place.json("card")}
-                found.append({**place.json("summary"), **own})
-    return found
-
-
-def numbers(values: list[Any]) -> np.ndarray:
-    """A list as stored (null for NaN, "inf" for infinity) as floats."""
-    return np.array([np.nan if value is None else float(value) for value in values])
-
-
-def mean_sd(values: np.ndarray, digits: int = 3) -> str:
-    """Mean and sample standard deviation, with the number of seeds where not all contribute."""
-    good = values[~np.isnan(values)]
-    if good.size == 0:
-        return "–"
-    if np.any(np.isinf(good)):
-        return "∞"
-    spread = f" ± {np.std(good, ddof=1):.{digits}f}" if good.size > 1 else ""
-    count = f" ({good.size} of {values.size})" if good.size < values.size else ""
-    return f"{np.mean(good):.{digits}f}{spread}{count}"
 
 
 def named(entry: dict[str, Any]) -> str:
@@ -79,17 +52,11 @@ def energy(values: np.ndarray) -> str:
     return f"{np.mean(good):.2g} J" if good.size else "–"
 
 
-def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str, level: float = 0.95) -> dict[str, float]:
-    """a - b over the seeds both have: mean, half width of the t interval, number of pairs."""
-    common = [seed for seed in a["seeds"] if seed in b["seeds"]]
-    first, second = dict(zip(a["seeds"], numbers(a[metric]))), dict(zip(b["seeds"], numbers(b[metric])))
-    usable = [seed for seed in common if np.isfinite(first[seed]) and np.isfinite(second[seed])]
-    gaps = np.array([first[seed] - second[seed] for seed in usable])
-    if gaps.size < 2:
-        mean = float(np.mean(gaps)) if gaps.size else float("nan")
-        return {"mean": mean, "half_width": float("nan"), "pairs": int(gaps.size)}
-    half = float(special.stdtrit(gaps.size - 1, (1 + level) / 2) * np.std(gaps, ddof=1) / np.sqrt(gaps.size))
-    return {"mean": float(np.mean(gaps)), "half_width": half, "pairs": int(gaps.size)}
+def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict[str, float]:
+    """a - b over the seeds both have: mean, half width of the 95 % t interval (NaN below two pairs), pairs."""
+    gap = paired(by_seed(a, metric), by_seed(b, metric))
+    half = gap.half_width if np.isfinite(gap.half_width) else float("nan")
+    return {"mean": gap.mean, "half_width": half, "pairs": gap.pairs}
 
 
 def comparison(folder: Path) -> tuple[Table, str]:
@@ -97,13 +64,14 @@ def comparison(folder: Path) -> tuple[Table, str]:
     found = summaries(folder)
     title = RunFolder.open(folder).manifest["title"]
     table = Table(title=escape(title) if title else None, title_justify="left")
-    heads = "scheme|accuracy|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
+    metric = metric_of(found)
+    heads = f"scheme|{metric}|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
     for name in heads.split("|"):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:
         table.add_row(
             escape(named(entry)),
-            *(result(entry, name) for name in ("final_accuracy", "worst_client")),
+            *(result(entry, name) for name in (figures(metric)[0], "worst_client")),
             mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
             *attack_cells(entry),
             f"{np.mean(numbers(entry['rounds'])):.0f}",
@@ -112,6 +80,11 @@ def comparison(folder: Path) -> tuple[Table, str]:
             f"{entry['seconds']:.1f} s",
         )
     return table, footer(found)
+
+
+def metric_of(found: list[dict[str, Any]]) -> str:
+    """What the results of one run are told in; runs of before are told in accuracy."""
+    return next((str(entry["metric"]) for entry in found if "metric" in entry), "accuracy")
 
 
 def attack_cells(entry: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from rich.markup import escape
 from otafl import __version__
 from otafl.core.errors import Interrupted, OtaflError
 from otafl.core.files import to_json, write_atomic
+from otafl.reproductions import preset_run
 from otafl.reproductions.record import write_index
 from otafl.runs import presets
 from otafl.runs.progress import Reporter
@@ -59,7 +60,7 @@ def outcomes(told: dict[str, Any]) -> dict[str, str]:
 def _one(name: str, folder: Path, quick: bool, reporter: Reporter, console: Console) -> str:
     """One preset; a refusal is its outcome, a fault of ours as well, with its traceback beside the results."""
     try:
-        presets.reproduce(name, folder, [], quick, reporter, console)
+        preset_run.reproduce(name, folder, [], quick, reporter, console)
         return DONE
     except Interrupted:
         raise

@@ -4,14 +4,14 @@ A *pair* is one run and one seed: all schemes see the same data, channels and in
 means of the last five evaluations, as in the tuning rule.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from otafl.reproductions.findings import FAILS, HOLDS, TIED, Grid, Record, Verdict
+from otafl.runs.statistics import Gap, mean_sd, paired
 from otafl.runs.store import RunFolder
 from otafl.runs.tune import LAST
 
@@ -49,29 +49,9 @@ def _scheme(label: str, runs: dict[str, Path]) -> Scheme:
     return found
 
 
-def mean_sd(values: Iterable[float], digits: int = 3) -> str:
-    """Mean and standard deviation over pairs."""
-    v = np.array(list(values))
-    if np.any(np.isinf(v)):
-        return "∞"
-    big = f"{np.mean(v):.4g}" if abs(np.mean(v)) >= 1000 else f"{np.mean(v):.{digits}f}"
-    return big + (f" ± {np.std(v, ddof=1):.{digits if abs(np.mean(v)) < 1000 else 0}f}" if v.size > 1 else "")
-
-
-class Gap(NamedTuple):
-    mean: float
-    half_width: float  # of the 95 % t interval
-    pairs: int
-
-
 def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = None) -> Gap:
     """a - b over the pairs that both have, of one run or of all."""
-    common = [pair for pair in a if pair in b and run in (None, pair[0])]
-    gaps = np.array([a[pair] - b[pair] for pair in common])
-    if gaps.size < 2:
-        return Gap(float(np.mean(gaps)) if gaps.size else float("nan"), float("inf"), gaps.size)
-    half = stats.t.ppf(0.975, gaps.size - 1) * np.std(gaps, ddof=1) / np.sqrt(gaps.size)
-    return Gap(float(np.mean(gaps)), float(half), gaps.size)
+    return paired({pair: value for pair, value in a.items() if run in (None, pair[0])}, b)  # type: ignore[arg-type]
 
 
 def judge(

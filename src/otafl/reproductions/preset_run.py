@@ -1,5 +1,7 @@
 """Reproductions: run a preset (or go on with it), set ours beside the paper's, write the plots and a results file."""
 
+import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,11 +11,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
-from otafl.report.tables import METRICS, footer, mean_sd, numbers, paired_difference, summaries
-from otafl.runs.presets import Preset
+from otafl.report import write_report
+from otafl.report.tables import METRICS, footer, paired_difference, summaries
+from otafl.runs import runner
+from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
-from otafl.runs.schema import load
-from otafl.runs.tune import run_in
+from otafl.runs.schema import Experiment, load
+from otafl.runs.statistics import mean_sd, numbers
+
+
+def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
+    """`runner.run_in`, with the run's page."""
+    run = runner.run_in(folder, experiment, reporter)
+    if not (run / "report.html").exists():
+        write_report([run])
+    return run
 
 
 class Analysis(Protocol):
@@ -99,3 +111,30 @@ def markdown(preset: Preset, found: list[dict[str, Any]], shown: list[str], gaps
         "",
     ]
     return "\n".join([*lines, *(f"- {gap}" for gap in gaps), "", footer(found), ""])
+
+
+def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
+    """Run a preset and print ours beside the paper's."""
+    path = find(name)
+    preset = read_preset(path)
+    overrides = [f"{key}={as_toml(value)}" for key, value in (preset.quick.items() if quick else ())] + overrides
+    if preset.analysis is None:
+        function: Analysis = run_and_compare
+    else:
+        module, _, attribute = preset.analysis.partition(":")
+        function = getattr(import_module(module), attribute)
+    function(path, preset, folder, overrides, quick, reporter, console)
+    results = folder / "results.json"
+    if quick and results.exists():  # whoever reads it later must know
+        write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
+
+
+def as_toml(value: Any) -> str:
+    """A value as it stands on the right of `key=` in an override.
+
+    >>> as_toml({"name": "mnist", "size": [1, 2]})
+    '{ name = "mnist", size = [1, 2] }'
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(map(as_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)

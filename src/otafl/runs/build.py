@@ -8,17 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.core import uplink, streams, uplink_checks
-from otafl import systems
 from otafl import clients as client_kinds
-from otafl.channels import Channel, draw, load_site, to_deployment, with_gains
-from otafl.core.messages import Clients, Data, Seed
+from otafl import systems
+from otafl.channels import Channel, draw, to_deployment, with_gains
+from otafl.channels.measured import play
+from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.runs.schema import Experiment, Server, options_of
+from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
-from otafl.tasks import features, partitions
+from otafl.privacy import uplink_checks
+from otafl.runs.facts import Facts, deal, model_of, parts_of
+from otafl.runs.schema import Experiment, Server, options_of
+from otafl.runs.sites import devices_of, measured_gains
+from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import samples_at_once
-from otafl.tasks.models import MODELS, Model, penalty
+from otafl.tasks.losses import METRICS
+from otafl.tasks.models import Model, penalty
 
 
 class Task(NamedTuple):
@@ -30,44 +35,62 @@ class Task(NamedTuple):
     public: "HeldOut"  # rewards come from it; never the same samples as held_out
     partitions: list[partitions.Partition]  # per seed
     label_mix: np.ndarray  # (S, K, C)
-    classes: int
+    classes: int  # 0: targets are no labels
     notes: list[str]  # what lies outside the privacy guarantee, for the card
     sources: dict[str, str]  # data set and hash
+    metric: str = "accuracy"  # that results are told in
+
+    @property
+    def sizes(self) -> list[np.ndarray]:
+        """(K,) records of each client, per seed."""
+        return [np.asarray(part.sizes) for part in self.partitions]
+
+    @property
+    def public_samples(self) -> int:
+        """How many samples rewards come from."""
+        return int(np.sum(np.asarray(self.public.group) >= 0))
 
 
 class HeldOut(NamedTuple):
     """Samples for evaluation, cut into equal blocks so that memory stays bounded."""
 
     x: Any  # (blocks, size, ...)
-    y: Any  # (blocks, size) int32, -1 for padding
+    y: Any  # (blocks, size) int32 labels, -1 for padding; (blocks, size, ...) targets
+    group: Any  # (blocks, size) int32: the labels, or 0 for targets that are none; -1 for padding
 
 
-def blocks(x: np.ndarray, y: np.ndarray, size: int) -> HeldOut:
+def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> HeldOut:
     count = max(1, -(-len(x) // size))
     size = -(-len(x) // count)
     pad = count * size - len(x)
-    x = np.concatenate([x, np.zeros((pad, *x.shape[1:]), x.dtype)]).reshape(count, size, *x.shape[1:])
-    y = np.concatenate([y.astype(np.int32), np.full(pad, -1, np.int32)]).reshape(count, size)
-    return HeldOut(jnp.asarray(x), jnp.asarray(y))
+
+    def padded(leaf: np.ndarray, value: int) -> np.ndarray:
+        filled = np.concatenate([leaf, np.full((pad, *leaf.shape[1:]), value, leaf.dtype)])
+        return filled.reshape(count, size, *leaf.shape[1:])
+
+    group = padded(y.astype(np.int32) if labelled else np.zeros(len(y), np.int32), -1)
+    targets = group if labelled else padded(y, 0)
+    return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
 
 
-def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
-    """Per-class counts and the two parts of the loss on held-out data; client mixes are formed on the host."""
+def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+    """Sums of the metric by label and the two parts of the loss on held-out data; the host forms client mixes."""
+    score_of = METRICS[metric].of or model.sample_loss
+    counted = jnp.int32 if metric == "accuracy" else jnp.float32
 
     def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
-        def block(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            x, y = pair
-            logits = model.logits(params, x)
-            label = jnp.arange(classes, dtype=jnp.int32)
-            hot = y[:, None] == label
-            right = (jnp.argmax(logits, axis=1) == y).astype(jnp.float32)
+        def block(parts: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, y, group = parts
+            outputs = model.logits(params, x)
+            hot = group[:, None] == jnp.arange(max(classes, 1), dtype=jnp.int32)
+            score = jnp.where(group >= 0, score_of(outputs, y), 0).astype(jnp.float32)
             # A product counts fastest, and exactly: a block is far below 2^24 samples.
-            counts = jnp.stack([right, jnp.ones_like(right)]) @ hot.astype(jnp.float32)
-            own = jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
-            return counts.astype(jnp.int32), jnp.sum(jnp.where(y >= 0, own, 0), dtype=jnp.float32)
+            counts = jnp.stack([score, jnp.ones_like(score)]) @ hot.astype(jnp.float32)
+            own = model.sample_loss(outputs, y)
+            return counts.astype(counted), jnp.sum(jnp.where(group >= 0, own, 0), dtype=jnp.float32)
 
         counts, loss = jax.lax.map(block, tuple(held_out))
-        right, total = counts.sum(0, dtype=jnp.int32)
+        right, total = counts.sum(0, dtype=counted)
         return {
             "right": right,
             "total": total,
@@ -81,32 +104,35 @@ def evaluator(model: Model, classes: int) -> Callable[[Any, HeldOut], dict[str, 
 def build_task(experiment: Experiment) -> Task:
     """Load, split, transform and deal out the data; the same for all schemes (paired seeds)."""
     wanted = experiment.task
-    data = features.prepare(wanted.data)
-    if wanted.clients > len(data.train.y):
+    if wanted.num_params is not None:
         raise InputError(
-            f"task.clients={wanted.clients} is more than the {len(data.train.y)} training samples of {data.name}"
+            f"task.num_params={wanted.num_params} declares a size alone, for `otafl plan`; give task.data and "
+            "task.model to train"
         )
-    kind = partitions.PARTITIONS[wanted.partition.kind]
-    options = options_of(wanted.partition, kind.options)
-    dealt = [
-        kind.make(options, data.train.y, wanted.clients, np.random.default_rng([seed, streams.Host.PARTITION]))
-        for seed in experiment.seed_list
-    ]
-    choice = MODELS[wanted.model.name]
-    model = choice.make(options_of(wanted.model, choice.options), data.train.x.shape[1:], data.classes)
-    mix = np.stack([partitions.label_mix(part, data.train.y, data.classes) for part in dealt])
+    data, owner = parts_of(experiment)
+    x, y = data.train
+    dealt = deal(experiment, y, data.name, owner)
+    model = model_of(experiment, x.shape[1:], data.classes)
+    own = wanted.model.name == "own"
+    metric = own_model.check(model, x, y, data.classes) if own else own_model.metric_of(model, data.classes)
+    groups = y if data.classes else np.zeros(len(y), np.int32)
+    mix = np.stack([partitions.label_mix(part, groups, max(data.classes, 1)) for part in dealt])
+    sources = {"name": data.name, "sha256": data.sha256}
+    if own:
+        sources |= {"model": model.name, "model_sha256": own_model.fingerprint(model, x, y)}
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
     at_once = min(10_000, samples_at_once(model.footprint))
     return Task(
         model=model,
-        data=Data(jnp.asarray(data.train.x), jnp.asarray(data.train.y)),
-        held_out=blocks(*held_out, at_once),
-        public=blocks(*data.reward, at_once),
+        data=Data(jnp.asarray(x), jnp.asarray(y)),
+        held_out=blocks(*held_out, at_once, labelled=data.classes > 0),
+        public=blocks(*data.reward, at_once, labelled=data.classes > 0),
         partitions=dealt,
         label_mix=mix,
         classes=data.classes,
         notes=list(data.notes),
-        sources={"name": data.name, "sha256": data.sha256},
+        sources=sources,
+        metric=metric,
     )
 
 
@@ -139,25 +165,27 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task) -> SchemeSetup:
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model, min(int(part.sizes.min()) for part in task.partitions))
+    clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
     rounds = experiment.horizon(scheme)
     _check_stops(choice, rounds, experiment.privacy.delta)
     sites = []
-    for seed, part in zip(experiment.seed_list, task.partitions):
-        if np.any(part.sizes < 1):
-            nobody = f"client {int(np.argmin(part.sizes))} has no samples under seed {seed}"
+    for number, (seed, sizes) in enumerate(zip(experiment.seed_list, task.sizes)):
+        if np.any(sizes < 1):
+            nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
             raise InputError(f"{nobody}; change the partition or the number of clients")
-        message = clients.promise(np.asarray(part.sizes))
-        channel, deployment = site_of(experiment, message, np.asarray(part.sizes))
+        message = clients.promise(sizes)
+        channel, deployment = site_of(experiment, message, sizes)
         whole = draw(
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
+        if (measured := measured_gains(experiment)) is not None:
+            whole = play(whole, measured, number, seed, channel.csi)
         trace = Trace(*(leaf[:rounds] for leaf in whole))
-        known = None if message.adjacency == "add-remove" else np.asarray(part.sizes)
+        known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
@@ -182,7 +210,7 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
         trusted = radio.trusted_share * noise_var
         errors = (channel.gain_error, channel.phase_error)
         return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
-    site = load_site(experiment.devices)
+    site = devices_of(experiment)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
@@ -190,13 +218,19 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     return channel, made._replace(weights=weights)
 
 
+def bandwidth_of(experiment: Experiment) -> float | None:
+    """Hz; None where the experiment does not say."""
+    radio = experiment.radio if experiment.devices is None else devices_of(experiment).radio
+    return radio.bandwidth_hz
+
+
 def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
     """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
-    if declared != "sizes":
+    if declared != "samples":
         return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
     if message.adjacency == "add-remove":
         raise InputError(
-            "adjacency='add-remove' with task.weights='sizes' is false: every weight moves when a record comes or "
+            "adjacency='add-remove' with task.weights='samples' is false: every weight moves when a record comes or "
             "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
         )
     return np.asarray(sizes / sizes.sum())

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from otafl.core import uplink
-from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
+from otafl.core.plan import Plan
+from otafl.privacy.events import effective_noise_var
 from otafl.runs.build import SchemeSetup, Site, Task
 from otafl.runs.results import Outcome
 from otafl.runs.schema import Server
-from otafl.core.plan import Plan
-from otafl.privacy.events import effective_noise_var
+from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
 
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 
@@ -36,7 +36,7 @@ def certificate(
     return {
         "label": rows[0].label,
         "rounds": [row.rounds for row in rows],
-        **(bounds if kind in GRADIENT_KINDS else {}),
+        **(bounds if kind in GRADIENT_KINDS and task.classes else {}),
         "dropped_weight": [float(np.mean(row.dropped_weight)) for row in rows],
         "eps": [row.eps for row in rows],
         "worst_client": [row.worst_client for row in rows],
@@ -58,7 +58,7 @@ def _of_seed(
         noise_std=noise[used],
         noise_std_low=trusted[used],
         num_params=site.message.dim,
-        loss_gap=math.log(task.classes),
+        loss_gap=math.log(max(task.classes, 2)),  # without classes the bound is not told
         delta=delta,
         clip_norm=np.sqrt(site.message.mean_square),
         step_size=server.step_size,
@@ -73,9 +73,10 @@ def _of_seed(
 
 
 def _notes(server: Server, task: Task, kind: str) -> list[str]:
-    found = [
-        f"data-free constants: smoothness 1/(12 step_size), gradient variance G^2, gap ln({task.classes}) (assumed)"
-    ]
+    found = ["no convergence bound: the initial gap of a loss without classes is not known"]
+    if task.classes:
+        gap = f"gap ln({task.classes}) (assumed)"
+        found = [f"data-free constants: smoothness 1/(12 step_size), gradient variance G^2, {gap}"]
     extras = [name for name in ("momentum", "weight_decay", "step_decay") if getattr(server, name)]
     if extras:
         found.append(

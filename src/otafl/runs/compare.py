@@ -1,35 +1,32 @@
 """Schemes side by side at one privacy target: same clients, same channel draws, same seeds, same ledger.
 
 Each private scheme runs until its budget is spent; a scheme whose unit, adjacency, delta or accountant differs from the
-others', or that spent more than the target, is not ranked. Where a tuning grid is given, every scheme has its own step
-size by one rule (`tune`). The ranking is by mean accuracy after the last round over paired seeds, and says where two
-neighbours cannot be told apart.
+others', or that spent more than the target, is not ranked. Own knobs come from plans, rounds, step and clip norm from
+the same trials for all (`settings`, `trials`). The ranking is by mean accuracy after the last round over paired seeds,
+and says who cannot be told from the first, and after how many seeds one could.
 """
 
-import json
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from otafl.core.errors import InputError
-from otafl.runs.afford import without_rounds
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, load
-from otafl.runs.tune import run_in, tune_step_size, tuned, with_step_sizes
 from otafl.core.files import to_json, write_atomic
-from otafl.privacy import ACCOUNTANTS
-from otafl.privacy.card_text import round_up
-from otafl.report.tables import attack_cells, footer, named, numbers, paired_difference, result, summaries
+from otafl.runs import build
+from otafl.runs.afford import without_rounds
+from otafl.runs.progress import Reporter
+from otafl.runs.runner import run_in
+from otafl.runs.schema import Experiment, load
+from otafl.runs.settings import from_plans
+from otafl.runs.statistics import Gap, holm, numbers, paired
+from otafl.runs.summaries import by_seed, summaries
+from otafl.runs.trials import search
+from otafl.runs.tune import settings_of
 
-COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
-OUTSIDE_NOTE = "step sizes were tuned on a validation split of the private data"
+FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
+SIGNIFICANT = 0.05
 
 
 class Comparison(NamedTuple):
@@ -38,47 +35,63 @@ class Comparison(NamedTuple):
     ranked: list[dict[str, Any]]  # best first
     references: list[dict[str, Any]]  # without privacy
     refused: list[tuple[dict[str, Any], str]]  # and why
-    gaps: list[dict[str, float]]  # paired differences between neighbours in the ranking
+    gaps: list[Gap]  # paired differences between neighbours in the ranking
+    behind: list[tuple[Gap, float]]  # of the first to each of the others, p by Holm over all pairs
 
 
-def compare(path: Path, folder: Path, overrides: list[str], grid: list[float] | None, reporter: Reporter) -> Path:
-    """Tune where asked, run all schemes, write compare.json and compare.md; returns the run folder."""
-    experiment = load(path, overrides)
-    target = experiment.privacy.eps
-    if target is None:
+class Part(NamedTuple):
+    """One privacy target of a comparison."""
+
+    target: float
+    folder: Path  # compare.json, compare.md, tuning
+    run: Path
+    notes: list[str]  # how settings were found
+
+
+def targets_of(path: Path, overrides: list[str], experiment: Experiment) -> list[float]:
+    """Privacy targets: those of a preset's `settings.eps`, else the experiment's own."""
+    several = settings_of(path, overrides).get("eps")
+    if several and not any(override.startswith("privacy.eps") for override in overrides):
+        return [float(eps) for eps in several]
+    if experiment.privacy.eps is None:
         raise InputError(f"{path}: a comparison needs a common privacy target; set privacy.eps")
-    if grid:
-        steps = tune_step_size(
-            path, grid, folder / "tuning", reporter, overrides=[*overrides, *_with_validation(experiment)]
-        )
-    else:
-        steps = tuned(path, folder / "tuning", overrides, reporter)
-    if steps:
-        experiment = with_step_sizes(experiment, steps).model_copy(
-            update={"outside": [*experiment.outside, OUTSIDE_NOTE]}
-        )
-    run = run_in(folder / "run", experiment, reporter)
-    found = rank(summaries(run), target)
-    write_atomic(folder / "compare.json", to_json({"step_sizes": steps, **_plain(found)}))
-    text = [*lines(found), *(f"- {note}" for note in tuning_notes(folder))]
-    write_atomic(folder / "compare.md", "\n".join(text) + "\n")
-    return run
+    return [experiment.privacy.eps]
 
 
-def tuning_notes(folder: Path) -> list[str]:
-    """Step sizes that were tried and taken; one at an edge of the grid may not be the best there is."""
-    file = folder / "tuning" / "step_sizes.json"
-    if not file.exists():
-        return []
-    told = json.loads(file.read_text(encoding="utf-8"))
-    taken = ", ".join(f"{label} {step:g}" for label, step in told["best"].items())
-    notes = [f"step sizes from {', '.join(f'{step:g}' for step in told['grid'])} by {told['rule']}: {taken}"]
-    edge = ", ".join(told["edge"])
-    return notes + ([f"at an edge of that grid, so a wider one might do better: {edge}"] if edge else [])
+def compare(
+    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
+) -> list[Part]:
+    """Choose settings, run all schemes at every target, write compare.json; returns one part per target.
+
+    trials: None takes a preset's `settings.trials`, and the file as it stands where there is none; 0 takes settings
+    from plans alone; more are tried on a validation split.
+    """
+    experiment = load(path, overrides)
+    targets = targets_of(path, overrides, experiment)
+    asked = settings_of(path, overrides).get("trials") if trials is None else trials
+    parts = []
+    for target in targets:
+        place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
+        privacy = experiment.privacy.model_copy(update={"eps": target})
+        wanted = experiment.model_copy(update={"privacy": privacy})
+        chosen, notes = settled(wanted, place, asked, reporter)
+        run = run_in(place / "run", chosen, reporter)
+        found = rank(summaries(run), target)
+        write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **plain(found)}))
+        parts.append(Part(target, place, run, notes))
+    return parts
 
 
-def _with_validation(experiment: Experiment) -> list[str]:
-    return [] if experiment.task.data.validation_fraction else ["task.data.validation_fraction=0.2"]
+def settled(
+    experiment: Experiment, folder: Path, trials: int | None, reporter: Reporter | None
+) -> tuple[Experiment, list[str]]:
+    """The experiment with the settings that the asked rule gives, and how they were found."""
+    if trials is None:
+        return experiment, []
+    if trials == 0:
+        chosen, said = from_plans(experiment, build.build_task(experiment))
+        return chosen, [FROM_PLANS, *said]
+    return search(experiment, trials, folder / "trials", reporter)
 
 
 def rank(found: list[dict[str, Any]], target: float) -> Comparison:
@@ -99,146 +112,38 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
         else:
             ranked.append(entry)
     ranked.sort(key=lambda entry: -float(np.mean(numbers(entry["final_accuracy"]))))
-    gaps = [paired_difference(a, b, "final_accuracy") for a, b in pairwise(ranked)]
-    return Comparison(ranked, [entry for entry in found if not entry["private"]], refused, gaps)
+    gaps = [difference(a, b) for a, b in pairwise(ranked)]
+    references = [entry for entry in found if not entry["private"]]
+    return Comparison(ranked, references, refused, gaps, _behind(ranked))
 
 
-def row(entry: dict[str, Any], place: str) -> list[str]:
-    """One line of the comparison table."""
-    spent = {item["accountant"]: item for item in entry["card"]["spent"]}
-    eps = ["∞" if not entry["private"] else _eps(spent[one.name]) if one.name in spent else "–" for one in COLUMNS]
-    rounds, energy = numbers(entry["rounds"]), numbers(entry["energy_per_round"])
-    total = f"{np.mean(np.nan_to_num(rounds * energy)):.3g} J" if entry["uplink"] == "analog" and any(rounds) else "–"
-    uses = f"{np.mean(rounds) * entry['channel_uses']:.3g}"
+def difference(a: dict[str, Any], b: dict[str, Any]) -> Gap:
+    """Paired difference of final accuracies."""
+    return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))  # type: ignore[arg-type]
+
+
+def _behind(ranked: list[dict[str, Any]]) -> list[tuple[Gap, float]]:
+    pairs = list(combinations(range(len(ranked)), 2))
+    gaps = {pair: difference(ranked[pair[0]], ranked[pair[1]]) for pair in pairs}
+    adjusted = dict(zip(pairs, holm([gaps[pair].p for pair in pairs])))
+    return [(gaps[0, n], adjusted[0, n]) for n in range(1, len(ranked))]
+
+
+def not_separated(found: Comparison) -> list[tuple[dict[str, Any], Gap]]:
+    """Who cannot be told from the first, over all pairs by Holm."""
     return [
-        place,
-        named(entry),
-        result(entry, "final_accuracy"),
-        result(entry, "worst_client"),
-        *eps,
-        *attack_cells(entry),
-        f"{np.mean(rounds):.0f}",
-        total,
-        uses,
-        entry["csi"],
-        f"{entry['seconds']:.1f} s",
+        (entry, gap)
+        for entry, (gap, p) in zip(found.ranked[1:], found.behind)
+        if not p < SIGNIFICANT
     ]
 
 
-def _eps(spend: dict[str, Any]) -> str:
-    """A number that leaves sampling out must not stand there as if it could be compared with one that does not."""
-    without = " (without sampling)" if spend.get("without_sampling") else ""
-    return round_up(spend["eps_worst"], "∞") + without
-
-
-HEAD = [
-    "#",
-    "scheme",
-    "accuracy",
-    "worst client",
-    *(f"ε {entry.label}" for entry in COLUMNS),
-    "μ",
-    "TPR@1 %",
-    "rounds",
-    "energy/device",
-    "channel uses",
-    "CSI",
-    "time",
-]
-
-
-def rows(found: Comparison) -> list[list[str]]:
-    placed = [row(entry, str(n + 1)) for n, entry in enumerate(found.ranked)]
-    return [
-        *(row(entry, "ref") for entry in found.references),
-        *placed,
-        *(row(entry, "–") for entry, _ in found.refused),
-    ]
-
-
-def verdicts(found: Comparison) -> list[str]:
-    """What may be said about neighbours in the ranking, and who is not in it."""
-    said = []
-    for (first, second), gap in zip(pairwise(found.ranked), found.gaps):
-        apart = np.isfinite(gap["half_width"]) and abs(gap["mean"]) > gap["half_width"]
-        text = "" if apart else ": cannot be separated"
-        size = f"{gap['mean']:+.3f} ± {gap['half_width']:.3f} ({gap['pairs']:.0f} paired seeds)"
-        if not np.isfinite(gap["half_width"]):
-            size = f"{gap['mean']:+.3f} (one paired seed: no interval)" if gap["pairs"] else "no paired seeds"
-        said.append(f"{first['label']} − {second['label']}: {size}{text}")
-    return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
-
-
-LABEL_WIDTH = 16  # below that a label is hard to read
-
-
-def widths(found: Comparison) -> dict[str, int]:
-    """The least width of every column: a label may break, a number may not."""
-    columns = zip(HEAD, *rows(found))
-    needed = {name: max(map(cell_len, (name, *cells))) for name, *cells in columns}
-    return {**needed, "scheme": LABEL_WIDTH}
-
-
-def table(found: Comparison, target: float, shown: list[str]) -> Table:
-    """The ranking with these of the columns; labels may break, numbers never do."""
-    made = Table(title=f"Same clients, channel and seeds; privacy target ε = {target:g}", title_justify="left")
-    least = widths(found)
-    for name in shown:
-        made.add_column(name, justify="left" if name == "scheme" else "right", min_width=least[name])
-    for cells in rows(found):
-        made.add_row(*(escape(cell) for name, cell in zip(HEAD, cells) if name in shown))
-    return made
-
-
-def print_table(found: Comparison, target: float, console: Console, wide: bool) -> None:
-    """All columns where they fit or were asked for, otherwise the few that a ranking needs."""
-    needed = 1 + sum(3 + width for width in widths(found).values())
-    if wide:
-        console.width = max(needed, console.width)
-    if needed <= console.width:
-        console.print(table(found, target, HEAD))
-    else:
-        entry = next(iter([*found.ranked, *(entry for entry, _ in found.refused)]), None)
-        own = ACCOUNTANTS.get(entry["accountant"] if entry else "", "zCDP")
-        console.print(table(found, target, ["#", "scheme", "accuracy", f"ε {own}", "rounds"]))
-        console.print("--wide shows all columns; compare.md has them too", style="dim")
-
-
-def show(folder: Path, run: Path, target: float, console: Console, wide: bool = False) -> None:
-    """Print the table, the verdicts and where the report is."""
-    found = rank(summaries(run), target)
-    print_table(found, target, console, wide)
-    for text in [*verdicts(found), *tuning_notes(folder)]:
-        console.print(text, markup=False, highlight=False)
-    everyone = [*found.references, *found.ranked, *(entry for entry, _ in found.refused)]
-    said = (footer(everyone), f"95 % t intervals, paired by seed. Report: {run / 'report.html'}")
-    console.print(*said, sep="\n", markup=False, highlight=False)
-
-
-def lines(found: Comparison) -> list[str]:
-    body = ["| " + " | ".join(cells) + " |" for cells in rows(found)]
-    return [
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-        *body,
-        "",
-        *(f"- {text}" for text in verdicts(found)),
-    ]
-
-
-def _plain(found: Comparison) -> dict[str, Any]:
+def plain(found: Comparison) -> dict[str, Any]:
+    """As JSON has it."""
     return {
         "ranked": found.ranked,
         "references": found.references,
         "refused": [{"entry": e, "why": w} for e, w in found.refused],
-        "gaps": found.gaps,
+        "gaps": [gap._asdict() for gap in found.gaps],
+        "behind": [{**gap._asdict(), "p_holm": p} for gap, p in found.behind],
     }
-
-
-def compare_preset(
-    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
-) -> None:
-    """`otafl reproduce` of a comparison preset."""
-    run = compare(path, folder, overrides, None, reporter)
-    show(folder, run, load(path, overrides).privacy.eps or np.inf, console)
-    write_atomic(folder / "results.md", (folder / "compare.md").read_text(encoding="utf-8"))

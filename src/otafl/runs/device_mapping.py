@@ -2,8 +2,8 @@
 
 import jax
 
-from otafl.core.messages import ClientMap
 from otafl.core.engine import SeedMap
+from otafl.core.messages import ClientMap
 from otafl.tasks.models import Model
 
 

@@ -50,6 +50,7 @@ def locate(name: str) -> str:
     from otafl.tasks.sources import DATASETS
 
     built_in = {"digits": "comes with scikit-learn", "npz": "your own file: task.data.path"}
+    built_in |= {"arrays": "your own arrays: otafl.task"}
     if name in built_in:
         return built_in[name]
     source = DATASETS[name]

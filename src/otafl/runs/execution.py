@@ -1,171 +1,47 @@
-"""One scheme of an experiment: planned and charged before the first round, then run chunk by chunk with checkpoints."""
+"""One scheme of an experiment: planned and charged (`runs.planning`), then run chunk by chunk with checkpoints."""
 
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core import uplink, uplink_checks
-from otafl import systems
-from otafl.core.messages import ClientMap
+from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
-from otafl.core.errors import BudgetExceeded, Infeasible, InputError, Interrupted, PrivacyViolation, RunError
+from otafl.core.errors import Interrupted, PrivacyViolation, RunError
+from otafl.core.messages import ClientMap
+from otafl.core.plan import Plan, Trace, check_silence
+from otafl.core.rounds import Carry, Record, Row, make_round, stack
+from otafl.privacy import events
+from otafl.privacy.accountants import round_costs
 from otafl.runs import build
-from otafl.runs.afford import least, least_eps
 from otafl.runs.checkpoints import fits, leaf_name
-from otafl.runs.prior_spend import eps_left, open_ledger
+from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.runs.energy import check_energy
-from otafl.runs.feedback import check_public, measure_of, releases_of
+from otafl.runs.feedback import measure_of
 from otafl.runs.finish import finish, scalars
 from otafl.runs.interrupts import StopFlag
-from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
+from otafl.runs.planning import Planned
 from otafl.runs.progress import Reporter, Tick
-from otafl.runs.schema import Experiment, extreme_numbers
+from otafl.runs.schema import Experiment
 from otafl.runs.store import SchemeFolder
-from otafl.core.plan import Link, Plan, Trace, check_silence
-from otafl.privacy import Budget, Ledger, check_realised, events
-from otafl.privacy.accountants import round_costs
-from otafl.core.rounds import Carry, Record, Row, make_round, plan_ahead, stack
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 
 
-class Execution:
+class Execution(Planned):
     """One scheme from its plan to its tables."""
 
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task, folder: SchemeFolder, reporter: Reporter):
-        self.experiment, self.scheme, self.task, self.folder, self.reporter = experiment, scheme, task, folder, reporter
-        self.label = scheme.label or scheme.name
-        private = systems.SCHEMES[scheme.name].private
-        self.hindsight = systems.in_hindsight(scheme.name, scheme)
-        self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
-        with self._planning():
-            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
-        first = self.setup.sites[0]
-        self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
-        self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
-        self.budget = Budget(
-            eps=(experiment.privacy.eps or np.inf) if self.capped else np.inf,
-            delta=experiment.privacy.delta,
-            accountant=experiment.privacy.accountant,
-            accounting=experiment.privacy.accounting,
-            adjacency=first.message.adjacency,
-            adaptive=self.loop != "open",
-            order=None,
-        )
-        earlier, count = experiment.privacy.already_spent, experiment.task.clients
-        self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
-        self.releases = [releases_of(site, part.sizes) for site, part in zip(self.setup.sites, task.partitions)]
-        if self.loop == "round":
-            check_public(self.label, first.policy.feedback, task.public.y)
-        self.plans: list[Plan] = []
-        self.infos: list[Any] = []
-        self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
-        with self._planning():
-            self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
-            if self.loop == "open":
-                self._plan_everything()
+        super().__init__(experiment, scheme, task)
+        self.task, self.folder, self.reporter = task, folder, reporter
         self.counted = self.ledgers[0].zcdp() if self.budget.counted.additive else None  # (K,) cost of the first seed
         self.horizon = self._horizon()
         # Not the own horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
         self.span = self.every * min(calls, -(-experiment.rounds // self.every))
-
-    # --- before the first round ---------------------------------------------------------------------------------
-
-    def _with_target(self, eps: float | None) -> Experiment:
-        """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
-        privacy = self.experiment.privacy.model_copy(update={"eps": eps})
-        return self.experiment.model_copy(update={"privacy": privacy})
-
-    @contextmanager
-    def _planning(self) -> Iterator[None]:
-        """Whatever goes wrong while planning is said with the scheme's label."""
-        privacy = self.experiment.privacy
-        try:
-            with warnings.catch_warnings(record=True) as said, np.errstate(all="ignore"):
-                yield
-            for warning in said:  # not before: a refusal is one line
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-        except Infeasible as refusal:
-            if self.eps_left == privacy.eps:
-                raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
-            raise BudgetExceeded(
-                f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
-            ) from None
-        except InputError as refusal:
-            raise InputError(f"{self.label}: {refusal}") from None
-        except PrivacyViolation as refusal:
-            raise PrivacyViolation(f"{self.label}: {refusal}") from None
-        except (ArithmeticError, np.linalg.LinAlgError) as problem:
-            text = f"{self.label}: planning failed numerically ({problem})"
-            raise InputError(f"{text}; look at {extreme_numbers(self.experiment)}") from None
-
-    def _plan_everything(self) -> None:
-        """An open loop is planned, charged and cut before a single gradient is computed."""
-        seeds = self.experiment.seed_list
-        for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
-            _, plan, info = plan_ahead(site.policy, state, site.trace)
-            check_silence(site.policy, site.message, plan)
-            charged = self._charge(plan, site, site.trace, ledger)
-            check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
-            self._try_uplink(charged, site.trace, site)
-            if self.capped and not np.any(charged.live):
-                released = events(plan, site.trace, site.deployment, site.message)
-                self.least_eps.append(least_eps(ledger, released))
-            self.plans.append(charged)
-            self.infos.append(info)
-
-    def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
-        """Clear `live` from the first round on that the budget does not cover."""
-        released = events(plan, trace, site.deployment, site.message)
-        check_realised(released, plan, trace)
-        return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
-
-    def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
-        """An uplink from outside is tried out on plans that it is to carry, or has carried."""
-        if uplink_checks.is_own(self.uplink):
-            return
-        self._link(plan, trace, site, 0)
-        released = events(plan, trace, site.deployment, site.message)
-        uplink_checks.probe(self.uplink, plan, trace, site.deployment, site.message, released)
-
-    def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int) -> Link:
-        """The rounds as learning sees them, never louder or less noisy than they are charged."""
-        link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
-        released = events(plan, trace, site.deployment, site.message)
-        uplink_checks.check_links(self.uplink, link, plan, released, first)
-        return link
-
-    @property
-    def affordable(self) -> bool:
-        """Whether any seed can run a round within the budget, as far as that is known in advance."""
-        return len(self.least_eps) < len(self.setup.sites)
-
-    @property
-    def least(self) -> float | None:
-        """The cap that the first round of every seed would need; None where all of them afford it."""
-        return max(self.least_eps, default=None)
-
-    @property
-    def unaffordable(self) -> str:
-        """Why not one round is run."""
-        return (
-            f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, delta={self.budget.delta:g} "
-            f"({self.budget.accountant}){least(self.least)}; raise privacy.eps or the noise, or lower the receive "
-            "scaling"
-        )
-
-    def _horizon(self) -> int:
-        if self.loop != "open":
-            return self.experiment.horizon(self.scheme)
-        return max(1, max(int(np.sum(plan.live)) for plan in self.plans))
 
     # --- the rounds ------------------------------------------------------------------------------------------------
 
@@ -226,7 +102,7 @@ class Execution:
         )
 
     def _engine(self) -> Engine:
-        evaluate = build.evaluator(self.task.model, self.task.classes)
+        evaluate = build.evaluator(self.task.model, self.task.classes, self.task.metric)
         policy, inside = self.setup.sites[0].policy, {}
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
@@ -340,7 +216,8 @@ class Execution:
     def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
         accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
         eps = self._count(chunk, done - chunk["live"].shape[1])
-        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, float(self.budget.eps), pace))
+        cap, metric = float(self.budget.eps), self.task.metric
+        self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, cap, pace, metric))
 
     def _count(self, records: dict[str, np.ndarray], first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.messages import Data, Seed
 from otafl.core.errors import InputError
+from otafl.core.messages import Data, Seed
 from otafl.core.plan import Array, Feedback
-from otafl.privacy import Release, noisy_accuracy
 from otafl.core.rounds import Measure
+from otafl.privacy import Release, noisy_accuracy
 from otafl.tasks.models import Model
 
 BLOCK = 1000  # samples that are evaluated at once, so that memory stays bounded
@@ -57,9 +57,11 @@ def measure_of(feedback: Feedback, model: Model, evaluate: Callable[[Any, Any], 
     return private_accuracy(model, feedback.noise_std) if feedback.data == "private" else public_accuracy(evaluate)
 
 
-def check_public(label: str, feedback: Feedback, labels: Any) -> None:
-    """An accuracy of no samples is no number."""
-    if feedback.data == "public" and not np.any(np.asarray(labels) >= 0):
+def check_public(label: str, feedback: Feedback, samples: int, metric: str) -> None:
+    """An accuracy of no samples is no number, and other metrics are no accuracies."""
+    if metric != "accuracy":
+        raise InputError(f"{label}: its rewards are accuracies, but this task is told in {metric}")
+    if feedback.data == "public" and samples == 0:
         raise InputError(f"{label}: rewards come from public data, but task.data.reward_fraction leaves no sample")
 
 
@@ -69,7 +71,7 @@ def releases_of(site: Any, sizes: np.ndarray) -> tuple[Release, ...]:
     if site.policy.loop != "round" or wanted.data != "private":
         return ()
     if not np.allclose(site.deployment.weights, sizes / np.sum(sizes), rtol=1e-12, atol=0):
-        raise InputError("private rewards weigh clients by their sizes: task.weights must be 'sizes'")
+        raise InputError("private rewards weigh clients by their sizes: task.weights must be 'samples'")
     return (noisy_accuracy(site.message.unit, site.deployment.weights, sizes, wanted.noise_std),)
 
 

@@ -8,24 +8,26 @@ import numpy as np
 from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
+from otafl.core.files import to_json
+from otafl.core.plan import Plan, Trace
+from otafl.core.rounds import Carry
+from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
 from otafl.runs.results import (
     Outcome,
     devices_table,
+    energy_per_device,
     evaluations_table,
     rounds_table,
+    signal_of,
     stop_reasons,
     summarise,
     uncertified,
 )
 from otafl.runs.sealed import npz
 from otafl.runs.store import RunFolder, parquet
-from otafl.core.files import to_json
-from otafl.core.plan import Plan, Trace
-from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
-from otafl.core.rounds import Carry
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -49,7 +51,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     evaluations = evaluations_table(outcome, run.task, seeds, run.budget)
     _check_energy(run, devices)
     target = run.experiment.privacy.eps or np.inf
-    summary = summarise(evaluations, rounds, devices, target, run.every)
+    summary = summarise(evaluations, rounds, devices, target, run.every, run.task.metric)
     worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
@@ -64,6 +66,8 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
         "left_out": left_out,
         "zeroed": zeroed,
+        **energy_per_device(outcome, run.setup),
+        **signal_of(rounds, run.setup, run.budget, seeds),
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
         "least_eps": run.least,
@@ -90,7 +94,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "private": systems.SCHEMES[run.scheme.name].private,
+            "channel_uses": first.message.dim, "clients": len(first.deployment.weights),
+            "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 
 
@@ -129,13 +134,18 @@ def _identity(run: "Execution") -> dict[str, Any]:
     return {
         "scheme": run.label if run.label == run.scheme.name else f"{run.label} ({run.scheme.name})",
         "data": " ".join([run.task.sources["name"], run.task.sources["sha256"][:12]]),
-        "model": f"{run.experiment.task.model.name}, {run.task.model.num_params} parameters",
+        "model": f"{_model_name(run)}, {run.task.model.num_params} parameters",
         "seeds": run.experiment.seed_list,
         "date": manifest.get("created", "unknown"),
         "version": __version__,
         "config_sha256": manifest["config_sha256"],
         "clip_norm": float((run.scheme.clients or run.experiment.clients).clip_norm),
     }
+
+
+def _model_name(run: "Execution") -> str:
+    named = run.experiment.task.model.name
+    return f"{run.task.model.name} {run.task.sources['model_sha256'][:12]}" if named == "own" else str(named)
 
 
 def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.runs.schema import Privacy
 from otafl.core.plan import Events, Message
 from otafl.privacy import ACCOUNTANTS, Budget, Ledger
 from otafl.privacy.events import join
+from otafl.runs.schema import Privacy
 
 
 def read_ledger(path: Path, clients: int) -> Ledger:

@@ -24,6 +24,7 @@ class Tick(NamedTuple):
     eps: float  # worst client, by the budget's accountant; NaN where nothing is counted
     eps_target: float
     rounds_per_second: float  # of one seed
+    metric: str = "accuracy"  # what `accuracy` is, where the task has another metric
 
 
 class Reporter:
@@ -72,7 +73,8 @@ class LiveLine(Reporter):
             if tick.eps != tick.eps
             else f"  ε {tick.eps:.3g}" + (f"/{tick.eps_target:g}" if tick.eps_target < float("inf") else "")
         )
-        said = f"{tick.rounds_per_second:.0f} rounds/s  acc {tick.accuracy:.3f}{eps}"
+        metric = "acc" if tick.metric == "accuracy" else tick.metric
+        said = f"{tick.rounds_per_second:.0f} rounds/s  {metric} {tick.accuracy:.3f}{eps}"
         self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
 
     def note(self, text: str) -> None:

@@ -4,11 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
-from otafl.systems.cares.certifier import NO_CERTIFICATE
-from otafl.runs.build import SchemeSetup, Task
 from otafl.core.plan import STOPS, Events, Plan
 from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
+from otafl.runs.build import SchemeSetup, Task
+from otafl.systems.cares.certifier import NO_CERTIFICATE
+from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]
 
@@ -44,20 +46,17 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
         uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
         for s, site in enumerate(setup.sites)
     ])  # fmt: skip
-    noise = np.stack(
-        [
-            uplink.uplink_of(site.policy)
-            .lower(Plan(*(leaf[s] for leaf in outcome.plans)), gains[s], site.deployment)
-            .noise_std
-            for s, site in enumerate(setup.sites)
-        ]
-    )
+    lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
+    links = [lower(s, site) for s, site in enumerate(setup.sites)]
+    noise = np.stack([link.noise_std for link in links])
+    heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
     per_round = {
         "rx_scale": outcome.plans.rx_scale,
         "noise_std": noise,
         "update_norm": outcome.update_norm,
         "sent": outcome.sent.sum(-1),
         "sent_weight": np.sum(weights * outcome.sent, -1),
+        "heard_weight": heard,
         "snr": snr,
         "energy_share": np.max(energy / limit, -1),
         "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
@@ -91,8 +90,34 @@ def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarra
     return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
 
 
+def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
+    """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
+    energy, _ = _energy(outcome, setup)
+    run = np.where(outcome.live[..., None], energy, 0.0).sum(1)
+    return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
+
+
+def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[int]) -> dict[str, list[float]]:
+    """S of every seed, its limit S_max under the budget, and e = S / S_max (`bounds.merit`).
+
+    Without a cap, and where sampling amplifies privacy, the limit is not known: NaN.
+    """
+    found: dict[str, list[float]] = {"snr": [], "snr_max": [], "efficiency": []}
+    for seed, site in zip(seeds, setup.sites):
+        own = rounds["seed"] == seed
+        size = float(np.sqrt(np.max(site.message.mean_square)))
+        snr = learning_snr(size, rounds["heard_weight"][own], rounds["noise_std"][own]) if np.any(own) else 0.0
+        known = budget.counted.additive and np.isfinite(budget.eps) and np.all(np.asarray(site.message.rate) == 1)
+        mu = np.sqrt(2 * budget.zcdp) if known else np.nan
+        largest = learning_snr_max(site.message.sensitivity.size, mu, size, float(np.max(site.message.sensitivity)))
+        for name, value in zip(found, (snr, largest, snr / largest)):
+            found[name].append(float(value))
+    return found
+
+
 def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:
-    """One row per seed and evaluation; worst client = label mix of each client over per-class accuracy."""
+    """One row per seed and evaluation; worst client = label mix of each client over the metric per class."""
+    larger = METRICS[task.metric].larger_is_better
     rows: list[Columns] = []
     for s, seed in enumerate(seeds):
         # A seed that has stopped is evaluated again with the others; only its first evaluation at that round counts.
@@ -101,11 +126,13 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
         per_class = right / np.maximum(total, 1)
         client = per_class @ task.label_mix[s].T
         rounds = outcome.eval_round[s, keep]
+        worst = client.min(-1) if larger else client.max(-1)
+        worst = worst if task.classes else np.full(len(rounds), np.nan)  # clients are told apart by their labels
         rows.append({
             "seed": np.full(len(rounds), seed),
             "round": rounds,
-            "accuracy": right.sum(-1) / total.sum(-1),
-            "worst_client": client.min(-1),
+            task.metric: right.sum(-1) / total.sum(-1),
+            "worst_client": worst,
             "loss": outcome.loss[s, keep].astype(float),
             "penalty": outcome.penalty[s, keep].astype(float),
             "eps": eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
@@ -154,20 +181,23 @@ def uncertified(outcome: Outcome) -> list[str]:
 
 
 def summarise(
-    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int
+    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int, metric: str = "accuracy"
 ) -> dict[str, Any]:
-    """Per-seed figures that tables and paired differences are made of."""
+    """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
+    final, best, at_eps = figures(metric)
+    larger = METRICS[metric].larger_is_better
     seeds = np.unique(evaluations["seed"])
     out: dict[str, list[float]] = {name: [] for name in (
-        "final_accuracy", "best_accuracy", "accuracy_at_eps", "worst_client", "worst_client_at_eps", "final_loss",
-        "final_eps", "rounds", "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+        final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
+        "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
     for seed in seeds:
         e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
         r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}
-        out["final_accuracy"].append(float(e["accuracy"][-1]))
-        out["best_accuracy"].append(float(e["accuracy"].max()))
+        if metric != "loss":  # which every run has
+            out[final].append(float(e[metric][-1]))
+        out[best].append(float(e[metric].max() if larger else e[metric].min()))
         out["worst_client"].append(float(e["worst_client"][-1]))
-        out["accuracy_at_eps"].append(value_at_eps(e["round"], e["eps"], e["accuracy"], target, every)[0])
+        out[at_eps].append(value_at_eps(e["round"], e["eps"], e[metric], target, every)[0])
         out["worst_client_at_eps"].append(value_at_eps(e["round"], e["eps"], e["worst_client"], target, every)[0])
         out["final_loss"].append(float(e["loss"][-1]))
         out["final_eps"].append(float(e["eps"][-1]))
@@ -176,4 +206,10 @@ def summarise(
         out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
         spent = np.zeros(0) if devices is None else devices["energy"][devices["seed"] == seed]
         out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
-    return {"seeds": [int(s) for s in seeds], **out}
+    none = {} if metric == "accuracy" else {name: [float("nan")] * len(seeds) for name in figures("accuracy")}
+    return {"seeds": [int(s) for s in seeds], "metric": metric, **none, **out}
+
+
+def figures(metric: str) -> tuple[str, str, str]:
+    """What a summary calls a metric after the last round, at its best and at the privacy target."""
+    return f"final_{metric}", f"best_{metric}", f"{metric}_at_eps"

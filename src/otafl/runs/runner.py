@@ -1,4 +1,4 @@
-"""Running an experiment: schemes one after the other, into one folder, with a report at the end.
+"""Running an experiment: schemes one after the other, into one folder. Pages are drawn by `report`, above.
 
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
@@ -11,14 +11,14 @@ import jax
 
 from otafl.core.engine import Engine
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
+from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
 from otafl.runs.disk import locked, storage
 from otafl.runs.execution import Execution
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, config_hash, load, resolved
+from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
 from otafl.runs.store import RunFolder
-from otafl.core.files import sweep
 
 
 def default_folder(name: str) -> Path:
@@ -50,19 +50,33 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         return _run(RunFolder.create(path, config, manifest), executions, reporter)
 
 
-def resume(path: Path, reporter: Reporter | None = None) -> Path:
-    """Continue a run to the same bytes as if it had never stopped."""
+def resume(path: Path, reporter: Reporter | None = None, own: Own | None = None) -> Path:
+    """Continue a run to the same bytes as if it had never stopped; what was its `own` must be given again."""
     folder, reporter = RunFolder.open(path), reporter or Reporter()
     with locked(folder.path):
         with storage(folder.path):
             sweep(folder.path)
-        experiment = load(folder.path / "config.toml")
+        experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
         task, executions = _prepare(experiment, folder, reporter)
-        if task.sources != folder.manifest["data"]:
-            raise InputError(f"{path}: its data set has changed since the run began; start a new run instead")
+        began = folder.manifest["data"]
+        if task.sources != began:
+            changed = "data set" if task.sources["sha256"] != began["sha256"] else "model"
+            raise InputError(f"{path}: its {changed} has changed since the run began; start a new run instead")
         return _run(folder, executions, reporter)
+
+
+def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
+    """Run into this folder: a finished run is used as it is, an interrupted one goes on; another one is refused."""
+    if not (folder / "manifest.json").exists():
+        return start(experiment, folder, reporter)
+    found = RunFolder.open(folder)
+    if found.config != config_hash(experiment):
+        raise InputError(f"{folder}: holds a run with other settings; choose another --out")
+    if all(found.scheme(label).finished for label in found.labels()):
+        return folder
+    return resume(folder, reporter, experiment.own)
 
 
 def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list[Execution]]:
@@ -82,8 +96,6 @@ def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> t
 
 
 def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter) -> Path:
-    from otafl.report import write_report
-
     use_compilation_cache()
     engines: dict[Any, Engine] = {}  # schemes that are planned ahead differ only in their links: one program serves all
     try:
@@ -96,7 +108,6 @@ def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter) -> 
                 execution.run(stop, engines)
     finally:
         reporter.close()
-    write_report([folder.path])
     return folder.path
 
 

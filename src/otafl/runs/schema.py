@@ -8,23 +8,25 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_type_hints
 
 import numpy as np
 import tomli_w
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
 
 from otafl import clients as client_kinds
 from otafl import systems
+from otafl.channels import CHANNELS, PUBLISHED, Channel, PathLoss, dbm_to_w
+from otafl.channels.radio import THERMAL_DBM_PER_HZ
 from otafl.core import validate
-from otafl.channels import CHANNELS, PUBLISHED, Channel
 from otafl.core.errors import InputError
-from otafl.runs.store import slug
 from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
+from otafl.runs.store import slug
 from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
-from otafl.tasks.models import MODELS
+from otafl.tasks.models import MODELS, Model
+from otafl.tasks.own_data import OwnTask
 from otafl.tasks.partitions import PARTITIONS
 
 for strict in (DataOptions, PcaOptions):  # unknown keys are mistakes here as everywhere
@@ -67,6 +69,9 @@ ModelChoice: Any = union({name: kind.options for name, kind in MODELS.items()}, 
 ClientChoice: Any = union({name: options for name, (options, _) in client_kinds.KINDS.items()}, "kind")
 
 
+WITH_DATA = ("data", "partition", "model", "report_on")  # keys of a task that is more than a size
+
+
 class Task(FileModel):
     """What is learned, from whose data."""
 
@@ -74,8 +79,14 @@ class Task(FileModel):
     clients: Count = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
-    weights: Literal["sizes", "equal"] | list[Positive] = Field(
-        "sizes", description="of the clients in the sum: their shares of the records, or declared, whatever the sizes"
+    weights: Literal["samples", "equal"] | list[Positive] = Field(
+        "samples", description="of the clients in the sum: their shares of the records, equal, or declared; all schemes"
+    )
+    num_params: Whole | None = Field(
+        None, description="parameters of a model that is only planned for: no data, no model, no `otafl run`"
+    )
+    samples: Whole | list[Whole] | None = Field(
+        None, description="records of each client, beside num_params; default 1, or those of the deployment file"
     )
     report_on: Literal["report", "validation", "train"] = Field(
         "report", description="which part results are computed on"
@@ -89,6 +100,22 @@ class Task(FileModel):
         if not isinstance(name, str) or name not in DATASETS:
             raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}")
         return value
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _second_name(cls, value: Any) -> Any:
+        return "samples" if value == "sizes" else value
+
+    @model_validator(mode="after")
+    def _size_alone(self) -> "Task":
+        given = [name for name in WITH_DATA if name in self.model_fields_set]
+        if self.num_params is not None and given:
+            raise InputError(f"num_params declares a size alone; it goes without {', '.join(given)}")
+        if self.num_params is None and self.samples is not None:
+            raise InputError("samples belongs to num_params: with data, the partition says who holds how many")
+        if isinstance(self.samples, list):
+            validate.shape("samples", self.samples, (self.clients,))
+        return self
 
     @model_validator(mode="after")
     def _weights_of_all(self) -> "Task":
@@ -104,6 +131,9 @@ class Task(FileModel):
         return self
 
 
+NOISES = ("noise_dbm", "noise_dbm_per_hz", "noise_figure_db")
+
+
 class Radio(FileModel):
     """Limits and noise. Whole-vector energy with `noise_std`, or power per symbol with `noise_dbm`; SI inside."""
 
@@ -111,32 +141,59 @@ class Radio(FileModel):
     power_dbm: float | None = Field(None, description="mean power per complex symbol, each client")
     noise_std: Annotated[float, Field(ge=0)] | None = Field(None, description="receiver noise per real dimension")
     noise_dbm: float | None = Field(None, description="complex receiver noise power; half of it per real dimension")
+    noise_dbm_per_hz: float | None = Field(None, description="the same by its density, with bandwidth_hz")
+    noise_figure_db: float | None = Field(None, description="the same above thermal noise, with bandwidth_hz")
+    bandwidth_hz: Positive | None = Field(
+        None, description="symbols per second: energy in J and time on the air; without it one symbol takes 1 s"
+    )
     trusted_share: Annotated[float, Field(ge=0, le=1)] = Field(
         1.0, description="part of the noise power that the ledger counts"
     )
+    path_loss: PathLoss | None = Field(None, description="law for a CSV of devices with distances")
 
     @model_validator(mode="after")
     def _one_convention(self) -> "Radio":
-        per_symbol = self.power_dbm is not None or self.noise_dbm is not None
+        noises = [name for name in NOISES if getattr(self, name) is not None]
+        if len(noises) > 1:
+            raise InputError(f"{' and '.join(noises)}: only one of them may be given")
         whole = self.max_energy is not None or self.noise_std is not None
-        if per_symbol and whole:
+        if (self.power_dbm is not None or noises) and whole:
             raise InputError(
                 "give max_energy with noise_std (whole vector), or power_dbm with noise_dbm (per symbol), not a mixture"
             )
-        if per_symbol and (self.power_dbm is None or self.noise_dbm is None):
+        if self.power_dbm is not None and not noises:
             raise InputError("power_dbm and noise_dbm belong together: give both")
+        if noises and noises != ["noise_dbm"] and self.bandwidth_hz is None:
+            raise InputError(f"{noises[0]} needs bandwidth_hz")
+        if noises:
+            validate.in_closed(noises[0], getattr(self, noises[0]), -validate.MAX_DB, validate.MAX_DB)
         return self
+
+    @property
+    def noise_w(self) -> float | None:
+        """Complex noise power; None where the noise is given for the whole vector."""
+        if self.noise_dbm is not None:
+            return float(dbm_to_w(self.noise_dbm))
+        band = self.bandwidth_hz or 1.0
+        if self.noise_dbm_per_hz is not None:
+            return float(dbm_to_w(self.noise_dbm_per_hz)) * band
+        above = self.noise_figure_db
+        return None if above is None else float(dbm_to_w(THERMAL_DBM_PER_HZ + above)) * band
+
+    @property
+    def symbol_time_s(self) -> float:
+        return 1.0 if self.bandwidth_hz is None else 1 / self.bandwidth_hz
 
     def energy(self, dim: int) -> float:
         """J per round and client."""
         if self.power_dbm is not None:
-            return 10 ** (self.power_dbm / 10 - 3) * dim
+            return 10 ** (self.power_dbm / 10 - 3) * dim * self.symbol_time_s
         return 1.0 if self.max_energy is None else self.max_energy
 
     def noise_var(self) -> float:
         """Per real dimension, in the unit of `energy` per symbol."""
-        if self.noise_dbm is not None:
-            return 10 ** (self.noise_dbm / 10 - 3) / 2
+        if self.noise_w is not None:
+            return self.noise_w / 2 * self.symbol_time_s
         return 0.05**2 if self.noise_std is None else self.noise_std**2
 
 
@@ -203,6 +260,13 @@ COMMON: dict[str, Any] = {
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)
 
 
+class Own(NamedTuple):
+    """What an experiment was given in Python and no file can hold; a manifest has the hashes."""
+
+    task: OwnTask | None = None
+    model: Model | None = None
+
+
 class Experiment(FileModel):
     """One experiment: a task, a channel, and the schemes to compare on them."""
 
@@ -225,6 +289,7 @@ class Experiment(FileModel):
         [], description="said on the privacy card as outside the guarantee (tuning, for example)"
     )
     scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
+    _own: Own = PrivateAttr(default_factory=Own)
 
     @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])
     @classmethod
@@ -234,6 +299,19 @@ class Experiment(FileModel):
         if value not in PUBLISHED:
             raise InputError(f"{value!r} must be a table or one of {', '.join(CHANNELS)}")
         return PUBLISHED[value]
+
+    @model_validator(mode="after")
+    def _one_radio(self) -> "Experiment":
+        """Devices bring their powers; a deployment file with a [radio] of its own is checked when it is read."""
+        radio = self.radio
+        if self.devices is None:
+            if radio.noise_w is not None and radio.power_dbm is None:
+                raise InputError("radio: power_dbm and noise_dbm belong together: give both")
+            if radio.path_loss is not None:
+                raise InputError("radio.path_loss belongs to devices with distances; else use channel.path_loss")
+        elif radio.power_dbm is not None or radio.max_energy is not None or radio.noise_std is not None:
+            raise InputError(f"radio: the devices bring their powers; give one of {', '.join(NOISES)}")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
@@ -249,6 +327,16 @@ class Experiment(FileModel):
                 )
             folders[folder] = label
         return self
+
+    @property
+    def own(self) -> Own:
+        return self._own
+
+    def bring(self, own: Own) -> "Experiment":
+        """The same experiment with data or a model of somebody's own."""
+        made = self.model_copy()
+        made._own = own
+        return made
 
     def horizon(self, scheme: Any) -> int:
         """Rounds of one scheme: the experiment's, or its own where they are fewer."""
@@ -292,6 +380,12 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
             table = table.get(part) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(table.get(key), str):
             table[key] = os.path.normpath(path.parent.absolute() / table[key])
+    experiment = parse(Experiment, data, path)
+    if experiment.devices is None or "clients" in experiment.task.model_fields_set:
+        return experiment
+    from otafl.runs.sites import devices_of
+
+    data.setdefault("task", {})["clients"] = len(devices_of(experiment).devices.names)
     return parse(Experiment, data, path)
 
 
@@ -346,7 +440,15 @@ def _index(node: list[Any], part: str, override: str) -> int:
 
 def resolved(experiment: Experiment) -> str:
     """The whole config as TOML, defaults included; reads back to the same experiment."""
-    return tomli_w.dumps(_tomlable(experiment.model_dump(exclude_none=True)))
+    return tomli_w.dumps(_plain(experiment))
+
+
+def _plain(experiment: Experiment) -> dict[str, Any]:
+    """Tables, lists and numbers; a task that is declared by its size has no data and no model to show."""
+    data: dict[str, Any] = _tomlable(experiment.model_dump(exclude_none=True))
+    if experiment.task.num_params is not None:
+        data["task"] = {key: value for key, value in data["task"].items() if key not in WITH_DATA}
+    return data
 
 
 def extreme_numbers(experiment: Experiment) -> str:
@@ -360,7 +462,7 @@ def extreme_numbers(experiment: Experiment) -> str:
         elif isinstance(value, float) and value != 0:
             found[key] = value
 
-    look(_tomlable(experiment.model_dump(exclude_none=True)), "")
+    look(_plain(experiment), "")
     far = sorted(found, key=lambda key: -abs(np.log10(abs(found[key]))))[:2]
     return ", ".join(f"{key}={found[key]:g}" for key in far)
 

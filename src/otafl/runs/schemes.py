@@ -73,7 +73,7 @@ def factory_named(attribute: str) -> Factory:
 
 
 @cache
-def _factory(name: str, scheme: systems.Scheme) -> Factory:
+def _factory(name: str, scheme: systems.LoadedScheme) -> Factory:
     attribute, hints = name.replace("-", "_"), get_type_hints(scheme.config)
     parameters = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=hints[f.name])
@@ -96,7 +96,7 @@ def _default(field: Any) -> Any:
     return inspect.Parameter.empty if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _described(attribute: str, scheme: systems.Scheme, parameters: list[inspect.Parameter]) -> str:
+def _described(attribute: str, scheme: systems.LoadedScheme, parameters: list[inspect.Parameter]) -> str:
     """Summary, what the Config says, every setting with its meaning, and an example that runs."""
     said, notes = inspect.getdoc(scheme.config) or "", _comments(scheme.config)
     plain = said.startswith(f"{scheme.config.__name__}(")  # what dataclass writes where nobody did

@@ -1,148 +1,133 @@
-"""What a loop over the air was opened with: checked at the door, kept in a folder, and read back the same."""
+"""Settings from plans: what every scheme chooses for a site and a privacy target before anybody looks at data.
+
+Own knobs come from the systems' rules (`settings.py` of each), the step size from the noise of the plan. Channels are
+simulated under another seed than any run's, so nothing here costs privacy or sees what is reported.
+"""
 
 import dataclasses
-import json
-from pathlib import Path
-from typing import Annotated, Any, Literal
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
-from otafl.channels import PUBLISHED, Channel
-from otafl.core import validate
-from otafl.core.errors import InputError
-from otafl.core.files import FileModel, parse
-from otafl.core.plan import Message
-from otafl.runs.schemes import Chosen, choose, chosen
-from otafl.runs.sealed import file_digest
+from otafl import clients as client_kinds
+from otafl import systems
+from otafl.channels import Channel
+from otafl.core.errors import OtaflError
+from otafl.core.plan import Deployment, Message
+from otafl.core.uplink import uplink_of
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.events import events
+from otafl.runs.build import Task, site_of
+from otafl.runs.schema import Experiment, options_of
+from otafl.systems import settings as rules
+from otafl.systems import simulated
 
-RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
-PRIVACY = ("eps", "delta", "accountant", "accounting", "already_spent")
+PLANS_OF = {"cares-adaptive": "cares-static"}  # a closed loop has no plan: it starts from its open sibling's
+ARMS_AROUND = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the bandit, around the scaling that spends the budget in the horizon
+LARGEST_MOVE = 8.0  # in model space, of one round in which all clients agree
+STEP_SCALE = {True: 0.35, False: 0.15}  # s of linear models, of networks
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """All that a loop was opened with; what a folder keeps to go on from."""
+class Chosen(NamedTuple):
+    """What plans say about one scheme."""
 
-    scheme: Chosen
-    site: int | str
-    num_params: int
-    clip_norm: float
-    channel: Channel
-    rounds: int
-    adjacency: str
-    radio: dict[str, Any]
-    privacy: dict[str, Any]
-    sizes: tuple[int, ...] | None
-    weights: tuple[float, ...] | None
-    message: Message | None
+    options: dict[str, Any]
     step_size: float
-    classes: int
-    seed: int | None
-    strict: bool
-    outside: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values from which `from_json` makes the same settings."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain["scheme"] = {"name": self.scheme.name, "config": dataclasses.asdict(self.scheme.config)}
-        plain["channel"] = dataclasses.asdict(self.channel)
-        if self.message is not None:
-            plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
-        read = (name for name in (self.site, self.privacy["already_spent"]) if isinstance(name, str))
-        plain["files"] = {name: file_digest(Path(name), "it is needed here") for name in read}
-        return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
+    why_not: str = ""  # no setting of its own fits: the file's stand
 
 
-def from_json(plain: dict[str, Any], path: Path) -> Settings:
-    """Settings as `to_json` wrote them; InputError if a file that they name has changed since."""
-    for name, stated in plain.pop("files").items():
-        if file_digest(Path(name), "the loop was planned with it") != stated:
-            raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
-    for name in ("sizes", "weights", "outside"):
-        plain[name] = None if plain[name] is None else tuple(plain[name])
-    if plain["message"] is not None:
-        one = plain["message"]
-        arrays = {name: np.asarray(one[name], float) for name in ("mean_square", "sensitivity", "rate")}
-        plain["message"] = Message(**{**one, **arrays, "published": tuple(one["published"])})
-    plain["scheme"] = choose(plain["scheme"]["name"], plain["scheme"]["config"])
-    plain["channel"] = channel_of(plain["channel"])
-    return Settings(**plain)
+class Place(NamedTuple):
+    """A site and a target as one scheme meets them; from facts that are public under the adjacency."""
 
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and sequences as Python's, paths as text; the rest as it is."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Path):
-        return str(value)
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-class ChannelTable(FileModel):
     channel: Channel
+    deployment: Deployment
+    message: Message
+    budget: Budget
+    rounds: int
+    seed: int
 
 
-def channel_of(channel: Any) -> Channel:
-    """A published channel's name, a table, a Channel, or None for Rayleigh fading of mean power one."""
-    if channel is None:
-        return Channel()
-    if isinstance(channel, Channel):
-        return channel
-    if isinstance(channel, str):
-        validate.one_of("channel", channel, PUBLISHED)
-        return PUBLISHED[channel]
-    return parse(ChannelTable, {"channel": channel}, "Air").channel
+def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
+    """Of the first seed's roster."""
+    choice = scheme.clients or experiment.clients
+    options, factory = client_kinds.KINDS[choice.kind]
+    sizes = np.asarray(task.partitions[0].sizes)
+    message = factory(options_of(choice, options), task.model, int(sizes.min())).promise(sizes)
+    channel, deployment = site_of(experiment, message, sizes)
+    privacy = experiment.privacy
+    eps = math.inf if privacy.eps is None else privacy.eps
+    budget = Budget(eps, privacy.delta, privacy.accountant, privacy.accounting, message.adjacency)
+    return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
 
 
-class Door(FileModel):
-    """What must be right about the plain arguments of `Air`, whoever passes them on."""
-
-    num_params: Annotated[int, Field(ge=1)]
-    clip_norm: Annotated[float, Field(gt=0)]
-    rounds: Annotated[int, Field(ge=1, le=10**7)]
-    adjacency: Literal["replace", "zero-out", "add-remove"]
-    sizes: list[Annotated[int, Field(ge=1)]] | None
-    weights: list[Annotated[float, Field(ge=0)]] | None
-    step_size: Annotated[float, Field(gt=0)]
-    classes: Annotated[int, Field(ge=2)]
-    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
-    strict: bool
-    outside: list[str]
-
-
-def settings_of(given: dict[str, Any]) -> Settings:
-    """What `Air` was given, by name, checked as far as it can be before the site is known."""
-    message, spent = given["message"], given["already_spent"]
-    if message is None and given["num_params"] is None:
-        raise InputError("num_params is required: how many real numbers one message has")
-    if message is not None and not isinstance(message, Message):
-        raise InputError(f"message={message!r} must be an otafl.core.plan.Message")
-    given = {**given, "num_params": given["num_params"] if message is None else message.dim}
-    door = parse(Door, {name: _plain(given[name]) for name in Door.model_fields}, "Air").model_dump()
-    door["clip_norm"] = door["clip_norm"] if message is None else float(message.bound)
-    for name in ("sizes", "weights", "outside"):
-        door[name] = None if door[name] is None else tuple(door[name])
-    given = {**given, "already_spent": None if spent is None else _path("already_spent", spent)}
-    return Settings(
-        scheme=chosen(given["scheme"]),
-        site=_site_of(given["site"]),
-        channel=channel_of(given["channel"]),
-        radio={name: _plain(given[name]) for name in RADIO},
-        privacy={name: _plain(given[name]) for name in PRIVACY},
-        message=message,
-        **door,
-    )
+def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | None = None) -> Chosen:
+    """Own knobs by the system's rule, the step by s over the accumulated noise of the plan."""
+    place = place_of(experiment, scheme, task)
+    own, why_not = _own(scheme, place)
+    planned_as = PLANS_OF.get(scheme.name, scheme.name)
+    config = systems.scheme(planned_as).config
+    names = {field.name for field in dataclasses.fields(config)}
+    known = {name: value for name, value in _given(scheme).items() if name in names}
+    noise, heard = _noise(planned_as, {**known, **own}, place, systems.SCHEMES[scheme.name].private)
+    choice = scheme.clients or experiment.clients
+    spread, reach = _lift(choice, task.model.num_params)
+    scale = step_scale or STEP_SCALE[experiment.task.model.name == "logistic"]
+    largest = LARGEST_MOVE / (math.sqrt(float(np.max(place.message.mean_square))) * heard * reach)
+    total = math.sqrt(math.fsum(np.square(noise))) * spread
+    step = min(largest, scale / total) if total > 0 else largest
+    if scheme.name == "cares-adaptive" and own:
+        own = {**own, "arms": tuple(own["arms"][0] * factor for factor in ARMS_AROUND), "diagnostic": True}
+    return Chosen(own, step, why_not)
 
 
-def _site_of(site: Any) -> int | str:
-    if isinstance(site, int | np.integer) and not isinstance(site, bool):
-        validate.whole("site", site)
-        return int(site)
-    return _path("site", site)
+def _own(scheme: Any, place: Place) -> tuple[dict[str, Any], str]:
+    name = PLANS_OF.get(scheme.name, scheme.name)
+    if name not in rules.names():
+        return {}, ""
+    found = rules.rule(name)(place.deployment, place.message, place.budget, place.rounds, place.channel, place.seed)
+    if isinstance(found, simulated.Refusal):
+        return {}, found.why
+    fixed = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
+    return {name: value for name, value in found.items() if name not in fixed}, ""
 
 
-def _path(name: str, value: Any) -> str:
-    if not isinstance(value, str | Path):
-        raise InputError(f"{name}={value!r} must be {'a number of devices or ' if name == 'site' else ''}a path")
-    return str(Path(value).absolute())
+def _given(scheme: Any) -> dict[str, Any]:
+    """What the file itself says about a scheme."""
+    return {name: getattr(scheme, name) for name in scheme.model_fields_set}
+
+
+def _noise(name: str, options: dict[str, Any], place: Place, private: bool) -> tuple[np.ndarray, float]:
+    """Noise per coordinate of the rounds that the budget covers, and the largest weight that is heard in one."""
+    at = simulated.bench(*place[1:5], place.channel, place.seed)
+    policy, plan, trace, deployment = simulated.planned(name, options, at)
+    live = np.asarray(plan.live, bool)
+    if private:
+        live = Ledger(place.budget, at.devices).affordable(events(plan, trace, deployment, place.message))
+    link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
+    heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
+    return np.asarray(link.noise_std)[live], float(np.mean(heard)) if heard.size else 1.0
+
+
+def _lift(choice: Any, num_params: int) -> tuple[float, float]:
+    """From message to model: factor of the noise per coordinate, and of the norm. Scalars take random directions."""
+    if choice.kind != "zero-order":
+        return 1.0, 1.0
+    return 1 / math.sqrt(choice.directions), math.sqrt(num_params) / choice.directions
+
+
+def from_plans(experiment: Experiment, task: Task, step_scale: float | None = None) -> tuple[Experiment, list[str]]:
+    """The experiment with every scheme's own knobs and step from plans; and what could not be chosen so, in words."""
+    schemes, said = [], []
+    for scheme, label in zip(experiment.scheme, experiment.labels):
+        try:
+            chosen = choose(experiment, scheme, task, step_scale)
+        except OtaflError as refusal:
+            said.append(f"{label}: no setting from plans ({refusal}); the file's stand")
+            schemes.append(scheme)
+            continue
+        if chosen.why_not:
+            said.append(f"{label}: no setting from plans ({chosen.why_not}); the file's stand")
+        server = scheme.server.model_copy(update={"step_size": chosen.step_size})
+        schemes.append(scheme.model_copy(update={**chosen.options, "server": server}))
+    return experiment.model_copy(update={"scheme": schemes}), said

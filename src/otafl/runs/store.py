@@ -28,10 +28,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otafl.core.errors import InputError
+from otafl.core.files import sweep, to_json, write_atomic
 from otafl.runs.checkpoints import Checkpoints
 from otafl.runs.disk import storage
 from otafl.runs.sealed import Arrays, digest, file_digest, read_sealed, reading, with_seal
-from otafl.core.files import sweep, to_json, write_atomic
 
 DONE, TIMING = "done.json", "timing.json"
 AGAIN = "run the experiment again into another folder"

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.errors import InputError, RunError
-from otafl.runs import runner
+from otafl.core.errors import RunError
+from otafl.core.files import read_toml, to_json, write_atomic
 from otafl.runs.progress import Reporter
+from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, assign, config_hash, load
 from otafl.runs.store import RunFolder, SchemeFolder
-from otafl.core.files import read_toml, to_json, write_atomic
 
 Metric = Literal["accuracy", "loss", "objective"]
 RULES = {
@@ -27,17 +27,6 @@ RULES = {
     "objective": "smallest cross-entropy plus l2 term",
 }
 LAST = 5  # evaluations that a score averages
-
-
-def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
-    """Run into this folder: a finished run is used as it is, an interrupted one goes on; another one is refused."""
-    if not (folder / "manifest.json").exists():
-        return runner.start(experiment, folder, reporter)
-    if RunFolder.open(folder).manifest["config_sha256"] != config_hash(experiment):
-        raise InputError(f"{folder}: holds a run with other settings; choose another --out")
-    if (folder / "report.html").exists():  # written last
-        return folder
-    return runner.resume(folder, reporter)
 
 
 def tune_step_size(
@@ -123,7 +112,8 @@ def settings_of(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """A preset's `settings` with what `--set preset.settings.key=value` changes."""
     data = read_toml(path)
     for override in overrides:
-        assign(data, override)
+        if override.strip().startswith("preset."):
+            assign(data, override)
     return dict(data.get("preset", {}).get("settings", {}))
 
 

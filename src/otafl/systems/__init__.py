@@ -1,131 +1,51 @@
-"""One file per published scheme, baselines included. Each has the same grammar:
+"""Published systems, one folder each, found by looking: a folder with a `SYSTEM` is one.
 
-    Config      frozen dataclass of what a user may set
-    Info        NamedTuple of what people plot, where there is something to plot
-    factory(config, deployment, message, context) -> Policy
+    SYSTEMS           by name: the folders here, what installed distributions bring, what a notebook registers
+    SCHEMES           by name: all their schemes
+    scheme, make      one scheme, loaded; its policy, told no more than it may know
 
-`SCHEMES` is the list of all of them; `make` builds one by name. A scheme from outside this package joins by `register`;
-a distribution that names its module in the entry-point group "otafl.schemes" has it imported, and so registered, here.
+A scheme's grammar: `Config`, a frozen dataclass of what a user may set; `Info`, a NamedTuple of what people plot, where
+there is something to plot; a factory. A distribution joins by an entry point of the group "otafl.systems" that names
+its `System`; a notebook by `register`.
 """
 
-import dataclasses
+import pkgutil
 import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
+from otafl.systems.system import LoadedScheme, Scheme, System
+
+OWN = "own"  # the system of what `register` is given
+SYSTEMS: dict[str, System] = {}
+SCHEMES: dict[str, Scheme] = {}
+WATCHERS: list[Callable[[], None]] = []  # called after each change: the schema of experiment files follows
 
 
-class Entry(NamedTuple):
-    """Where a scheme lives."""
-
-    summary: str
-    module: str
-    factory: str
-    config: str = "Config"
-    private: bool = True  # False: a reference without privacy, which no budget stops
-    hindsight: bool = False  # True: it is told the whole channel before the first round, which no server is
-
-
-class Scheme(NamedTuple):
-    """A scheme, loaded."""
-
-    name: str
-    summary: str
-    config: type
-    factory: Callable[..., Policy]
+def add(system: System) -> None:
+    """Make a system known. No two may share a name or a scheme's name."""
+    for name in system.schemes:
+        if name in SCHEMES:
+            raise InputError(f"scheme name {name!r} is taken by otafl; choose another")
+    if system.name in SYSTEMS:
+        raise InputError(f"system name {system.name!r} is taken; choose another")
+    SYSTEMS[system.name] = system
+    SCHEMES.update(system.schemes)
+    for follow in WATCHERS:
+        follow()
 
 
-SCHEMES: dict[str, Entry] = {
-    "fedavg": Entry("ideal FedAvg: error-free, noiseless, nobody silent", "ideal.fedavg", "fedavg", private=False),
-    "fedavg-dp": Entry("FedAvg with Gaussian noise calibrated to the privacy target", "ideal.fedavg_dp", "fedavg_dp"),
-    "constant": Entry(
-        "one receive scaling for all rounds, truncated channel inversion", "baselines.constant", "constant"
-    ),
-    "weakest": Entry(
-        "full channel inversion: the weakest device sets the receive scaling", "baselines.weakest", "weakest"
-    ),
-    "cares-static": Entry("CARES: the certified receive scaling, fixed for the run", "cares.policy", "cares_static"),
-    "cares-adaptive": Entry(
-        "CARES: a budgeted bandit picks the receive scaling each round", "cares.adaptive", "cares_adaptive"
-    ),
-    "adascale": Entry(
-        "AdaScale: least Renyi leakage under a cap on excess noise, online, by a virtual queue",
-        "adascale.policy",
-        "adascale",
-    ),
-    "adascale-optimal": Entry(
-        "AdaScale's offline optimum by water-filling (hindsight)",
-        "adascale.rival_policies",
-        "optimal",
-        "OptimalConfig",
-        hindsight=True,
-    ),
-    "adascale-equal": Entry(
-        "EqualAlloc: the same excess noise in every round", "adascale.rival_policies", "equal", "EqualConfig"
-    ),
-    "adascale-estim": Entry(
-        "EstimFuture: re-plans with estimated future channels", "adascale.rival_policies", "estim_future", "EstimConfig"
-    ),
-    "adascale-constant": Entry(
-        "constant receive scaling capped by the power limit",
-        "adascale.rival_policies",
-        "constant_scaling",
-        "ConstantConfig",
-    ),
-    "adascale-stat-level": Entry(
-        "StatLevel: constant noise level from channel statistics",
-        "adascale.rival_policies",
-        "stat_level",
-        "StatLevelConfig",
-    ),
-    "adascale-stat-water": Entry(
-        "StatWater: the level re-solved for the budget left", "adascale.rival_policies", "stat_water", "StatWaterConfig"
-    ),
-    "adascale-liu-simeone": Entry(
-        "Liu-Simeone-style power control (reconstruction)", "adascale.rival_policies", "liu_simeone", "LiuSimeoneConfig"
-    ),
-    "adascale-lyapunov": Entry(
-        "Lyapunov-style power control (reconstruction)", "adascale.rival_policies", "lyapunov", "LyapunovConfig"
-    ),
-    "cdpb": Entry("CDPB: clients balance power by their own channel; idle, noisy or mixed", "cdpb.policy", "cdpb"),
-    "cdpb-gbar": Entry(
-        "CDPB baseline: receive scaling for the convergence target alone",
-        "cdpb.rival_policies",
-        "gbar_based",
-        "GbarConfig",
-    ),
-    "cdpb-hmin": Entry(
-        "CDPB baseline: the weakest client sets the scaling, left-over power is noise",
-        "cdpb.rival_policies",
-        "hmin_based",
-        "HminConfig",
-    ),
-    "cdpb-is": Entry(
-        "CDPB baseline: independent sampling on top of the threshold",
-        "cdpb.rival_policies",
-        "independent_sampling",
-        "SamplingConfig",
-    ),
-    "cdpb-noise-free": Entry(
-        "CDPB baseline: idle without artificial noise", "cdpb.rival_policies", "noise_free", "NoiseFreeConfig"
-    ),
-    "biasvar": Entry(
-        "bias-variance: fixed pre-scalers from the exact design, truncated inversion", "biasvar.policy", "biasvar"
-    ),
-    "opc": Entry("OPC: the per-round optimum of power control, weak devices at full power", "biasvar.opc", "opc"),
-    "lcpc": Entry("LCPC: one common pre-scaler, truncated inversion", "biasvar.lcpc", "lcpc"),
-    "eezofl": Entry("EEZOFL: zero-order scalars, in the clear or encrypted over the air", "eezofl.policy", "eezofl"),
-    "bbfl": Entry("BB-FL: only devices near the server, or in turn with all of them", "biasvar.bbfl", "bbfl"),
-}
-
-
-REGISTERED: dict[str, Scheme] = {}  # those that joined by `register`
-WATCHERS: list[Callable[[], None]] = []  # called after each of them: the schema of experiment files follows
+def remove(name: str) -> System | None:
+    """Forget a system; None where there was none."""
+    system = SYSTEMS.pop(name, None)
+    for scheme_name in system.schemes if system else ():
+        del SCHEMES[scheme_name]
+    return system
 
 
 def register(
@@ -145,24 +65,20 @@ def register(
     """
     if hindsight and "hindsight" not in summary:
         summary = f"{summary} (hindsight)".strip()
-    if name in SCHEMES and name not in REGISTERED:
-        raise InputError(f"scheme name {name!r} is taken by otafl; choose another")
-    if not dataclasses.is_dataclass(config) or not isinstance(config, type):
-        raise InputError(f"config={config!r} must be a dataclass")
-    REGISTERED[name] = Scheme(name, summary, config, factory)
-    SCHEMES[name] = Entry(summary, factory.__module__, factory.__qualname__, config.__qualname__, private, hindsight)
-    for follow in WATCHERS:
-        follow()
+    before = remove(OWN) or System(OWN, "registered in this process", __name__, {})
+    after = before._replace(schemes={**before.schemes, name: Scheme(summary, factory, config, private, hindsight)})
+    try:
+        after.scheme(name)
+        add(after)
+    except InputError:
+        add(before)
+        raise
 
 
-def scheme(name: str) -> Scheme:
+def scheme(name: str) -> LoadedScheme:
     """Load a scheme by name."""
     validate.one_of("scheme", name, SCHEMES)
-    if name in REGISTERED:
-        return REGISTERED[name]
-    entry = SCHEMES[name]
-    module = import_module(f"otafl.systems.{entry.module}")
-    return Scheme(name, entry.summary, getattr(module, entry.config), getattr(module, entry.factory))
+    return next(system for system in SYSTEMS.values() if name in system.schemes).scheme(name)
 
 
 def in_hindsight(name: str, config: Any) -> bool:
@@ -192,13 +108,16 @@ def _ask(name: str, config: Any, deployment: Deployment, message: Message, conte
     return policy
 
 
-def _import_plugins() -> None:
-    """Installed schemes register themselves; one that fails must not take the others down."""
-    for plugin in entry_points(group="otafl.schemes"):
+def _discover() -> None:
+    """The folders beside this file, then plug-ins, of which one that fails must not take the others down."""
+    for found in pkgutil.iter_modules(__path__):
+        if found.ispkg:
+            add(import_module(f"{__name__}.{found.name}").SYSTEM)
+    for plugin in entry_points(group="otafl.systems"):
         try:
-            plugin.load()
+            add(plugin.load())
         except Exception as problem:
-            warnings.warn(f"otafl.schemes: {plugin.name} = {plugin.value} was not loaded: {problem!r}", stacklevel=2)
+            warnings.warn(f"otafl.systems: {plugin.name} = {plugin.value} was not loaded: {problem!r}", stacklevel=2)
 
 
-_import_plugins()
+_discover()

@@ -1,8 +1,7 @@
-"""`otafl plan`: a design without training. One module per scheme; each offers one `PLANNER`."""
+"""`otafl plan SYSTEM`: the details of one system without training. A system that plans on its own names a `PLANNER`."""
 
 import warnings
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,9 +9,9 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from otafl.core.errors import InputError, OtaflError
+from otafl.systems import SYSTEMS
 
 NUMERICAL = (ArithmeticError, ValueError)  # overflow, division by zero and NumPy's LinAlgError among them
-MODULES = ("adascale", "biasvar", "cares", "cdpb", "eezofl")
 
 
 class Planner(NamedTuple):
@@ -27,14 +26,15 @@ class Planner(NamedTuple):
 
 
 def available() -> list[str]:
-    """Names of the schemes that can be planned."""
-    return list(MODULES)
+    """Names of the systems that plan on their own."""
+    return [name for name, system in SYSTEMS.items() if system.planner]
 
 
 def load(name: str) -> Planner:
     if name not in available():
         raise InputError(f"scheme={name!r} must be one of {', '.join(available())}")
-    planner: Planner = import_module(f"otafl.systems.{name}.planner").PLANNER
+    system = SYSTEMS[name]
+    planner: Planner = system.load(str(system.planner))
     return planner
 
 

@@ -116,19 +116,50 @@ def split(num_samples: int, fraction: float, rng: np.random.Generator) -> tuple[
     return np.sort(order[:cut]), np.sort(order[cut:])
 
 
-def prepare(options: DataOptions, dataset: Dataset | None = None) -> Task:
-    """Load (unless given), select, split, scale and project."""
+class Outline(NamedTuple):
+    """What can be said of a task without computing features."""
+
+    labels: I32  # (N,) of the training samples
+    shape: tuple[int, ...]  # of one sample
+    classes: int
+    reward_samples: int
+    name: str
+
+
+class Split(NamedTuple):
+    """Sample numbers of the parts: of the training set, and of the test set."""
+
+    train: I32
+    validation: I32
+    reward: I32
+    report: I32
+
+
+def _chosen(options: DataOptions, dataset: Dataset | None) -> tuple[Dataset, Split]:
+    """Load (unless given), select and split."""
     data = dataset or datasets.load(options.name, options.path)
     if options.labels is not None:
         data = datasets.select_labels(data, options.labels)
-    notes = [f"{data.name}: {data.note}"] if data.note else []
     streams = np.random.default_rng(options.split_seed).spawn(3)
     reward, report = split(len(data.y_test), options.reward_fraction, streams[0])
     validation, train = split(len(data.y_train), options.validation_fraction, streams[1])
     if options.train_size is not None:
         validate.in_closed("train_size", options.train_size, 1, len(train))
         train = np.sort(streams[2].choice(train, options.train_size, replace=False))
+    return data, Split(train, validation, reward, report)
 
+
+def outline(options: DataOptions) -> Outline:
+    """Labels and shapes as `prepare` has them, for planning."""
+    data, parts = _chosen(options, None)
+    shape = data.x_train.shape[1:] if options.pca is None else (options.pca.components,)
+    return Outline(data.y_train[parts.train].astype(np.int32), shape, data.classes, len(parts.reward), data.name)
+
+
+def prepare(options: DataOptions, dataset: Dataset | None = None) -> Task:
+    """Load (unless given), select, split, scale and project."""
+    data, (train, validation, reward, report) = _chosen(options, dataset)
+    notes = [f"{data.name}: {data.note}"] if data.note else []
     mean, std = 0.0, 1.0
     if options.pixels == "standard":
         private = data.x_train[train] / data.peak

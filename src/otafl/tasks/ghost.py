@@ -10,6 +10,7 @@ The functions of a `Ghost` are pure and may be jitted and vmapped; all floats st
 `jax.enable_x64(True)`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,8 +26,9 @@ Loss = Callable[[Any, Array, Array], Array]
 class Saved(NamedTuple):
     """What a trace keeps of B samples."""
 
-    kept: Any  # what each layer keeps, leaves (B, ...)
+    kept: Any  # what each layer keeps, leaves (B, ...); zeros in place of a sample leave it out
     loss: Array  # (B,)
+    params: Any = ()  # where the gradients were taken, if they are formed again
 
 
 class Ghost(NamedTuple):
@@ -75,16 +77,68 @@ def of_network(network: Layer, sample_loss: Callable[[Array, Array], Array]) -> 
     )
 
 
+def gradients_at_once(params: Any) -> int:
+    """How many whole gradients to form together: half a GiB of them, on an accelerator four."""
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    return max(1, (2**27 if jax.default_backend() == "cpu" else 2**30) // max(size, 1))
+
+
 def materialised(loss: Loss) -> Ghost:
-    """The same interface for any differentiable `loss(params, x, y)`, a mean over the batch: keeps every gradient."""
+    """The same interface for any differentiable `loss(params, x, y)`, a mean over the batch.
+
+    Every gradient is kept where all of them fit; otherwise they are formed twice, a part at a time: once for their
+    norms, once for the sums.
+    """
+    one = jax.value_and_grad(lambda p, a, b: loss(p, a[None], b[None]))
+    each = jax.vmap(one, in_axes=(None, 0, 0))
 
     def trace(params: Any, x: Array, y: Array) -> Saved:
-        one = jax.value_and_grad(lambda p, a, b: loss(p, a[None], b[None]))
-        losses, gradients = jax.vmap(one, in_axes=(None, 0, 0))(params, x, y)
-        return Saved(gradients, losses)
+        most = gradients_at_once(params)
+        if x.shape[0] <= most:
+            losses, gradients = each(params, x, y)
+            return Saved({"gradients": gradients}, losses)
+
+        def sample(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+            value, gradient = one(params, *pair)
+            return value, sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)), jnp.zeros((), jnp.float32))
+
+        losses, squares = jax.lax.map(sample, (x, y), batch_size=most)
+        counts = jnp.ones(x.shape[0], jnp.float32)
+        return Saved({"x": x, "y": y, "square": squares, "counts": counts}, losses, params)
 
     def sq_norms(saved: Saved) -> Array:
+        if "square" in saved.kept:
+            return saved.kept["square"]
         squares = [jnp.sum(leaf**2, axis=range(1, leaf.ndim)) for leaf in jax.tree.leaves(saved.kept)]
         return sum(squares, jnp.zeros((), jnp.float32))
 
-    return Ghost(trace, sq_norms, lambda saved, groups: jax.tree.map(groups.mix, saved.kept))
+    def sums(saved: Saved, groups: Groups) -> Any:
+        if "square" not in saved.kept:
+            return jax.tree.map(groups.mix, saved.kept["gradients"])
+        kept, most = saved.kept, gradients_at_once(saved.params)
+        samples = kept["counts"].shape[0]
+        parts = -(-samples // most)
+        count, most_own = groups.weights.shape
+        slots = jnp.arange(samples).reshape(count, most_own) if groups.slots is None else groups.slots
+        placed = jnp.zeros((count, samples), jnp.float32).at[jnp.arange(count)[:, None], slots]
+        weights = placed.add(groups.weights)  # (K, samples)
+
+        def cut(leaf: Array) -> Array:
+            padding = [(0, parts * most - samples)] + [(0, 0)] * (leaf.ndim - 1)
+            return jnp.pad(leaf, padding).reshape(parts, most, *leaf.shape[1:])
+
+        def add(total: Any, part: tuple[Array, ...]) -> tuple[Any, None]:
+            x, y, counts, own = part  # own (most, K)
+            _, gradients = each(saved.params, x, y)
+
+            def plus(sum_: Array, leaf: Array) -> Array:
+                sound = jnp.where(counts.reshape(-1, *[1] * (leaf.ndim - 1)) > 0, leaf, 0)  # 0 times NaN is NaN
+                return sum_ + jnp.tensordot(own, sound, axes=(0, 0))
+
+            return jax.tree.map(plus, total, gradients), None
+
+        zero = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), saved.params)
+        each_part = tuple(cut(leaf) for leaf in (kept["x"], kept["y"], kept["counts"], weights.T))
+        return jax.lax.scan(add, zero, each_part)[0]
+
+    return Ghost(trace, sq_norms, sums)

@@ -46,6 +46,7 @@ from otafl.tasks.layers import (
     zero_logit,
 )
 from otafl.tasks.linear import Init, conv, dense
+from otafl.tasks.losses import PerSample, cross_entropy
 
 Array = jax.Array
 MOST_NUMBERS = 2**31 - 1  # in a model: array sizes that every backend can count
@@ -63,12 +64,9 @@ class Model(NamedTuple):
     ghost: Ghost | None  # None: no way known but forming the gradients
     footprint: int  # numbers that one sample occupies while a layer works, roughly
     l2: float = 0.0  # penalty l2/2 * norm(params)^2, over all parameters
-
-
-def cross_entropy(logits: Array, y: Array) -> Array:
-    """(B, C), (B,) -> (B,), in nats."""
-    hot = y[:, None] == jnp.arange(logits.shape[1], dtype=y.dtype)  # a comparison: gathers are slow to differentiate
-    return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
+    sample_loss: PerSample = cross_entropy  # of the outputs: what `loss` is the mean of
+    metric: str | None = None  # that results are told in; None: accuracy where there are classes, else the loss
+    whole: Callable[[Any], Any] = lambda params: params  # params as `init` of an own model made them, with static parts
 
 
 def count_params(init: Callable[[Array], Any]) -> int:
@@ -144,6 +142,15 @@ def _weighted_gradient(loss: Loss, params: Any, x: Array, y: Array, w: Array) ->
         return jnp.dot(w, jax.vmap(lambda a, b: loss(p, a[None], b[None]))(x, y))
 
     return jax.grad(weighted)(params)
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """Nothing to set: the model is a value."""
+
+
+def own(options: OwnOptions, in_shape: Shape, classes: int) -> Model:
+    raise InputError("task.model 'own' is not in the file: it is given in Python, by otafl.run(..., model=...)")
 
 
 @dataclass(frozen=True)
@@ -253,6 +260,7 @@ MODELS: dict[str, ModelKind] = {
     "cnn-mnist": ModelKind("tanh CNN, 26,010 parameters on MNIST", CnnOptions, cnn_mnist),
     "cnn-cifar": ModelKind("tanh CNN, 550,570 parameters on CIFAR-10", CnnOptions, cnn_cifar),
     "resnet": ModelKind("ResNet-20 and deeper with GroupNorm, option-A shortcuts", ResnetOptions, resnet),
+    "own": ModelKind("your own, given in Python: otafl.model", OwnOptions, own),
 }
 
 

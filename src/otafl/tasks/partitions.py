@@ -11,6 +11,7 @@ sample has two owners; a recipe that leaves samples over says so by owner -1.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,12 +176,29 @@ def shards(options: ShardsOptions, y: Labels, num_clients: int, rng: Rng) -> Par
     return from_lists([rng.permutation(by_label[own].ravel()) for own in dealt], len(y))
 
 
+@dataclass(frozen=True)
+class OwnerOptions:
+    """Nothing to set: the data say who holds what."""
+
+
+def declared(options: OwnerOptions, y: Labels, num_clients: int, rng: Rng) -> Partition:
+    raise InputError("partition='owner' needs data that say who holds what: otafl.task(x, y, owner=ids)")
+
+
+def by_owner(owner: NDArray[np.integer[Any]], num_clients: int) -> Partition:
+    """Sample n is held by client owner[n]."""
+    order = np.argsort(owner, kind="stable")
+    ends = np.searchsorted(owner[order], np.arange(num_clients + 1))
+    return from_lists([order[a:b] for a, b in pairwise(ends)], len(owner))
+
+
 class PartitionKind(NamedTuple):
     summary: str  # one line for `otafl list`
     options: type  # frozen dataclass
     make: Callable[[Any, Labels, int, Rng], Partition]
 
 
+NEED_LABELS = ("dirichlet", "labels", "two-digits")
 PARTITIONS: dict[str, PartitionKind] = {
     "iid": PartitionKind("random, equal sizes", IidOptions, iid),
     "sizes": PartitionKind("random, given sizes", SizesOptions, given_sizes),
@@ -188,6 +206,7 @@ PARTITIONS: dict[str, PartitionKind] = {
     "labels": PartitionKind("exactly k labels on each client", LabelsOptions, labels_per_client),
     "two-digits": PartitionKind("halves of two neighbouring classes on each client", TwoDigitsOptions, two_digits),
     "shards": PartitionKind("sorted by label, cut into shards, some shards each", ShardsOptions, shards),
+    "owner": PartitionKind("as your own data say: otafl.task(x, y, owner=ids)", OwnerOptions, declared),
 }
 
 

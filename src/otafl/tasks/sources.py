@@ -146,5 +146,6 @@ DATASETS: dict[str, Source] = {
                             "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"),)),
         ),
     ),
+    "arrays": Source("your own arrays, given in Python: otafl.task", 0, (0, 0), (), ()),
     "npz": Source("your own file of x_train, y_train, x_test, y_test (uint8); needs a path", 0, (0, 0), (), ()),
 }  # fmt: skip

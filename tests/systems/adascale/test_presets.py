@@ -14,8 +14,9 @@ from rich.console import Console
 from otafl import channels
 from otafl.privacy import Ledger, noise_multiplier
 from otafl.reproductions.findings import FAILS, HOLDS
+from otafl.reproductions.preset_run import reproduce
 from otafl.runs import build, runner
-from otafl.runs.presets import find, read_preset, reproduce
+from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.runs.store import RunFolder

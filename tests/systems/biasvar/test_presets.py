@@ -10,7 +10,8 @@ from rich.console import Console
 from otafl.channels import Channel, Geometry, PathLoss, place
 from otafl.core.files import read_toml
 from otafl.reproductions.curves import COLUMNS, Scheme, judge
-from otafl.runs.presets import _toml, find, read_preset, reproduce
+from otafl.reproductions.preset_run import as_toml, reproduce
+from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.runs.tune import _first_best, tune_step_size
@@ -23,7 +24,7 @@ NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
 @pytest.mark.parametrize("quick", [False, True])
 def test_presets_parse(name, quick):
     preset = read_preset(find(name))
-    experiment = load(find(name), [f"{k}={_toml(v)}" for k, v in preset.quick.items()] if quick else [])
+    experiment = load(find(name), [f"{k}={as_toml(v)}" for k, v in preset.quick.items()] if quick else [])
     sides = {claim[side] for claim in preset.targets["claims"] for side in ("better", "than")}
     assert sides <= set(experiment.labels)
     ratio_db = 10 * np.log10(experiment.radio.energy(1) / (2 * experiment.radio.noise_var()))
@@ -50,7 +51,7 @@ def small(tmp_path, keep=("Ideal FedAvg", "design, rho 0.2")):
     data["preset"]["quick"] |= {"rounds": 4, "evaluate_every": 2, "preset.settings.tune.step_sizes": [0.1, 0.3]}
     path = tmp_path / "small.toml"
     path.write_text(tomli_w.dumps(data))
-    return path, [f"{key}={_toml(value)}" for key, value in data["preset"]["quick"].items()]
+    return path, [f"{key}={as_toml(value)}" for key, value in data["preset"]["quick"].items()]
 
 
 def test_figure_two_end_to_end(tmp_path):

@@ -15,7 +15,7 @@ from otafl.core.errors import Infeasible, InputError
 from otafl.systems import planning
 
 PLANNER = planning.load("cares")
-EXAMPLES = Path(str(resources.files("otafl.systems.planning"))) / "examples"
+EXAMPLES = Path(str(resources.files("otafl.systems.cares"))) / "examples"
 BASE = {
     "weights": [0.5, 0.3, 0.2],
     "channel_scale": [1.0, 0.8, 0.5],

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from otafl.reproductions.findings import TIED
-from otafl.runs.presets import find, presets, reproduce
+from otafl.reproductions.preset_run import reproduce
+from otafl.runs.presets import find, presets
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load, resolved
 from otafl.systems.cares import reproduce as cares

@@ -11,8 +11,9 @@ from rich.console import Console
 from otafl.core.files import read_toml
 from otafl.core.plan import Events
 from otafl.privacy import inverse_square
+from otafl.reproductions.preset_run import as_toml, reproduce
 from otafl.runs import build
-from otafl.runs.presets import _toml, find, presets, read_preset, reproduce
+from otafl.runs.presets import find, presets, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.cdpb.design import theorem1
@@ -28,7 +29,7 @@ def run(name, folder, overrides=(), quick=True):
 
 
 def quick_overrides(name):
-    return [f"{key}={_toml(value)}" for key, value in read_preset(find(name)).quick.items()]
+    return [f"{key}={as_toml(value)}" for key, value in read_preset(find(name)).quick.items()]
 
 
 def test_all_presets_are_listed():

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from otafl.crypto.randomness import insecure_test_rng
 from otafl.crypto.ring import RING_4096, RING_8192
+from otafl.reproductions.preset_run import as_toml, reproduce
 from otafl.runs import runner
-from otafl.runs.presets import _toml, find, read_preset, reproduce
+from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.eezofl.host_training import train_on_host
@@ -20,7 +21,7 @@ TRAINED = ("eezofl-table3", "eezofl-fig2", "eezofl-fig3", "eezofl-packing", "eez
 
 
 def quick(name, *more):
-    return [*(f"{key}={_toml(value)}" for key, value in read_preset(find(name)).quick.items()), *more]
+    return [*(f"{key}={as_toml(value)}" for key, value in read_preset(find(name)).quick.items()), *more]
 
 
 def reproduced(name, folder, *more):

@@ -4,18 +4,15 @@
 """
 
 import difflib
-import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
-from rich.console import Console
 
-import otafl.systems
 from otafl.core.errors import InputError
-from otafl.runs.progress import Reporter
-from otafl.core.files import FileModel, parse, read_toml, to_json, write_atomic
+from otafl.core.files import FileModel, parse, read_toml
+from otafl.systems import SYSTEMS
+
 
 class Preset(FileModel):
     """What a preset says about itself. Targets are the paper's numbers, as targets and nowhere else."""
@@ -29,14 +26,9 @@ class Preset(FileModel):
     quick: dict[str, Any] = Field(default_factory=dict)  # overrides of the smoke version, as in --set
 
 
-def folders() -> list[Path]:
-    """Where presets lie: those of no single system here, the others with their system."""
-    return [Path(__file__).parent, *sorted(Path(otafl.systems.__file__).parent.glob("*/presets"))]
-
-
 def packaged() -> dict[str, Path]:
-    """Files of all presets by name."""
-    files = [path for folder in folders() for path in folder.glob("*.toml")]
+    """Files of all presets by name: those of no single system lie here, the others with their system."""
+    files = [*Path(__file__).parent.glob("*.toml"), *(path for one in SYSTEMS.values() for path in one.presets())]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 
@@ -65,30 +57,3 @@ def find(name: str | Path) -> Path:
     near = difflib.get_close_matches(path.stem, known, n=1)
     hint = f"; did you mean the preset '{near[0]}'?" if near else "; `otafl list` shows the presets"
     raise InputError(f"{name}: no such file and no such preset{hint}")
-
-
-def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
-    """Run a preset and print ours beside the paper's."""
-    path = find(name)
-    preset = read_preset(path)
-    overrides = [f"{key}={_toml(value)}" for key, value in (preset.quick.items() if quick else ())] + overrides
-    if preset.analysis is None:
-        from otafl.reproductions.preset_run import run_and_compare as function
-    else:
-        module, _, attribute = preset.analysis.partition(":")
-        function = getattr(import_module(module), attribute)
-    function(path, preset, folder, overrides, quick, reporter, console)
-    results = folder / "results.json"
-    if quick and results.exists():  # whoever reads it later must know
-        write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
-
-
-def _toml(value: Any) -> str:
-    """A value as it stands on the right of `key=` in an override.
-
-    >>> _toml({"name": "mnist", "size": [1, 2]})
-    '{ name = "mnist", size = [1, 2] }'
-    """
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
-    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)

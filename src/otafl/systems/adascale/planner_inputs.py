@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
+from otafl.channels.measured import read_gains
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
@@ -26,6 +27,7 @@ class Inputs(FileModel):
     SYMBOLS: ClassVar[dict[str, str]] = {
         **{"P_max": "P_max_w", "noise_power": "noise_power_w", "sigma_n2": "noise_power_w", "C": "G"},
         **{"privacy_noise_power": "privacy_noise_power_w", "lambda": "learning_rate"},
+        **{"num_params": "d", "clip_norm": "G", "rounds": "T", "clients": "M", "samples": "n"},  # of experiment files
     }
 
     method: Method = "adascale"
@@ -60,7 +62,7 @@ class Inputs(FileModel):
     noise_power_dbm: float | None = None
     privacy_noise_power_w: float | None = None
     privacy_noise_power_dbm: float | None = None
-    bandwidth_hz: float = 1e5
+    bandwidth_hz: float | None = None  # of the devices file, or 1e5
     seed: int = 0
     distances_m: list[float] | None = None
     path_loss_db: list[float] | None = None
@@ -114,6 +116,7 @@ class Inputs(FileModel):
             raise InputError(f"device_order={self.device_order} needs device_rdp, the budget it belongs to")
 
 
+USUAL_BANDWIDTH_HZ = 1e5
 MAX_ROUNDS = 10_000
 MAX_CELLS = 5e6  # gains, M T
 MAX_KINDS = 1e6  # epsilons, T for every kind of device
@@ -198,7 +201,7 @@ def _setting(inputs: Inputs, M: int, T: Any, n: Any, power: Any, noise: Any, tru
         if value is None:
             raise InputError(f"{key}: missing, this key is required")
     _check_sizes(M, T, n, B)
-    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz)
+    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz or USUAL_BANDWIDTH_HZ)
 
 
 def _check_sizes(M: Any, T: Any, n: Any, B: Any) -> None:
@@ -222,6 +225,10 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
         if path.suffix.lower() == ".toml" and noise is None:
             site = load_site(path)
             found, noise, trusted = site.devices, site.radio.noise_w, trusted or site.radio.trusted_noise_w
+            if inputs.bandwidth_hz not in (None, site.radio.bandwidth_hz):
+                said = f"bandwidth_hz={inputs.bandwidth_hz:g} but {path.name} says {site.radio.bandwidth_hz:g}"
+                raise InputError(f"{said}; give it in one place")
+            inputs = inputs.model_copy(update={"bandwidth_hz": site.radio.bandwidth_hz})
         else:
             found = load_devices(path)
     if inputs.M not in (None, len(found.names)):
@@ -235,31 +242,10 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
 def _given_gains(inputs: Inputs, folder: Path) -> np.ndarray | None:
     """Channels (T, M) that the file states itself or names."""
     if inputs.h is None:
-        return None if inputs.gains is None else _read_gains(folder / inputs.gains)
+        return None if inputs.gains is None else read_gains(folder / inputs.gains)
     if not inputs.h or len({len(row) for row in inputs.h}) != 1 or not inputs.h[0]:
         raise InputError("h must be a list of rounds, each a list of abs(h), one per device")
     return np.asarray(inputs.h, complex)
-
-
-def _read_gains(path: Path) -> np.ndarray:
-    """(T, M) complex from an NPZ file with the array "gain", or a CSV file of numbers such as 1e-6 or 1e-6+2e-6j."""
-    try:
-        if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
-                if "gain" not in stored:
-                    raise InputError(f"{path}: no array named 'gain', found {sorted(stored)}")
-                gain = np.asarray(stored["gain"], complex)
-        else:
-            gain = np.loadtxt(path, dtype=complex, delimiter=",", ndmin=2, comments="#", encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot be read as gains ({str(error).splitlines()[0]})") from None
-    if gain.ndim != 2 or gain.size == 0:
-        raise InputError(f"{path}: gains have shape {gain.shape} but must have shape (rounds, devices)")
-    return gain
 
 
 def _doubts(gain: np.ndarray, inputs: Inputs) -> list[str]:

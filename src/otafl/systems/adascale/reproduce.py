@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import numbers, paired_difference, summaries
+from otafl.report.tables import paired_difference, summaries
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
@@ -19,11 +19,13 @@ from otafl.reproductions.findings import (
     publish,
     write_records,
 )
+from otafl.reproductions.preset_run import run_in
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Radio, load
+from otafl.runs.statistics import numbers
 from otafl.runs.store import RunFolder
-from otafl.runs.tune import run_in, settings_of
+from otafl.runs.tune import settings_of
 from otafl.systems.adascale.comparison import half_width_95, leakage_table, paint_leakage
 from otafl.systems.adascale.setting import Setting
 

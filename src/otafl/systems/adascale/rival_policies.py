@@ -89,15 +89,19 @@ def constant_scaling(config: ConstantConfig, deployment: Deployment, message: Me
 
 @dataclass(frozen=True)
 class StatLevelConfig:
-    """Nothing to tune: the level follows from nu and the path losses."""
+    """Nothing to tune: the level follows from nu and the path losses. Floors above max_floor are not sent."""
 
     nu: float
+    max_floor: float | None = None
 
 
 def stat_level(config: StatLevelConfig, deployment: Deployment, message: Message, context: Context) -> Policy:
     """StatLevel. Assumes Rayleigh fading."""
+    if config.max_floor is not None:
+        validate.positive("max_floor", config.max_floor)
+    largest = np.inf if config.max_floor is None else config.max_floor
     rule = rivals.stat_level_rule(config.nu)
-    return rule_policy("adascale-stat-level", deployment, message, lambda: rule, stateless=True)
+    return rule_policy("adascale-stat-level", deployment, message, lambda: rule, stateless=True, max_floor=largest)
 
 
 @dataclass(frozen=True)

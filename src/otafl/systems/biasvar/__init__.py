@@ -1,1 +1,20 @@
 """Bias-variance power control (Ul Abrar, Michelusi): fixed pre-scalers that trade bias for noise; its rivals."""
+
+from otafl.systems.system import Scheme, System
+
+SYSTEM = System(
+    name="biasvar",
+    summary="fixed pre-scalers that trade bias against noise",
+    package=__name__,
+    schemes={
+        "biasvar": Scheme(
+            "bias-variance: fixed pre-scalers from the exact design, truncated inversion",
+            "policy:biasvar",
+            settings="settings:settings",
+        ),
+        "opc": Scheme("OPC: the per-round optimum of power control, weak devices at full power", "opc:opc"),
+        "lcpc": Scheme("LCPC: one common pre-scaler, truncated inversion", "lcpc:lcpc"),
+        "bbfl": Scheme("BB-FL: only devices near the server, or in turn with all of them", "bbfl:bbfl"),
+    },
+    planner="planner:PLANNER",
+)

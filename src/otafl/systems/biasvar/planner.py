@@ -158,7 +158,7 @@ def _privacy(inputs: Inputs, place: Site, design: Design) -> dict[str, Any]:
     rms = np.sqrt(radio.gains)[None]
     noise_var = radio.N0 / 2
     energy = np.broadcast_to(np.asarray(radio.E_s, float) * radio.d, (count,))
-    deployment = Deployment(energy, noise_var, noise_var * inputs.trusted_noise, design.p, radio.d)
+    deployment = Deployment(energy, noise_var, noise_var * place.trusted_noise, design.p, radio.d)
     one_round = Plan(design.gamma / rms + 0j, rms * 0j, np.full((1, count), np.inf), np.array([design.alpha]),
                      design.tx_prob, np.ones(1, bool))  # fmt: skip
     reach = (2 if inputs.adjacency == "replace" else 1) * inputs.G
@@ -174,7 +174,7 @@ def _privacy(inputs: Inputs, place: Site, design: Design) -> dict[str, Any]:
         "unit": "client",
         "adjacency": inputs.adjacency,
         "accountant": "exact Gaussian, every round charged in full",
-        "trusted": f"{inputs.trusted_noise:.0%} of the receiver noise; silence amplifies nothing, the server sees it",
+        "trusted": f"{place.trusted_noise:.0%} of the receiver noise; silence amplifies nothing, the server sees it",
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
-from otafl.channels import PathLoss, dbm_to_w, from_db, load_devices, loss_db
+from otafl.channels import Devices, PathLoss, dbm_to_w, from_db, has_radio, load_devices, load_site, loss_db
+from otafl.channels import Radio as Receiver
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
@@ -25,6 +26,7 @@ class Inputs(FileModel):
 
     SYMBOLS = {  # noqa: RUF012
         "Lambda": "gains", "distances": "distances_m", "N_0": "N0", "G_max": "G", "n_f": "noise_factor", "T": "rounds",
+        "num_params": "d", "clip_norm": "G", "step_size": "eta", "clients": "N", "weights": "weighting",
     }  # fmt: skip
 
     N: int | None = None  # number of devices, if stated: must be that of the list
@@ -33,7 +35,7 @@ class Inputs(FileModel):
     distances_m: list[float] | None = None
     snr_db: list[float] | None = None  # Lambda E_s / N0; pre-scalers then come in units of sqrt(N0)
     path_loss: PathLoss = PathLoss("biasvar")  # of distances
-    weighting: Literal["equal", "samples"] = "equal"  # target weights; "samples" needs devices
+    weighting: Literal["equal", "samples"] | None = None  # target weights: samples where devices state them, else equal
     E_s: float | list[float] | None = None  # J per complex sample, one for all or one each; or power and bandwidth
     power_dbm: float | None = None
     bandwidth_hz: float | None = None
@@ -55,7 +57,7 @@ class Inputs(FileModel):
     gap0: float | None = None  # max_m f_m(w_0) - inf f_m
     delta: float | None = None  # with rounds: eps per device
     adjacency: Literal["replace", "zero-out"] = "replace"  # one client's whole message: 2 G, or G
-    trusted_noise: float = 1.0  # share of the receiver noise that privacy may count
+    trusted_noise: float | None = None  # share of the receiver noise that privacy may count; [radio] says it, or all
     frontier_points: int = 50
     frontier_rho: tuple[float, float] = (1e-3, 1e3)
 
@@ -82,7 +84,8 @@ class Inputs(FileModel):
         validate.whole("frontier_points", self.frontier_points, 2, MAX_POINTS)
         validate.positive("frontier_rho", self.frontier_rho)
         validate.ascending("frontier_rho", self.frontier_rho)
-        validate.in_closed("trusted_noise", self.trusted_noise, 0, 1)
+        if self.trusted_noise is not None:
+            validate.in_closed("trusted_noise", self.trusted_noise, 0, 1)
         return self
 
 
@@ -92,22 +95,24 @@ class Site(NamedTuple):
     names: list[str]
     radio: Radio
     par: BoundParams
+    trusted_noise: float = 1.0
 
 
 def site(inputs: Inputs, folder: Path) -> Site:
-    noise = _noise(inputs)
     weights: Any = None
+    trusted = 1.0 if inputs.trusted_noise is None else inputs.trusted_noise
     if inputs.devices is not None:
-        if inputs.bandwidth_hz is None:
-            raise InputError("devices states powers in watts; bandwidth_hz is needed to turn them into energies")
         if inputs.E_s is not None or inputs.power_dbm is not None:
             raise InputError("E_s and power_dbm follow from the devices file; give one of the two")
-        validate.positive("bandwidth_hz", inputs.bandwidth_hz)
-        listed = load_devices(folder / inputs.devices, inputs.path_loss)
-        names, gains, energy = list(listed.names), listed.mean_power_gain, listed.power_w / inputs.bandwidth_hz
-        if inputs.weighting == "samples":
+        listed, receiver = _listed(inputs, folder / inputs.devices)
+        noise = receiver.noise_w / receiver.bandwidth_hz
+        names, gains, energy = list(listed.names), listed.mean_power_gain, listed.power_w / receiver.bandwidth_hz
+        if inputs.trusted_noise is None:
+            trusted = receiver.trusted_noise_w / receiver.noise_w
+        if inputs.weighting != "equal":
             weights = listed.samples / listed.samples.sum()
     else:
+        noise = _noise(inputs)
         energy = np.array(_energy(inputs))
         gains = _gains(inputs, energy, noise)
         names = [f"device-{k}" for k in range(1, gains.size + 1)]
@@ -120,10 +125,26 @@ def site(inputs: Inputs, folder: Path) -> Site:
     validate.positive("G", inputs.G)
     rest: dict[str, Any] = {"sigma2": sigma2, "noise_factor": inputs.noise_factor, "weights": weights}
     if inputs.kappa is not None:
-        return Site(names, radio, BoundParams(inputs.G, inputs.eta, inputs.L or math.nan, inputs.kappa, **rest))
+        par = BoundParams(inputs.G, inputs.eta, inputs.L or math.nan, inputs.kappa, **rest)
+        return Site(names, radio, par, trusted)
     smoothness = 1 / inputs.eta if inputs.L is None else inputs.L
     assert inputs.rho is not None
-    return Site(names, radio, params_from_rho(inputs.rho, inputs.G, inputs.eta, smoothness, **rest))
+    return Site(names, radio, params_from_rho(inputs.rho, inputs.G, inputs.eta, smoothness, **rest), trusted)
+
+
+def _listed(inputs: Inputs, path: Path) -> tuple[Devices, Receiver]:
+    """Devices and their receiver: the file's own [radio], or bandwidth and noise of FILE."""
+    own = [name for name in ("bandwidth_hz", "N0", "noise_dbm_per_hz") if getattr(inputs, name) is not None]
+    if path.suffix.lower() == ".toml" and has_radio(path):
+        if own:
+            raise InputError(f"{path.name} has a [radio] of its own; leave out {', '.join(own)}")
+        listed = load_site(path)
+        return listed.devices, listed.radio
+    if inputs.bandwidth_hz is None:
+        raise InputError("devices states powers in watts; bandwidth_hz is needed to turn them into energies")
+    validate.positive("bandwidth_hz", inputs.bandwidth_hz)
+    noise_w = _noise(inputs) * inputs.bandwidth_hz
+    return load_devices(path, inputs.path_loss), Receiver(inputs.bandwidth_hz, noise_w, noise_w, None)
 
 
 def _check_sizes(inputs: Inputs, devices: int) -> None:

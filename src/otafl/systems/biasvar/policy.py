@@ -36,6 +36,7 @@ class Config:
     L: float | None = None
     sigma2: float | tuple[float, ...] = 0.0
     noise_factor: float = 0.5
+    headroom: float = 1.0  # < 1 backs all mean levels off alike: the designed shares stay, fewer devices are silent
     design: Literal["exact", "sca", "zero-bias", "min-noise", "common-gamma"] = "exact"
 
 
@@ -49,16 +50,22 @@ class Info(NamedTuple):
 def biasvar(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Claims no privacy by itself; to the ledger each client is a Gaussian mechanism of received amplitude gamma_m."""
     validate.one_of("design", config.design, DESIGNS)
+    validate.in_left_open("headroom", config.headroom, 0, 1)
     needs_bound("biasvar", message)
     par = bound_params(config, deployment, message)
     designs.check(radio(np.ones_like(deployment.energy, float), deployment), par)
-    pre_scalers = once_per_row(lambda rms: (_pre_scalers(config.design, rms, deployment, par),))
+
+    def design(rms: Array) -> tuple[Array]:
+        gamma = pre_scalers(config.design, rms, deployment, par)
+        return (backed_off(gamma, rms, deployment, message, config.headroom),)
+
+    designed = once_per_row(design)
 
     def init(key: Any) -> tuple[()]:
         return ()
 
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
-        (gamma,) = pre_scalers(obs.rms)
+        (gamma,) = designed(obs.rms)
         prob = np.exp(-((gamma * message.bound / obs.rms) ** 2) / deployment.energy)  # Rayleigh
         alpha = (gamma * prob).sum(-1)
         plan = truncated_plan(gamma, alpha, prob, obs, deployment, message)
@@ -93,7 +100,7 @@ def needs_bound(name: str, message: Message) -> None:
         )
 
 
-def _pre_scalers(design: str, rms: Array, deployment: Deployment, par: designs.BoundParams) -> Array:
+def pre_scalers(design: str, rms: Array, deployment: Deployment, par: designs.BoundParams) -> Array:
     """gamma (R, K) for R rows of statistical CSI; the exact and the zero-bias design solve all rows at once."""
     energy = np.asarray(deployment.energy, float)
     gamma_max = rms * np.sqrt(energy / 2) / par.G
@@ -106,6 +113,18 @@ def _pre_scalers(design: str, rms: Array, deployment: Deployment, par: designs.B
         return gamma_max * optimum(normal(scale, rho, par.weights, minibatch, par.noise_factor)).u
     solve = solve_sca if design == "sca" else design_common_gamma
     return np.stack([solve(radio(row, deployment), par).gamma for row in rms])
+
+
+def backed_off(gamma: Array, rms: Array, deployment: Deployment, message: Message, headroom: float) -> Array:
+    """Pre-scalers whose mean levels gamma exp(-(gamma G)^2 / m) are `headroom` times the designed ones, (R, K).
+
+    With u = gamma / gamma_max a mean level is u exp(-u^2/2) up to a factor, so each is one small root.
+    """
+    if headroom == 1:
+        return gamma
+    gamma_max = rms * np.sqrt(np.asarray(deployment.energy, float) / 2) / message.bound
+    u = np.minimum(gamma / gamma_max, 1.0)  # a design never goes beyond the peak, but for rounding
+    return gamma_max * designs.small_root(headroom * u * np.exp(-(u**2) / 2))
 
 
 def truncated_plan(gamma: Array, alpha: Array, prob: Array, obs: Obs, deployment: Deployment, message: Message) -> Plan:

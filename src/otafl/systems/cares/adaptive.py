@@ -103,7 +103,7 @@ class Controller:
         """Certified initialisation, and the warm start."""
         config, site = self.config, (self.deployment, self.message, self.context)
         problem = problem_of(config, self.known, *site, config.reward_data, config.reward_noise)
-        answer = certified_arms(config, problem)
+        answer = certified_arms(config, problem, self.context.rounds)
         arms, chosen, certified = answer.arms.rx_scale, answer.init, answer.verdict.feasible
         assert chosen is not None
         allowed = certified if config.arms_from == "certified" and answer.feasible else np.ones(len(arms), bool)

@@ -4,10 +4,12 @@ Every arm is judged at the horizon its own privacy cost allows. Nothing here rai
 says which constraint fails where, and by how much.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 
 from otafl.bounds.budget import countable, horizons
 from otafl.bounds.convergence import ConvBound
@@ -21,6 +23,7 @@ from otafl.systems.cares.problem import Problem
 Constraint = Literal["conv_target", "eps_target", "max_asymmetry", "max_dropped"]
 CONSTRAINTS: tuple[Constraint, ...] = ("conv_target", "eps_target", "max_asymmetry", "max_dropped")
 NO_CERTIFICATE = "no joint certificate"
+NEAR = 0.9  # where the grid starts if not even its end spends the budget
 LOST = 1e4  # drop rate of one client over the median from which it, not the units, explains a grid too far down
 
 
@@ -158,10 +161,11 @@ def _warnings(problem: Problem, table: Arms, verdict: Verdict, init: int | None)
     return tuple(found)
 
 
-def auto_grid(problem: Problem, num_arms: int = 25, eta_min: float | None = None) -> Floats:
+def auto_grid(problem: Problem, num_arms: int = 25, eta_min: float | None = None, rounds: int | None = None) -> Floats:
     """Geometric grid from eta_min to where the first of dropped weight, asymmetry and privacy (one round) ends.
 
     eta_min defaults to a tenth of the smaller of that end and `eta_budget`, so that the optimum lies well inside.
+    Arms that could not spend the budget in `rounds` rounds are left out: their certificate is for a longer run.
     """
     validate.whole("num_arms", num_arms, 2)
     end, reason = upper_end(problem)
@@ -171,9 +175,23 @@ def auto_grid(problem: Problem, num_arms: int = 25, eta_min: float | None = None
     validate.in_open("eta_min", start, 0, end)
     if eta_min is None:
         _refuse_lost_client(problem, start, reason)
+    start = start if rounds is None else _within(problem, rounds, start, end)
     grid = np.geomspace(start, end, num_arms)
     grid[0], grid[-1] = start, end
     return grid
+
+
+def _within(problem: Problem, rounds: int, start: float, end: float) -> float:
+    """The first arm between start and end whose rounds spend the budget within the horizon; near the end if none."""
+
+    def unspent(log_eta: float) -> float:
+        return float(problem.zcdp_budget - rounds * problem.zcdp_cost(math.exp(log_eta)))
+
+    if unspent(math.log(start)) <= 0:
+        return start
+    if unspent(math.log(end)) >= 0:
+        return max(start, NEAR * end)
+    return max(start, math.exp(brentq(unspent, math.log(start), math.log(end), xtol=1e-12)) * (1 - 1e-9))
 
 
 def _refuse_lost_client(problem: Problem, start: float, reason: str) -> None:

@@ -11,7 +11,7 @@
 from otafl.bounds.budget import eps_of, horizons, zcdp_budget
 from otafl.bounds.convergence import Constants, ConvBound, bound_constants
 from otafl.bounds.envelopes import asymmetry, drop_prob, drop_rate, dropped_weight, eta_peak
-from otafl.bounds.sequence import SequenceCertificate, certify_planned, certify_sequence
+from otafl.bounds.sequence import SequenceCertificate, certify_sequence
 from otafl.systems.cares.arms import (
     NO_CERTIFICATE,
     Arms,
@@ -26,6 +26,7 @@ from otafl.systems.cares.closed_form import eta_budget, eta_LT
 from otafl.systems.cares.constraint_ends import eta_P, eta_Q, eta_U
 from otafl.systems.cares.conv_budget import ConvBudget, conv_budget
 from otafl.systems.cares.monotone import is_upper_interval
+from otafl.systems.cares.planned import certify_planned
 from otafl.systems.cares.problem import Problem, default_loss_gap
 from otafl.systems.cares.relax import NearestArm, Relaxation, nearest_arm, relaxations
 from otafl.systems.cares.sets import FeasibleSets, GridSets, feasible_sets, grid_sets

@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from otafl.bounds.sequence import certify_planned
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
 from otafl.systems.cares.certifier import Certificate, auto_grid, certify
 from otafl.systems.cares.picture import draw_trilemma
+from otafl.systems.cares.planned import certify_planned
 from otafl.systems.cares.planner_inputs import Inputs, problem_of
 from otafl.systems.cares.relax import reward_alone, rounded_up
 from otafl.systems.cares.summary import summarise

@@ -31,7 +31,7 @@ class Inputs(FileModel):
         **{"K": "num_clients", "n_k": "sizes", "p": "weights", "mu": "channel_scale", "sigma_z": "noise_std"},
         **{"P_max": "max_power", "G": "clip_norm", "alpha": "step_size", "L": "smoothness", "sigma_g2": "grad_var"},
         **{"d": "num_params", "eps": "eps_target", "psi": "max_asymmetry", "tau": "max_dropped", "T": "rounds"},
-        "eta": "rx_scale",
+        **{"eta": "rx_scale", "clients": "num_clients", "samples": "sizes"},
     }
 
     num_clients: int | None = None  # checked against the clients

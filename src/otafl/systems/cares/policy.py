@@ -70,6 +70,8 @@ def problem_of(
         raise InputError(
             f"CARES' certificate charges clients that are replaced: adjacency={message.adjacency!r} must be 'replace'"
         )
+    if config.loss_gap is None and context.classes < 2:
+        raise InputError("loss_gap must be given: its default is ln(classes), and this task has none")
     factor = 1 / math.sqrt(2)  # Rayleigh scale from the rms gain
     limits = config.certify_with == "limits"
     return Problem(
@@ -102,9 +104,9 @@ def problem_of(
     )
 
 
-def certified_arms(config: Any, problem: Problem) -> Certificate:
+def certified_arms(config: Any, problem: Problem, rounds: int | None = None) -> Certificate:
     """The certificate on the configured grid; Infeasible where nothing is certified and nobody asked to go on."""
-    arms = auto_grid(problem, config.num_arms) if config.arms == "auto" else config.arms
+    arms = auto_grid(problem, config.num_arms, rounds=rounds) if config.arms == "auto" else config.arms
     answer = certify(problem, arms, config.conv_target, config.diagnostic)
     if answer.init is None and (why := reward_alone(problem)):
         raise Infeasible(f"not one round is affordable: {why}", answer)
@@ -127,7 +129,7 @@ def cares_static(config: Config, deployment: Deployment, message: Message, conte
     def step(state: State | None, obs: Obs) -> tuple[State, Plan, Info]:
         problem = problem_of(config, obs, deployment, message, context)
         if state is None:
-            answer = certified_arms(config, problem)
+            answer = certified_arms(config, problem, context.rounds)
             assert answer.eta_init is not None
             state = State(answer.eta_init, answer.feasible)
         plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from otafl.report.tables import METRICS, mean_sd, numbers, paired_difference
+from otafl.report.tables import METRICS, paired_difference
 from otafl.reproductions.findings import FAILS, HOLDS, TIED, Record, Verdict
+from otafl.runs.statistics import half_width, mean_sd, numbers
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_figures import Curves
 
@@ -48,9 +49,7 @@ def follows_the_channel(curves: Curves, span: int = 40) -> Verdict:
     claim = "the controller lowers η when channels degrade (Figure 7)"
     if not found:
         return Verdict(claim, TIED, "runs shorter than three drift periods")
-    half = (
-        stats.t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.inf
-    )
+    half = half_width(found)
     word = HOLDS if np.mean(found) < -half else FAILS if np.mean(found) > half else TIED
     return Verdict(claim, word, f"rank correlation of η with badness: {', '.join(f'{r:+.2f}' for r in found)} by seed")
 

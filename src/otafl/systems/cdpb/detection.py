@@ -9,7 +9,6 @@ Float64, host.
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats as laws
 from scipy.special import logsumexp
 
 from otafl.core import validate
@@ -31,11 +30,15 @@ class Detection(NamedTuple):
 
 def energy_auc(d: int, variance_ratio: float) -> float:
     """Pr[energy when present > energy when absent] = Pr[F(d, d) > 1 / r]."""
+    from scipy import stats as laws  # slow to import, and few ask
+
     return float(laws.f.sf(1 / variance_ratio, d, d))
 
 
 def _divergence(p: float, shift: float, ratio: float, d: int, alpha: float, toward_zero: bool) -> float:
     """D_alpha of the two mixtures; `toward_zero`: the update x is the first argument."""
+    from scipy import stats as laws
+
     y = np.linspace(-10 - alpha * shift, 10 + alpha * shift, 1201)[:, None]  # coordinate along x
     if d > 1:
         energy = np.linspace(0, 1, 1601)[1:-1]

@@ -3,7 +3,7 @@
 import math
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -21,6 +21,10 @@ MAX_DRAWS = 5e7  # channels drawn for the realised loss, K tau
 
 class Inputs(FileModel):
     """Schema of FILE; the names are those of `otafl.systems.cdpb.design.Params` and `solve`."""
+
+    SYMBOLS: ClassVar[dict[str, str]] = {
+        "num_params": "d", "clip_norm": "W", "rounds": "tau_cap", "clients": "K",
+    }  # fmt: skip
 
     K: int | None = None
     d: int

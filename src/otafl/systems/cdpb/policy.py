@@ -32,6 +32,7 @@ class Config:
     portion: float | None = None  # mixed only: share of unreliable clients (coin) or of their energy (scale)
     mixed_mode: Literal["scale", "coin"] = "scale"
     load: float | None = None
+    left_over: float = 1.0  # share of reliable clients' left-over energy sent as noise; all of it in the paper
     normaliser: Literal["expected", "genie", "pilot"] = "expected"
     pilot_var: float = 0.0  # variance of the noisy count
     debias: bool = False
@@ -64,19 +65,26 @@ def send_probability(rho: Array, obs: Obs, deployment: Deployment, message: Mess
 
 
 def balance(
-    rho: Array, obs: Obs, deployment: Deployment, message: Message, noise_level: Array, amplitude: Array = 1.0
+    rho: Array,
+    obs: Obs,
+    deployment: Deployment,
+    message: Message,
+    noise_level: Array,
+    amplitude: Array = 1.0,
+    left_over: float = 1.0,
 ) -> tuple[Array, Array, Array]:
     """(tx, noise, max_norm), each (..., K), of the threshold rule.
 
     noise_level: share of an unreliable client's energy that it sends as noise. amplitude <= 1: of the arriving update,
-    relative to sqrt(rho); the threshold is that of amplitude 1.
+    relative to sqrt(rho); the threshold is that of amplitude 1. left_over: share of what a reliable client has left.
     """
     energy, bound = np.asarray(deployment.energy, float), message.bound
     with np.errstate(divide="ignore", invalid="ignore"):
         invert = np.where(obs.estimate == 0, 0, np.sqrt(rho)[..., None] / obs.estimate)  # CDPB (4)
     max_norm = np.where(obs.estimate == 0, -1.0, silent_by_bound(invert, energy, bound))  # CDPB (6), (7)
     tx = amplitude * invert
-    left = np.where(max_norm > 0, energy - np.abs(tx) ** 2 * bound**2, noise_level * energy)  # CDPB (11), (15)
+    spare = left_over * (energy - np.abs(tx) ** 2 * bound**2)
+    left = np.where(max_norm > 0, spare, noise_level * energy)  # CDPB (11), (15)
     phase = np.exp(-1j * np.angle(obs.estimate))
     return tx, np.sqrt(np.maximum(left, 0.0) / deployment.dim) * phase, max_norm
 
@@ -155,11 +163,14 @@ def _checked(config: Config, deployment: Deployment, message: Message) -> None:
     validate.one_of("mixed_mode", config.mixed_mode, ("scale", "coin"))
     validate.one_of("normaliser", config.normaliser, ("expected", "genie", "pilot"))
     validate.not_negative("pilot_var", config.pilot_var)
+    validate.in_closed("left_over", config.left_over, 0, 1)
     validate.whole("resolve_every", config.resolve_every)
     validate.whole("solver_delay", config.solver_delay, low=0)
     validate.positive("message bound", message.bound)
     validate.positive("energy", deployment.energy)
     check_accounting(config.normaliser, config.accounting)
+    if config.left_over != 1 and config.load is None:
+        raise InputError(f"left_over={config.left_over:g} needs load: the published design sends all that is left over")
     if config.debias and config.normaliser != "expected":
         raise InputError(f"debias=true needs normaliser='expected', not {config.normaliser!r}")
 
@@ -182,7 +193,7 @@ def cdpb(config: Config, deployment: Deployment, message: Message, context: Cont
             amplitude, scale = wanted / top[..., None], np.sqrt(rho) / top
         else:
             amplitude, scale = 1.0, receive_scale(rho, prob.sum(-1))
-        tx, noise, max_norm = balance(rho, obs, deployment, message, level, amplitude)
+        tx, noise, max_norm = balance(rho, obs, deployment, message, level, amplitude, config.left_over)
         good = max_norm > 0
         if config.normaliser != "expected":
             scale = receive_scale(rho, count(config.normaliser, config.pilot_var, good, obs.coin))

@@ -11,7 +11,7 @@ from otafl.core.plan import Events
 from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
 from otafl.reproductions import curves
-from otafl.reproductions.curves import Scheme, collect, mean_sd, step_size_of
+from otafl.reproductions.curves import Scheme, collect, step_size_of
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
@@ -24,11 +24,13 @@ from otafl.reproductions.findings import (
     publish,
     write_records,
 )
-from otafl.runs.presets import Preset, _toml, find, read_preset
+from otafl.reproductions.preset_run import as_toml, run_in
+from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
+from otafl.runs.statistics import mean_sd
 from otafl.runs.store import RunFolder
-from otafl.runs.tune import run_in, settings_of, tuned, with_step_sizes
+from otafl.runs.tune import settings_of, tuned, with_step_sizes
 from otafl.systems.cdpb.design import Params, feasibility_law, theorem1
 
 SMOKE = "smoke version: too few rounds and seeds to mean anything"
@@ -112,7 +114,7 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     """RDP over the rounds of another preset's run, by several accountings."""
     settings = settings_of(path, overrides)
     other = find(settings["run"])
-    changes = [f"{key}={_toml(value)}" for key, value in (read_preset(other).quick.items() if quick else ())]
+    changes = [f"{key}={as_toml(value)}" for key, value in (read_preset(other).quick.items() if quick else ())]
     rest = [change for change in overrides if not change.startswith("preset.")]
     experiment, place = trained(other, folder.parent / settings["run"], [*changes, *rest], reporter)
     records = rdp_records(place, experiment, settings)

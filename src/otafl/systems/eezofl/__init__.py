@@ -1,1 +1,17 @@
 """EEZOFL: scalars of zero-order learning, encrypted under the sum of all keys."""
+
+from otafl.systems.system import Scheme, System
+
+SYSTEM = System(
+    name="eezofl",
+    summary="encrypted scalars of zero-order learning",
+    package=__name__,
+    schemes={
+        "eezofl": Scheme(
+            "EEZOFL: zero-order scalars, in the clear or encrypted over the air",
+            "policy:eezofl",
+            settings="settings:settings",
+        ),
+    },
+    planner="planner:PLANNER",
+)

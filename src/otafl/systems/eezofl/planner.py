@@ -15,7 +15,7 @@ from otafl.crypto import ring as rings
 from otafl.crypto.modes import secrecy
 from otafl.crypto.parameters import LEAST_WIDTH, LIMITS, STANDARD, Parameters
 from otafl.systems.eezofl import convergence
-from otafl.systems.eezofl.planner_inputs import Inputs, channel_of, extreme
+from otafl.systems.eezofl.planner_inputs import Devices, Inputs, channel_of, extreme, levelled
 from otafl.systems.planning import Planner
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -129,7 +129,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Everything about one job, JSON-ready. Raises `Infeasible` if the ring is too small for what is asked."""
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return _plan(inputs)
+            return _on_site(inputs, folder / inputs.devices) if isinstance(inputs.devices, str) else _plan(inputs)
     except OtaflError:
         raise
     except (ArithmeticError, ValueError) as error:  # overflow, or the logarithm of an underflow
@@ -138,7 +138,26 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         raise InputError(said) from error
 
 
+def _on_site(inputs: Inputs, path: Path) -> dict[str, Any]:
+    """The plan for the devices of a deployment file, with the SNR that they offer beside the one that is needed."""
+    site = levelled(path)
+    if inputs.bandwidth_hz not in (None, site.bandwidth_hz):
+        said = f"bandwidth_hz={inputs.bandwidth_hz:g} but {path.name} says {site.bandwidth_hz:g}"
+        raise InputError(f"{said}; give it in one place")
+    result = _plan(inputs.model_copy(update={"devices": site.devices, "bandwidth_hz": site.bandwidth_hz}))
+    result["site"] = {"file": path.name, "snr_db": site.snr_db}
+    result["warnings"] += [
+        f"{path.name}: samples are not used: encrypted sums weigh every device alike",
+        f"{path.name}: gains are levelled to the weakest device, which offers an SNR of {site.snr_db:.1f} dB; "
+        f"tau needs {result['radio']['snr_db_for_tau']:.1f} dB",
+    ]
+    return result
+
+
 def _plan(inputs: Inputs) -> dict[str, Any]:
+    assert isinstance(inputs.devices, Devices)
+    if inputs.bandwidth_hz is None:
+        raise InputError("bandwidth_hz: missing, this key is required")
     channel = channel_of(inputs.devices)
     p, bits = choose(inputs, channel)
     room = budget.headroom(p, channel, inputs.mode)

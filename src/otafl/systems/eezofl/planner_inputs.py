@@ -1,11 +1,13 @@
 """FILE of `otafl plan eezofl`: its schema, and the channel that it describes."""
 
 import math
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
+from otafl.channels import load_site
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.crypto import budget
@@ -23,7 +25,7 @@ class CustomRing(FileModel):
 class Devices(FileModel):
     """Gains of the devices: real, with mean mu and standard deviation sigma, or Omega = mu^2 + sigma^2."""
 
-    SYMBOLS = {"N": "count"}  # noqa: RUF012
+    SYMBOLS = {"N": "count", "clients": "count"}  # noqa: RUF012
     count: int = Field(ge=1)
     mu: float | list[float] = 1.0
     sigma: float | list[float] | None = None  # 1 unless Omega is given
@@ -76,10 +78,10 @@ class Inputs(FileModel):
     sigma_e: float = Field(3.2, gt=0)
     sigma_w: float = Field(1.0, ge=0)
     secret: Literal["sign", "ternary"] = "sign"
-    bandwidth_hz: float = Field(gt=0)
+    bandwidth_hz: float | None = Field(None, gt=0)  # from the deployment file where devices names one
     rounds: int = Field(1, ge=1)
     allow_insecure: bool = False
-    devices: Devices
+    devices: Devices | str  # or a TOML deployment file beside FILE
     convergence: Convergence | None = None
 
     @model_validator(mode="before")
@@ -120,6 +122,26 @@ def _per_device(name: str, value: float | list[float], count: int) -> np.ndarray
     if array.size != count:
         raise InputError(f"devices.{name} has {array.size} entries but devices.count={count}")
     return array
+
+
+class Levelled(NamedTuple):
+    """What a deployment file comes to where every device levels its mean path gain."""
+
+    devices: Devices
+    bandwidth_hz: float
+    snr_db: float  # of the weakest device at its full power, which all are levelled to
+
+
+def levelled(path: Path) -> Levelled:
+    """Devices of a site: phases taken out and mean gains levelled to 1, what is left of Rayleigh fading is abs(h).
+
+    E abs(h) = sqrt(pi)/2, E abs(h)^2 = 1, E abs(h)^4 = 2.
+    """
+    site = load_site(path)
+    count = len(site.devices.names)
+    heard_w = float(np.min(site.devices.power_w * site.devices.mean_power_gain))
+    made = Devices(count=count, mu=math.sqrt(math.pi) / 2, Omega=1.0, fourth_moment=[2.0] * count)
+    return Levelled(made, site.radio.bandwidth_hz, 10 * math.log10(heard_w / site.radio.noise_w))
 
 
 def channel_of(devices: Devices) -> budget.Fading:

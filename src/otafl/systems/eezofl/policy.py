@@ -19,8 +19,10 @@ from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Tra
 from otafl.core.uplink import ANALOG, Uplink
 
 Mode = Literal[
-    "plain", "analytic", "fixed-point", "hybrid", "digital", "single-key", "lifted", "naive-reuse", "zf", "mmse"
-]
+    "plain", "analytic", "digital-analytic", "fixed-point", "hybrid", "digital", "single-key", "lifted", "naive-reuse",
+    "zf", "mmse",
+]  # fmt: skip
+DIGITAL_MODES = ("digital", "digital-analytic")  # never meet the fading
 OPEN_MODES = ("single-key", "lifted")  # do not hide single scalars
 DP_REMARK = (
     "what protects whom: the encryption hides each client's scalars from the server and from the other clients; the "
@@ -76,7 +78,7 @@ def eezofl(config: Config, deployment: Deployment, message: Message, context: Co
         return ()
 
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, tuple[()]]:
-        if config.mode != "digital":
+        if config.mode not in DIGITAL_MODES:
             _check_statistics(obs.rms, mu, sigma)
         tx = np.broadcast_to(1 / mu + 0j, obs.coin.shape)  # EEZOFL 3.6
         one = np.ones(tx.shape[:-1])

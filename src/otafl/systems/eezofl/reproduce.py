@@ -13,13 +13,11 @@ from otafl.crypto import budget, feasibility
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.ring import RING_4096, RING_8192
 from otafl.reproductions.curves import (
-    Gap,
     Pair,
     Scheme,
     collect,
     curve_records,
     difference,
-    mean_sd,
     paint,
 )
 from otafl.reproductions.findings import (
@@ -33,11 +31,13 @@ from otafl.reproductions.findings import (
     publish,
     write_records,
 )
+from otafl.reproductions.preset_run import run_in
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
+from otafl.runs.statistics import Gap, mean_sd
 from otafl.runs.store import RunFolder
-from otafl.runs.tune import run_in, settings_of
+from otafl.runs.tune import settings_of
 from otafl.systems.eezofl.convergence import theorem2
 from otafl.systems.eezofl.host_training import train_on_host
 

@@ -1,0 +1,57 @@
+"""An advice on a terminal: the sentence first, then one table, then what would help."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from otafl.runs.advice import Advice, option_dict
+
+COLUMNS = ("scheme", "Q", "e", "rounds", "heard", "covered", "J/device", "dB left", "s", "CSI", "noise of")
+LEGEND = (
+    "Q: learning signal over noise, 25 is useful and 10 marginal. e: share of the limit that no power control passes. "
+    "heard: weight that arrives. covered: share of the wanted weights that the mean follows. dB left: below the power "
+    "limit. s: seconds on the air."
+)
+
+
+def show(advice: Advice, console: Console) -> None:
+    """Print it; numbers are never cut."""
+    say = lambda text, **how: console.print(text, markup=False, highlight=False, soft_wrap=True, **how)  # noqa: E731
+    say(advice.sentence, style="bold")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for number, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if number in (0, 9, 10) else "right", no_wrap=number not in (0, 10))
+    for option in advice.options:
+        row = option_dict(option)
+        name = escape(row["scheme"] + (" (no radio)" if row["reference"] else ""))
+        if row["Q"] is None:
+            table.add_row(name, "-", *[""] * 8, escape(row["why_not"]))
+            continue
+        table.add_row(
+            name, f"{row['Q']:.1f}", f"{row['e']:.2f}", str(row["rounds"]), _share(row["heard"]),
+            _share(row["covered"]), _number(row["energy_mean"]), _number(row["power_margin_db"], ".0f"),
+            _number(row["seconds"]), row["csi"], escape(row["noise_of"]),
+        )  # fmt: skip
+    console.print(table)
+    say(LEGEND, style="dim")
+    if advice.tied:
+        say(f"Cannot be told from the first by Q: {', '.join(advice.tied)}.")
+    if advice.free:
+        changes = "; ".join(f"{lever.said}: Q = {lever.quality:.1f}" for lever in advice.free)
+        together = (
+            f"; together Q = {advice.after_free.quality:.1f}" if advice.after_free and len(advice.free) > 1 else ""
+        )
+        say(f"Free: {changes}{together}.")
+    if advice.single:
+        then = "Then any" if advice.free else "Any"
+        say(f"{then} one of: {'; '.join(lever.said for lever in advice.single)}.")
+    for note in advice.notes:
+        say(f"- {note}", style="dim")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def _number(value: float | None, spec: str = ".2g") -> str:
+    return "" if value is None else f"{value:{spec}}"

@@ -1,0 +1,257 @@
+"""A comparison as people read it: a table for 80 columns, one sentence per target, and a page with all columns."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from otafl.core.files import write_atomic
+from otafl.privacy import ACCOUNTANTS
+from otafl.privacy.card_text import round_up
+from otafl.report import write_report
+from otafl.report.tables import attack_cells, footer, named, result
+from otafl.runs.compare import Comparison, Part, compare, not_separated, rank
+from otafl.runs.presets import Preset
+from otafl.runs.progress import Reporter
+from otafl.runs.statistics import Gap, numbers, seeds_needed
+from otafl.runs.summaries import summaries
+
+COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
+HEAD = [
+    "#", "scheme", "accuracy", "worst client", *(f"ε {entry.label}" for entry in COLUMNS), "μ", "TPR@1 %", "S", "e",
+    "rounds", "J/device", "J, most", "channel uses", "uses, digital", "CSI", "time",
+]  # fmt: skip
+LABEL_WIDTH = 24
+DIGITAL_USES = 16  # channel uses of one 32-bit number at 2 bits per use, each device in turn
+
+
+def found_in(part: Part) -> Comparison:
+    return rank(summaries(part.run), part.target)
+
+
+def row(entry: dict[str, Any], place: str) -> list[str]:
+    """One line with all columns."""
+    spent = {item["accountant"]: item for item in entry["card"]["spent"]}
+    eps = ["∞" if not entry["private"] else _eps(spent[one.name]) if one.name in spent else "–" for one in COLUMNS]
+    uses = float(np.mean(numbers(entry["rounds"]))) * entry["channel_uses"]
+    digital = uses * DIGITAL_USES * entry.get("clients", np.nan)
+    return [
+        place,
+        named(entry),
+        result(entry, "final_accuracy"),
+        result(entry, "worst_client"),
+        *eps,
+        *attack_cells(entry),
+        _mean(entry, "snr", ".4g") if entry["private"] else "–",
+        _mean(entry, "efficiency", ".2f") if entry["private"] else "–",
+        _mean(entry, "rounds", ".0f"),
+        joules(entry, "joules_mean"),
+        joules(entry, "joules_max"),
+        f"{uses:.3g}",
+        f"{digital:.3g}" if np.isfinite(digital) else "–",
+        entry["csi"],
+        f"{entry['seconds']:.1f} s",
+    ]
+
+
+def _mean(entry: dict[str, Any], name: str, form: str) -> str:
+    """Mean over seeds; runs of before may lack it."""
+    values = numbers(entry.get(name) or [None])
+    good = values[np.isfinite(values)]
+    return format(float(np.mean(good)), form) if good.size else "–"
+
+
+def joules(entry: dict[str, Any], name: str = "joules_mean") -> str:
+    """Energy of a device over the whole run; none on a link that is not analog."""
+    return _mean(entry, name, ".1e") if entry["uplink"] == "analog" else "–"
+
+
+def _eps(spend: dict[str, Any]) -> str:
+    """A number that leaves sampling out must not stand there as if it could be compared with one that does not."""
+    without = " (without sampling)" if spend.get("without_sampling") else ""
+    return round_up(spend["eps_worst"], "∞") + without
+
+
+def placed(found: Comparison) -> list[tuple[dict[str, Any], str]]:
+    """All entries with their places: references, the ranking, those not ranked."""
+    return [
+        *((entry, "ref") for entry in found.references),
+        *((entry, str(n + 1)) for n, entry in enumerate(found.ranked)),
+        *((entry, "–") for entry, _ in found.refused),
+    ]
+
+
+def rows(found: Comparison) -> list[list[str]]:
+    return [row(entry, place) for entry, place in placed(found)]
+
+
+def verdicts(found: Comparison) -> list[str]:
+    """What may be said about neighbours in the ranking, and who is not in it."""
+    said = [
+        f"{first['label']} − {second['label']}: {_size(gap)}{_tie(gap)}"
+        for (first, second), gap in zip(pairwise(found.ranked), found.gaps)
+    ]
+    return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
+
+
+def _size(gap: Gap) -> str:
+    if not np.isfinite(gap.half_width):
+        return f"{gap.mean:+.3f} (one paired seed: no interval)" if gap.pairs else "no paired seeds"
+    return f"{gap.mean:+.3f} ± {gap.half_width:.3f} ({gap.pairs:.0f} paired seeds)"
+
+
+def _tie(gap: Gap) -> str:
+    if gap.apart:
+        return ""
+    needed = seeds_needed(gap)
+    return ": cannot be separated" + (f" (at this spread {needed} seeds would)" if needed else "")
+
+
+def sentence(found: Comparison, target: float) -> str:
+    """The verdict of one target."""
+    if not found.ranked:
+        return f"ε = {target:g}: no scheme is ranked."
+    first = found.ranked[0]
+    accuracy = float(np.mean(numbers(first["final_accuracy"])))
+    tied = [entry["label"] for entry, _ in not_separated(found)]
+    seeds = len(first["seeds"])
+    lead = f"ε = {target:g}: {first['label']} is first with {accuracy:.3f}"
+    if len(tied) == len(found.ranked) - 1:
+        told = f"; {seeds} seeds tell nobody from it" if tied else ""
+    elif tied:
+        told = f"; {seeds} seeds cannot tell it from {_listed(tied)}"
+    else:
+        told = "; all others are behind"
+    cheap = _cheapest([first, *(entry for entry, _ in not_separated(found))])
+    return f"{lead}{told}{cheap}."
+
+
+def _listed(labels: list[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} or {labels[-1]}"
+
+
+def _cheapest(alike: list[dict[str, Any]]) -> str:
+    """Among those that cannot be told apart, energy decides."""
+    analog = [entry for entry in alike if entry["uplink"] == "analog" and entry.get("joules_mean")]
+    if not analog:
+        return ""
+    least = min(analog, key=lambda entry: float(np.mean(numbers(entry["joules_mean"]))))
+    others = [entry for entry in analog if entry is not least]
+    text = f"{least['label']} needs least energy of them, {joules(least)} J per device" if others else ""
+    return f"; {text}" if text else ""
+
+
+# --- the screen ---------------------------------------------------------------------------------------------------
+
+
+def table(parts: list[tuple[float, Comparison]]) -> Table:
+    """At most 80 columns: accuracy at every target, what the last one costs. Ordered by the last target."""
+    last = parts[-1][1]
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    made.add_column("scheme", max_width=LABEL_WIDTH)
+    for target, _ in parts:
+        made.add_column(f"ε = {target:g}", justify="right", no_wrap=True)
+    for name in ("e", "J/device", "rounds", "CSI"):
+        made.add_column(name, justify="right", no_wrap=True)
+    known = [{entry["label"]: entry for entry, _ in placed(found)} for _, found in parts]
+    for entry, place in placed(last):
+        label = entry["label"] if place != "ref" else f"{entry['label']}"
+        accuracy = [result(own[label], "final_accuracy") if label in own else "–" for own in known]
+        efficiency = _mean(entry, "efficiency", ".2f") if entry["private"] else "–"
+        made.add_row(
+            escape(named(entry)), *accuracy, efficiency, joules(entry), _mean(entry, "rounds", ".0f"),
+            SHORT_CSI.get(entry["csi"], entry["csi"]),
+        )  # fmt: skip
+    return made
+
+
+SHORT_CSI = {"statistical": "stat."}
+
+
+def show(parts: list[Part], console: Console, wide: bool = False) -> None:
+    """Print the table, the verdict, and where the rest is."""
+    found = [(part.target, found_in(part)) for part in parts]
+    if wide:
+        for target, one in found:
+            made = Table(title=f"ε = {target:g}", title_justify="left")
+            for name in HEAD:
+                made.add_column(name, no_wrap=True)
+            for cells in rows(one):
+                made.add_row(*map(escape, cells))
+            console.width = max(console.width, 400)
+            console.print(made)
+    else:
+        console.print(table(found))
+    last = parts[-1]
+    everyone = [entry for entry, _ in placed(found[-1][1])]
+    said = [sentence(one, target) for target, one in found]
+    notes = [*dict.fromkeys(note for part in parts for note in part.notes)]
+    refused = [f"ε = {target:g}: not ranked: {e['label']}: {why}" for target, one in found for e, why in one.refused]
+    for text in [*said, *refused, *notes, footer(everyone), E_NOTE]:
+        console.print(text, markup=False, highlight=False)
+    where = last.folder.parent if len(parts) > 1 else last.folder
+    console.print(f"All columns and pairs: {where / 'compare.md'}; pages: {last.run / 'report.html'}", markup=False,
+                  highlight=False, soft_wrap=True)  # fmt: skip
+
+
+E_NOTE = (
+    "e: learning signal S over its limit S_max = K μ C / sensitivity, which no power control can pass at this privacy. "
+    "Holm over all pairs, paired by seed."
+)
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def lines(found: Comparison, target: float) -> list[str]:
+    """One target as Markdown."""
+    return [
+        f"## ε = {target:g}",
+        "",
+        sentence(found, target),
+        "",
+        "| " + " | ".join(HEAD) + " |",
+        "|" + "---|" * len(HEAD),
+        *("| " + " | ".join(cells) + " |" for cells in rows(found)),
+        "",
+        *(f"- {text}" for text in verdicts(found)),
+        "",
+    ]
+
+
+def write(parts: list[Part]) -> Path:
+    """compare.md of all targets, beside their folders."""
+    folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
+    text: list[str] = []
+    for part in parts:
+        text += lines(found_in(part), part.target)
+    text += [f"- {note}" for note in dict.fromkeys(note for part in parts for note in part.notes)]
+    text += ["", E_NOTE, f"Digital: {DIGITAL_USES} channel uses for each 32-bit number of each device in turn."]
+    path = folder / "compare.md"
+    write_atomic(path, "\n".join(text) + "\n")
+    return path
+
+
+def run_and_write(
+    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
+) -> list[Part]:
+    """A comparison with its files."""
+    parts = compare(path, folder, overrides, trials, reporter)
+    write(parts)
+    for part in parts:
+        write_report([part.run])
+    return parts
+
+
+def compare_preset(
+    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
+) -> None:
+    """`otafl reproduce` of a comparison preset."""
+    parts = run_and_write(path, folder, overrides, None, reporter)
+    show(parts, console)
+    write_atomic(folder / "results.md", (folder / "compare.md").read_text(encoding="utf-8"))

@@ -1,0 +1,183 @@
+"""A run as a value: its tables, cards, pictures and models, read from its folder."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.report import write_report
+from otafl.report.tables import footer, metric_of, numbers, summaries
+from otafl.runs.afford import without_rounds
+from otafl.runs.disk import storage
+from otafl.runs.results import figures
+from otafl.runs.store import RunFolder, SchemeFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = ("rounds", "evaluations", "devices")
+LABELS = {"accuracy": "accuracy", "worst_client": "worst client", "eps": "ε of the worst client", "loss": "loss"}
+
+
+class Card(str):
+    """A privacy card as Markdown, shown as such in a notebook; `data` has its numbers."""
+
+    data: dict[str, Any]
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+class Run:
+    """The results of a run.
+
+    Parameters
+    ----------
+    folder : path
+        a run folder, as `otafl run` and `run.save` write it
+
+    Examples
+    --------
+    >>> import otafl
+    >>> run = otafl.run(task="digits", model="logistic", schemes=["fedavg"], rounds=2, seeds=1)
+    >>> run.labels, len(run.frame("rounds"))
+    (['fedavg'], 2)
+    """
+
+    def __init__(self, folder: str | Path, own: Any = None):
+        self.folder, self._own = Path(folder), own
+        self._store = RunFolder.open(self.folder)
+
+    @property
+    def labels(self) -> list[str]:
+        """The schemes, in the order they were given."""
+        return self._store.labels()
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """One row per scheme: means over seeds; eps, mu and tpr_at_1pct of the worst seed."""
+        import pandas as pd
+
+        rows = {}
+        for entry in summaries(self.folder):
+            rows[entry["label"]] = _row(entry)
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scheme")
+
+    def frame(self, name: str = "evaluations") -> "pd.DataFrame":
+        """All schemes' rows of one table: "rounds", "evaluations" or "devices"."""
+        import pandas as pd
+
+        validate.one_of("frame", name, TABLES)
+        parts = []
+        for label in self.labels:
+            place = self._finished(label)
+            if f"{name}.parquet" in place.hashes():
+                parts.append(pd.DataFrame({"scheme": label, **place.read(name)}))
+        if not parts:
+            raise InputError(f"{self.folder}: has no table {name!r} (engine.record_devices was off)")
+        return pd.concat(parts, ignore_index=True)
+
+    def card(self, label: str) -> Card:
+        """The privacy card of one scheme."""
+        place = self._finished(label)
+        card = Card(place.content("card.md").decode())
+        card.data = place.json("card")
+        return card
+
+    def summary(self, label: str) -> dict[str, Any]:
+        """Everything that was found about one scheme, seed by seed."""
+        found: dict[str, Any] = self._finished(label).json("summary")
+        return found
+
+    def params(self, label: str, seed: int | None = None) -> Any:
+        """The trained model of one seed (default: the first), as the model's `init` makes it."""
+        import io
+
+        import jax
+
+        from otafl.runs.build import build_task
+
+        seeds = self._store.manifest["seeds"]
+        validate.one_of("seed", seed := seeds[0] if seed is None else seed, seeds)
+        with np.load(io.BytesIO(self._finished(label).content("model.npz"))) as file:
+            leaves = [file[name][seeds.index(seed)] for name in sorted(file.files)]
+        model = build_task(self._experiment()).model
+        tree = jax.tree.structure(jax.eval_shape(model.init, jax.random.key(0)))
+        return model.whole(jax.tree.unflatten(tree, leaves))
+
+    def plot(self, column: str | None = None, over: str = "round") -> Any:
+        """A figure of one column of the evaluations (default: the metric) over "round" or "eps", with every seed."""
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        from otafl.report.data import collect
+        from otafl.report.plots import SIZE_INCHES, STYLE, Plot, lines_of
+
+        validate.one_of("over", over, ("round", "eps"))
+        data = collect([self.folder])
+        schemes = [one for one in data["schemes"] if one["finished"]]
+        known = sorted({name for one in schemes for name in one["evaluations"]["columns"]})
+        column = metric_of([one["summary"] for one in schemes]) if column is None else column
+        validate.one_of("column", column, known)
+        with matplotlib.rc_context(STYLE):
+            figure = Figure(figsize=SIZE_INCHES)
+            lines_of(Plot(column, column, LABELS.get(column, column), over == "eps"))(figure.add_subplot(), schemes)
+        return figure
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the run folder and draw its page; `otafl.Run` opens it again. A folder that holds a run is refused."""
+        target = RunFolder.free(Path(folder))
+        with storage(target):
+            shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        write_report([target])
+        return target
+
+    def _finished(self, label: str) -> SchemeFolder:
+        validate.one_of("scheme", label, self.labels)
+        place = self._store.scheme(label)
+        if not place.finished:
+            raise InputError(f"{label}: is not finished; continue with otafl.run(resume={str(self.folder)!r})")
+        return place
+
+    def _experiment(self) -> Any:
+        from otafl.runs.schema import Own, load
+
+        return load(self.folder / "config.toml").bring(self._own or Own())
+
+    def __repr__(self) -> str:
+        return f"{self.table.round(4).to_string()}\n{footer(summaries(self.folder))}\n{self.folder}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"{self.table.round(4).to_html()}<p>{escape(footer(summaries(self.folder)))}</p>"
+
+
+def _row(entry: dict[str, Any]) -> dict[str, float]:
+    """What a table says of one scheme; what the initial model does is no result."""
+    final = figures(entry.get("metric", "accuracy"))[0]
+    none = np.full(1, np.nan) if without_rounds(entry) else None
+    mean = lambda name: _mean(numbers(entry[name]))  # noqa: E731
+    worst = lambda name: float(np.max(numbers(entry.get(name) or [None])))  # noqa: E731
+    learned = {name: numbers(entry[name]) if none is None else none for name in (final, "worst_client")}
+    return {
+        final.removeprefix("final_"): _mean(learned[final]), "sd": _sd(learned[final]),
+        "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
+        "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
+        "silent_weight": abs(mean("silent_weight")), 
+        "energy_per_round": mean("energy_per_round") if entry["uplink"] == "analog" else float("nan"),
+        "seconds": entry["seconds"],
+    }  # fmt: skip
+
+
+def _mean(values: np.ndarray) -> float:
+    good = values[~np.isnan(values)]
+    return float(np.mean(good)) if good.size else float("nan")
+
+
+def _sd(values: np.ndarray) -> float:
+    good = values[~np.isnan(values)]
+    return float(np.std(good, ddof=1)) if good.size > 1 else float("nan")

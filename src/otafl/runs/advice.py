@@ -1,0 +1,200 @@
+"""An advice as a value: one sentence, a table, what would help, and an experiment file for `otafl run`."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from otafl.bounds import merit
+from otafl.core.errors import Infeasible
+from otafl.core.files import to_json, write_atomic
+from otafl.runs.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
+from otafl.runs.designs import OWN_CLIENTS
+from otafl.runs.levers import Lever, best_of, free_changes, single_changes
+from otafl.runs.stand_in import Prepared, prepare, stand_in_words
+
+RESEMBLES = "if your task resembles digits (ten classes of small images, 85 % or more without privacy)"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer. `options`: best first; `useful`: whether the best is worth doing at all."""
+
+    question: Question
+    options: list[Option]
+    free: list[Lever]  # changes that cost nobody anything, each alone
+    after_free: Option | None  # the best plan with all of them
+    single: list[Lever]  # then any one of these makes it useful, smallest change first
+    prepared: Prepared | None  # the best plan as an experiment, and what it means for each device
+
+    @property
+    def best(self) -> Option | None:
+        able = [o for o in self.options if o.merit is not None and o.name != REFERENCE]
+        return able[0] if able else None
+
+    @property
+    def verdict(self) -> merit.Verdict:
+        return "not useful" if self.best is None or self.best.merit is None else self.best.merit.verdict
+
+    @property
+    def useful(self) -> bool:
+        return self.verdict != "not useful"
+
+    @property
+    def tied(self) -> list[str]:
+        """Schemes that cannot be told from the best by Q."""
+        best = self.best
+        if best is None:
+            return []
+        able = [o for o in self.options if o.merit is not None and o.name != REFERENCE and o.comparable]
+        return [o.name for o in able if o.quality >= (1 - TIE) * best.quality and o.name != best.name]
+
+    @property
+    def sentence(self) -> str:
+        """What to do, in one sentence."""
+        q, best = self.question, self.best
+        if best is None or best.merit is None:
+            return f"Not usefully feasible: no scheme affords a round at ε = {q.eps:g}{self._cheapest()}."
+        low, high = best.merit.band
+        if best.merit.verdict == "not useful":
+            return (
+                f"Not usefully feasible: ε = {q.eps:g} allows Q = {best.quality:.1f} ({best.name}), and 25 is useful"
+                f"{self._cheapest()}."
+            )
+        word = "Use" if best.merit.verdict == "useful" else "Marginal, but the best is"
+        more = self._cheapest() if best.merit.verdict == "marginal" else ""
+        return (
+            f"{word} {best.name} over {q.rounds} rounds: expect {100 * low:.0f} to {100 * high:.0f} % of the accuracy "
+            f"above chance that your task reaches without privacy, {RESEMBLES}{more}."
+        )
+
+    def _cheapest(self) -> str:
+        """The smallest change that alone, after the free ones, would do."""
+        reached = [lever for lever in self.free if lever.quality >= merit.USEFUL]
+        if reached:
+            return f"; the cheapest single change is {reached[0].said}"
+        first = f"; free: {' and '.join(lever.said for lever in self.free)}" if self.free else ""
+        if self.after_free is not None and self.free and self.after_free.quality >= merit.USEFUL:
+            return f"{first}, which together make it useful"
+        if not self.single:
+            return f"{first}; no single change of devices, ε, parameters, power or rounds makes it useful"
+        return f"{first}; the cheapest single change{' then' if self.free else ''} is {self.single[0].said}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        q, best = self.question, self.best
+        samples = float(np.mean(q.site.devices.samples))
+        basis = "given" if q.agreement is not None else f"guessed from {samples:.4g} samples each"
+        notes = [f"assumed: {', '.join(q.site.assumed)}"] if q.site.assumed else []
+        notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
+        notes += [f"outside the calibrated domain: {text}" for text in
+                  merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip
+        if best is not None and best.row is not None and (best.row.power_margin_db or 0) > 3:
+            notes.append(f"power is no limit: all send {best.row.power_margin_db:.0f} dB or more below theirs")
+        biased = [o.name for o in self.options if o.merit is not None and o.covered < COVERED]
+        if biased:
+            notes.append(f"{', '.join(biased)}: the mean formed is not the one of the weights (covered < {COVERED})")
+        if any(o.name in OWN_CLIENTS and o.merit is not None for o in self.options):
+            notes.append(f"Q was not calibrated on scalars ({', '.join(OWN_CLIENTS)}), so they rank after the others")
+        if self.prepared is not None and self.prepared.unheard:
+            shown = ", ".join(self.prepared.unheard[:5])
+            notes.append(f"not heard as their weight says: {shown}{' …' if len(self.prepared.unheard) > 5 else ''}")
+        if not q.blocks.get("task") and self.prepared is not None:
+            notes.append(stand_in_words(self.prepared.experiment, q.num_params))
+        return notes
+
+    def to_dict(self) -> dict[str, Any]:
+        q = self.question
+        return {
+            "sentence": self.sentence, "verdict": self.verdict, "useful": self.useful,
+            "terms": {"site": q.site.name, "devices": q.site.num_devices, "num_params": q.num_params, "eps": q.eps,
+                      "delta": q.delta, "accountant": q.accountant, "rounds": q.rounds, "weights": q.weights,
+                      "agreement": q.gamma, "unit": "client", "adjacency": "replace"},
+            "schemes": [option_dict(o) for o in self.options], "tied_with_best": self.tied,
+            "free": [lever._asdict() for lever in self.free],
+            "after_free": None if self.after_free is None else option_dict(self.after_free),
+            "any_one_of": [lever._asdict() for lever in self.single], "notes": self.notes,
+            "devices": [] if self.prepared is None else self.prepared.devices,
+        }  # fmt: skip
+
+    def to_toml(self) -> str:
+        """The experiment file; its `devices` is site.toml beside it."""
+        if self.prepared is None:
+            return ""
+        return tomli_w.dumps({**self.prepared.data, "devices": "site.toml"})
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """advice.toml with the site beside it, and advice.json."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [self.question.site.write(folder)] if self.prepared is not None else []
+        if self.prepared is not None:
+            write_atomic(folder / "advice.toml", self.to_toml())
+            written.append(folder / "advice.toml")
+        write_atomic(folder / "advice.json", to_json(self.to_dict()))
+        return [*written, folder / "advice.json"]
+
+    def save_best(self, folder: str | Path, count: int) -> list[Path]:
+        """simulate.toml with the best few, the site beside it: what `--simulate` trains."""
+        able = [o for o in self.options if o.merit is not None and o.name != REFERENCE][:count]
+        if not able:
+            raise Infeasible(f"nothing to train: {self.sentence}", None)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.question.site.write(folder)
+        data = {**prepare(self.question, able).data, "devices": "site.toml"}
+        write_atomic(folder / "simulate.toml", tomli_w.dumps(data))
+        return [folder / "simulate.toml"]
+
+
+def option_dict(option: Option) -> dict[str, Any]:
+    """One row for JSON and for the page."""
+    row, value = option.row, option.merit
+    found: dict[str, Any] = {
+        "scheme": option.name, "settings": option.options, "why_not": option.why_not, "certified": option.certified,
+        "reference": option.name == REFERENCE, "covered": option.covered,
+    }  # fmt: skip
+    if row is None or value is None:
+        return {**found, "Q": None}
+    return {
+        **found, "Q": value.quality, "e": value.efficiency, "S": value.snr, "S_max": value.snr_max, "lift": value.lift,
+        "band": list(value.band), "verdict": value.verdict, "rounds": row.rounds[0] if row.rounds else 0,
+        "heard": None if row.dropped_weight is None else 1 - row.dropped_weight,
+        "eps": row.eps[0] if row.eps else None, "mu": row.mu[0] if row.mu else None, "tpr_at_1pct": row.tpr_at_1pct,
+        "energy_mean": row.energy_mean, "energy_max": row.energy_max, "power_margin_db": row.power_margin_db,
+        "channel_uses": row.channel_uses, "seconds": row.seconds, "csi": row.csi, "noise_of": row.noise_of,
+        "binding": row.binding,
+    }  # fmt: skip
+
+
+def advise(
+    site: Any, num_params: int | None = None, eps: float | None = None, *, delta: float = 1e-5,
+    rounds: int | None = None, task: Any = None, weights: str = "samples", accountant: str = "gaussian",
+    agreement: float | None = None, samples: int | None = None, radio: dict[str, Any] | None = None,
+) -> Advice:  # fmt: skip
+    """Which scheme to use on a site at a privacy target, with which settings, and whether it is worth it.
+
+    site: a CSV of devices, a deployment file (TOML), or a number of equal devices. num_params: of the model, unless
+    `task` (an experiment file with a [task], or a dict like one) says it. weights: "samples" or "equal".
+    agreement: norm of the mean of clipped messages over the clip norm; None guesses it from samples per device.
+    radio: what a CSV or a number does not say, with the keys of [radio] in a deployment file.
+    """
+    question = asked(site, num_params, eps, delta=delta, rounds=rounds, task=task, weights=weights,
+                     accountant=accountant, agreement=agreement, samples=samples, radio=radio)  # fmt: skip
+    options = consider(question)
+    first = Advice(question, options, [], None, [], None)
+    best = first.best
+    if best is None:
+        better, free = free_changes(question)
+        return dataclasses.replace(first, free=free, after_free=best_of(better))
+    prepared = prepare(question, [best])
+    if first.verdict == "useful":
+        return dataclasses.replace(first, prepared=prepared)
+    better, free = free_changes(question)
+    after = best_of(better) if free else best
+    single = single_changes(better, after) if after is not None and after.quality < merit.USEFUL else []
+    return dataclasses.replace(first, free=free, after_free=after, single=single, prepared=prepared)

@@ -1,0 +1,226 @@
+"""`otafl advise`: no schemes are given; each system designs itself for the site and the target, and plans are ranked.
+
+Nothing is trained. Every row is read off a plan that was charged by the ledger, and ranked by the figure of merit Q of
+`bounds.merit`, a fit to trainings of ten-class images: it predicts a share of attainable accuracy, with a band, and is
+said to be outside its domain where it is.
+"""
+
+import dataclasses
+import math
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otafl.bounds import merit
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.core.files import parse, read_toml
+from otafl.core.plan import first_look
+from otafl.runs import build
+from otafl.runs.advice_site import AdviceSite, read_site
+from otafl.runs.designs import OWN_CLIENTS, design
+from otafl.runs.facts import Facts, facts_of
+from otafl.runs.plan import Row, plan_scheme
+from otafl.runs.planning import Planned
+from otafl.runs.schema import Experiment
+from otafl.systems import settings as designing
+from otafl.systems.cares.certifier import certify
+from otafl.systems.cares.policy import problem_of
+from otafl.systems.simulated import Options, Refusal
+
+REFERENCE = "fedavg-dp"  # no radio: what error-free links and the clients' own noise would reach
+HORIZONS = (100, 200, 400)  # tried where no number of rounds is given: the calibrated ones
+HEARD = 0.98  # of the wanted weight, from which on more rounds buy nothing
+COVERED = 0.9  # below, the mean is another than the one that was asked for: ranked after those that follow it
+TIE = 0.03  # Q within 3 % of the best is a tie, settled by energy, then by channel knowledge
+SAME_ENERGY = 1.25
+LARGE = 1e12  # stands for an energy that is not known
+CSI_ORDER = ("none", "statistical", "own", "global")
+BY_LABELS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a site, a model's size, a privacy target."""
+
+    site: AdviceSite
+    num_params: int
+    eps: float
+    delta: float = 1e-5
+    rounds: int = HORIZONS[0]
+    weights: str = "samples"
+    accountant: str = "gaussian"
+    agreement: float | None = None  # None: guessed from the samples
+    blocks: dict[str, Any] = field(default_factory=dict)  # [task], [clients], [server], [channel] of the user's own
+
+    @property
+    def gamma(self) -> float:
+        guess = merit.guessed_agreement(float(np.mean(self.site.devices.samples)))
+        return guess if self.agreement is None else self.agreement
+
+
+@dataclass(frozen=True)
+class Option:
+    """One scheme with the settings it chose, and what its plan promises."""
+
+    name: str
+    options: Options
+    row: Row | None  # None: it has no setting
+    merit: merit.Merit | None
+    why_not: str = ""
+    certified: bool = False  # a convergence certificate that says more than clipping alone does
+
+    @property
+    def quality(self) -> float:
+        return 0.0 if self.merit is None else self.merit.quality
+
+    @property
+    def covered(self) -> float:
+        """Share of the wanted weights that the mean really follows."""
+        return 0.0 if self.row is None or self.row.bias is None else 1 - self.row.bias
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its Q means what the others' means: the same mean, and messages that Q was calibrated on."""
+        return self.covered >= COVERED and self.name not in OWN_CLIENTS
+
+
+def experiment_of(question: Question, site_file: Path, schemes: list[dict[str, Any]]) -> Experiment:
+    """The question as an experiment; its task is the user's, or a size alone."""
+    blocks, site = question.blocks, question.site
+    task = {**blocks.get("task", {}), "clients": site.num_devices}
+    if not blocks.get("task"):
+        task |= {"num_params": question.num_params, "samples": [int(n) for n in site.devices.samples]}
+    task["weights"] = question.weights
+    data = {
+        **{key: value for key, value in blocks.items() if key != "task"},
+        "title": f"Advice for {site.name}",
+        "rounds": question.rounds,
+        "seeds": 1,
+        "devices": str(site_file),
+        "task": task,
+        "privacy": {"eps": question.eps, "delta": question.delta, "accountant": question.accountant},
+        "scheme": schemes,
+    }
+    return parse(Experiment, data, Path(site.name))
+
+
+def consider(question: Question, names: list[str] | None = None) -> list[Option]:
+    """Every scheme designed, planned and charged, best first; the reference stands last."""
+    with tempfile.TemporaryDirectory() as folder:
+        site_file = question.site.write(Path(folder))
+        found = []
+        facts: Facts | None = None
+        for name in designing.names() if names is None else names:
+            own = {"clients": OWN_CLIENTS[name]} if name in OWN_CLIENTS else {}
+            required = {"nu": 0.0} if name.startswith("adascale") else {}
+            bare = experiment_of(question, site_file, [{"name": name, **own, **required}])
+            facts = facts_of(bare) if facts is None else facts
+            found.append(_option(question, bare, facts))
+    return ranked(found)
+
+
+def _option(question: Question, bare: Experiment, facts: Facts) -> Option:
+    scheme = bare.scheme[0]
+    chosen = design(bare, scheme, facts)
+    if isinstance(chosen, Refusal):
+        return Option(scheme.name, {}, None, None, chosen.why)
+    ready = bare.model_copy(update={"scheme": [scheme.model_copy(update=chosen)]})
+    row = plan_scheme(ready, ready.scheme[0], facts, question.gamma)
+    if not row.feasible or row.merit is None:
+        least = f"; least eps {row.least_eps:.3g}" if row.least_eps else ""
+        return Option(scheme.name, chosen, row, None, f"{row.reason}{least}")
+    rounds = int(np.mean(row.rounds or [1]))
+    value = merit.merit(row.merit.snr, row.merit.snr_max, question.gamma, facts.model.num_params, rounds)
+    certified = scheme.name.startswith("cares") and not chosen.get("diagnostic") and _informative(ready, facts)
+    return Option(scheme.name, chosen, row, value, certified=certified)
+
+
+def _informative(ready: Experiment, facts: Facts) -> bool:
+    """Whether the certificate of the planned arm says more than clipping alone."""
+    scheme = ready.scheme[0]
+    site = Planned(ready, scheme, facts).setup.sites[0]
+    context = build.context_of(ready, scheme, facts.classes, ready.seed_list[0], site.trace, None)
+    problem = problem_of(scheme, first_look(site.trace), site.deployment, site.message, context)
+    answer = certify(problem, scheme.arms, scheme.conv_target)
+    return answer.init is not None and bool(answer.arms.informative[answer.init])
+
+
+def ranked(options: list[Option]) -> list[Option]:
+    """By Q; ties within 3 % of the best by energy (a quarter more is no difference), then by channel knowledge.
+
+    After them those whose Q is not comparable, then the reference, then refusals.
+    """
+    able = [o for o in options if o.merit is not None and o.row is not None and o.name != REFERENCE]
+    best = max((o.quality for o in able if o.comparable), default=0.0)
+    tied = [o for o in able if o.comparable and o.quality >= (1 - TIE) * best]
+    energies = [o.row.energy_mean for o in tied if o.row is not None and o.row.energy_mean]
+    least = min(energies, default=1.0)
+
+    def order(option: Option) -> tuple[Any, ...]:
+        row = option.row
+        assert row is not None
+        if option not in tied:
+            return (not option.comparable, True, 0, 0, -option.quality)
+        spent = math.floor(math.log(max(row.energy_mean or LARGE * least, least) / least) / math.log(SAME_ENERGY))
+        return (False, False, spent, CSI_ORDER.index(row.csi), -option.quality)
+
+    rest = [o for o in options if o.name == REFERENCE] + [o for o in options if o.merit is None and o.name != REFERENCE]
+    return sorted(able, key=order) + rest
+
+
+def horizon_for(question: Question) -> int:
+    """The smallest number of calibrated rounds with nearly everybody heard: more would cost time alone."""
+    for rounds in HORIZONS:
+        option = consider(dataclasses.replace(question, rounds=rounds), ["constant"])[0]
+        if option.row is None or option.merit is None or (option.row.dropped_weight or 0.0) <= 1 - HEARD:
+            return rounds
+    return HORIZONS[-1]
+
+
+def asked(
+    site: Any, num_params: int | None = None, eps: float | None = None, *, delta: float = 1e-5,
+    rounds: int | None = None, task: Any = None, weights: str = "samples", accountant: str = "gaussian",
+    agreement: float | None = None, samples: int | None = None, radio: dict[str, Any] | None = None,
+) -> Question:  # fmt: skip
+    """Check what was asked and complete it."""
+    blocks = _blocks(task)
+    if eps is None:
+        raise InputError("eps is missing: advice needs a privacy target (--eps 8)")
+    if num_params is None and not blocks.get("task"):
+        raise InputError("num_params is missing: say how large the model is (--num-params 9610), or give a task")
+    validate.positive("eps", eps)
+    validate.one_of("weights", weights, ("samples", "equal"))
+    if agreement is not None:
+        validate.in_left_open("agreement", agreement, 0, 1)
+    if rounds is not None:
+        validate.whole("rounds", rounds)
+    place = read_site(site, radio, samples)
+    size, horizon = num_params or 1, rounds or HORIZONS[0]
+    question = Question(place, size, eps, delta, horizon, weights, accountant, agreement, blocks)
+    if blocks.get("task"):
+        question = dataclasses.replace(question, num_params=_size(question, num_params))
+    return question if rounds is not None else dataclasses.replace(question, rounds=horizon_for(question))
+
+
+def _size(question: Question, said: int | None) -> int:
+    """Parameters of the user's own model; a different number that was also given is a mistake."""
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = experiment_of(question, question.site.write(Path(folder)), [{"name": REFERENCE}])
+        found = facts_of(experiment).model.num_params
+    if said is not None and said != found:
+        raise InputError(f"num_params={said} but the task's model has {found}; leave one of them out")
+    return int(found)
+
+
+def _blocks(task: Any) -> dict[str, Any]:
+    """The blocks of an experiment file, or of a dict like one, that say what is learned and how."""
+    if task is None:
+        return {}
+    data = task if isinstance(task, dict) else read_toml(Path(task))
+    if "task" not in data:
+        raise InputError(f"{task}: has no [task]; give an experiment file")
+    return {key: data[key] for key in BY_LABELS if key in data}

@@ -1,0 +1,135 @@
+"""From the settings of a loop to what is planned: trace, deployment, message, policy, budget."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl import systems
+from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, with_gains
+from otafl.clients.gradient import clipped_promise
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, Infeasible, InputError
+from otafl.core.files import parse
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.uplink import Uplink, uplink_of
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.uplink_checks import meet
+from otafl.runs.air.settings import Settings
+from otafl.runs.build import site_of
+from otafl.runs.feedback import releases_of
+from otafl.runs.limits import check_traces
+from otafl.runs.prior_spend import eps_left, open_ledger
+from otafl.runs.schema import Privacy, Radio
+
+
+class Job(NamedTuple):
+    """A loop, ready to be planned."""
+
+    trace: Trace  # (T, K)
+    deployment: Deployment
+    message: Message
+    policy: Policy
+    uplink: Uplink
+    budget: Budget
+    ledger: Ledger  # what an earlier run on the same clients has spent
+    releases: tuple[Any, ...]  # that accompany every round
+    capped: bool
+
+
+def open_job(settings: Settings, trace_seed: int) -> Job:
+    """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
+    private = systems.SCHEMES[settings.scheme.name].private
+    privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
+    channel, deployment, sizes, message = _site(settings)
+    count = len(deployment.weights)
+    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=SimpleNamespace(clients=count))
+    check_traces(size)  # type: ignore[arg-type]
+    trace = draw(channel, count, settings.rounds, trace_seed)
+    left = eps_left(privacy, count) if private else privacy.eps
+    context = Context(
+        rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,
+        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, trace=trace,
+        sizes=None if message.adjacency == "add-remove" else sizes,
+    )  # fmt: skip
+    try:
+        policy = numerically(settings.scheme.name, systems.make, settings.scheme.name, settings.scheme.config,
+                             deployment, message, context)  # fmt: skip
+    except Infeasible as refusal:
+        if left == privacy.eps:
+            raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
+        raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left:.4g}: {refusal}") from None
+    uplink = uplink_of(policy)
+    trace, deployment = meet(uplink, trace, deployment)
+    capped = privacy.eps is not None and private
+    budget = Budget(
+        eps=(privacy.eps or np.inf) if capped else np.inf, delta=privacy.delta, accountant=privacy.accountant,
+        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open", order=None,
+    )  # fmt: skip
+    ledger = open_ledger(budget, count, message, privacy.already_spent)
+    site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
+    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
+
+
+def numerically(name: str, function: Any, *args: Any) -> Any:
+    """Whatever overflows or does not converge while planning is one line."""
+    try:
+        return function(*args)
+    except (ArithmeticError, np.linalg.LinAlgError) as problem:
+        raise InputError(f"{name}: planning failed numerically ({problem}); look for extreme numbers") from None
+
+
+def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
+    """Channel, limits, records of each client (all equal where nothing is said) and what the messages promise."""
+    site = settings.site
+    table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
+    devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
+    count = site if isinstance(site, int) else len(devices.names)  # type: ignore[union-attr]
+    sizes = _sizes(settings, count, np.ones(count, np.int64) if devices is None else devices.samples)
+    adjacency: Any = settings.adjacency
+    promise = clipped_promise(settings.num_params, settings.clip_norm, adjacency, "client")
+    message = settings.message or promise(sizes)
+    validate.shape("message.rate", message.rate, (count,))
+    channel = settings.channel if devices is None else with_gains(settings.channel, devices.mean_power_gain)
+    place = SimpleNamespace(
+        channel=channel,
+        radio=_radio(settings, table, listed=devices is not None and not table),
+        devices=Path(str(site)) if table else None,
+        task=SimpleNamespace(clients=count, weights=_weights(settings, devices is not None)),
+    )
+    channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
+    if devices is not None and not table:
+        deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
+    return channel, deployment, sizes, message
+
+
+def _weights(settings: Settings, listed: bool) -> Any:
+    """As an experiment's `task.weights`: a list, by size where sizes are known, else equal."""
+    if settings.weights is not None:
+        return list(settings.weights)
+    return "samples" if listed or settings.sizes is not None else "equal"
+
+
+def _sizes(settings: Settings, count: int, known: np.ndarray) -> np.ndarray:
+    """Records of each client, (K,); stated ones replace those of the site."""
+    if settings.weights is not None:
+        validate.shape("weights", settings.weights, (count,))
+        validate.not_negative("weights", settings.weights)
+        validate.sums_to_one("weights", settings.weights, 1e-9)
+    sizes = known if settings.sizes is None else np.asarray(settings.sizes)
+    validate.shape("sizes", sizes, (count,))
+    validate.whole("sizes", sizes)
+    return sizes
+
+
+def _radio(settings: Settings, table: bool, listed: bool) -> Radio:
+    """Limits and noise where the site has none of its own."""
+    given = {name: value for name, value in settings.radio.items() if value is not None}
+    if table and given:
+        raise InputError(f"{settings.site}: has a [radio] block of its own; give no {', '.join(given)} besides")
+    if listed:
+        if "noise_dbm" not in given or set(given) & {"max_energy", "power_dbm", "noise_std"}:
+            raise InputError(f"{settings.site}: says each device's power; give noise_dbm, no energy and no noise_std")
+        given["power_dbm"] = 0.0  # replaced by the devices' own
+    return parse(Radio, given, "Air")

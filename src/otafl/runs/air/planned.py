@@ -1,0 +1,177 @@
+"""The plans of a loop: all of them before the first round, or one by one where the policy looks at the learning.
+
+Both answer the same questions: the plan of a round, whom to ask in it, and all plans so far for the ledger.
+"""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.core.errors import BudgetExceeded
+from otafl.core.plan import Link, Plan, Trace, check_silence
+from otafl.core.rounds import ask, observe, plan_ahead, stack
+from otafl.core.uplink import to_float32
+from otafl.privacy import Ledger, check_realised, events
+from otafl.privacy.uplink_checks import check_links, is_own, probe
+from otafl.runs.afford import least, least_eps
+from otafl.runs.air.job import Job, numerically
+from otafl.runs.energy import check_energy
+
+COINS = (0.0, float(np.nextafter(1, 0)))  # the two ends of a private coin
+
+
+class Plans(Protocol):
+    """What a loop asks about its plans."""
+
+    horizon: int  # rounds at most
+
+    def make(self, number: int, metric: float) -> bool:
+        """Plan a round that was not planned before; False if the policy has stopped."""
+
+    def row(self, number: int) -> Plan:
+        """The plan of one round, (K,)."""
+
+    def first(self, count: int) -> Plan:
+        """The plans of the first rounds, (count, K)."""
+
+    def silent(self, number: int) -> np.ndarray:
+        """(K,) bool: silent whatever the private coins say."""
+
+    def certified(self, count: int) -> np.ndarray | None:
+        """(count,) bool of a policy that certifies its rounds; None of others."""
+
+
+class Ahead:
+    """An open loop: planned, charged and cut at the budget before the first message."""
+
+    def __init__(self, job: Job, seed: int):
+        state = numerically(job.policy.name, job.policy.init, seed)
+        _, plan, self._info = numerically(job.policy.name, plan_ahead, job.policy, state, job.trace)
+        check_silence(job.policy, job.message, plan)
+        released = events(plan, job.trace, job.deployment, job.message)
+        check_realised(released, plan, job.trace)
+        live = job.ledger.affordable(released) if job.capped else released.live
+        self.horizon = int(np.sum(live))
+        if job.capped and not self.horizon:
+            raise BudgetExceeded(
+                f"{job.policy.name}: not one round is affordable within eps={job.budget.eps:g}, "
+                f"delta={job.budget.delta:g} ({job.budget.accountant}){least(least_eps(job.ledger, released))}; raise "
+                "eps or the noise, or lower the receive scaling"
+            )
+        self.plan = plan._replace(live=live)
+        check_energy(self.plan, live, job.deployment, job.message, job.policy.name)
+        try_uplink(job, self.plan)
+        self._silent = np.asarray(plan.max_norm) < 0
+        for coin in COINS if np.any(self._silent) else ():
+            other = job.trace._replace(coin=np.full_like(job.trace.coin, coin))
+            self._silent = self._silent & (plan_ahead(job.policy, job.policy.init(seed), other)[1].max_norm < 0)
+
+    def make(self, number: int, metric: float) -> bool:
+        return number < self.horizon
+
+    def row(self, number: int) -> Plan:
+        return Plan(*(leaf[number] for leaf in self.plan))
+
+    def first(self, count: int) -> Plan:
+        return Plan(*(leaf[:count] for leaf in self.plan))
+
+    def silent(self, number: int) -> np.ndarray:
+        return self._silent[number]
+
+    def certified(self, count: int) -> np.ndarray | None:
+        said = getattr(self._info, "certified", None)
+        return None if said is None else np.asarray(said)[:count]
+
+
+class Inside:
+    """A closed loop: one compiled step of the policy before every round, in float64, as inside the engine."""
+
+    def __init__(self, job: Job, seed: int):
+        self._job, self.horizon = job, job.trace.gain.shape[0]
+        state = numerically(job.policy.name, job.policy.init, seed)
+        self._step = jax.jit(lambda state, row, number, metric: ask(
+            job.policy, state, observe(job.policy, row, number, metric), row.gain.shape))  # fmt: skip
+        with jax.enable_x64(True):
+            self._state = jax.tree.map(jnp.asarray, state)
+        self._plans: list[Plan] = []
+        self._silent: list[np.ndarray] = []
+        self._infos: list[Any] = []
+
+    def make(self, number: int, metric: float) -> bool:
+        row = _row(self._job.trace, number)
+        state, plan, info = self._ask(row, number, metric)
+        if not plan.live:
+            return False
+        self._check(number, Plan(*(np.asarray(leaf)[None] for leaf in plan)))
+        silent = plan.max_norm < 0
+        for coin in COINS if np.any(silent) else ():
+            _, other, _ = self._ask(row._replace(coin=np.full_like(row.coin, coin)), number, metric)
+            silent = silent & (other.max_norm < 0)
+        self._state = state
+        self._plans.append(plan)
+        self._silent.append(silent)
+        self._infos.append(info)
+        return True
+
+    def _ask(self, row: Trace, number: int, metric: float) -> tuple[Any, Plan, Any]:
+        with jax.enable_x64(True):
+            given = jax.tree.map(jnp.asarray, row)
+            state, plan, info = self._step(self._state, given, jnp.int32(number), jnp.float64(metric))
+        return state, jax.tree.map(np.asarray, plan), info
+
+    def _check(self, number: int, plan: Plan) -> None:
+        """What an open loop is held to before its first round, of one round (1, K)."""
+        job = self._job
+        check_silence(job.policy, job.message, plan, number)
+        check_energy(plan, plan.live, job.deployment, job.message, job.policy.name, number)
+        if number == 0:
+            try_uplink(job, plan)
+
+    def row(self, number: int) -> Plan:
+        return self._plans[number]
+
+    def first(self, count: int) -> Plan:
+        return stack(self._plans[:count])  # type: ignore[no-any-return]
+
+    def silent(self, number: int) -> np.ndarray:
+        return self._silent[number]
+
+    def certified(self, count: int) -> np.ndarray | None:
+        known = [getattr(info, "certified", None) for info in self._infos[:count]]
+        return None if any(one is None for one in known) else np.asarray(known, bool)
+
+
+def try_uplink(job: Job, plan: Plan) -> None:
+    """An uplink from outside otafl is tried out on plans (T, K) from the first round on before it carries data."""
+    if not is_own(job.uplink):
+        trace = Trace(*(leaf[: len(plan.live)] for leaf in job.trace))
+        released = events(plan, trace, job.deployment, job.message)
+        probe(job.uplink, plan, trace, job.deployment, job.message, released)
+
+
+def link_of(job: Job, plan: Plan, number: int) -> Link:
+    """One round's plan (K,) after the channel, in float32; never louder or less noisy than it is charged."""
+    one = Plan(*(np.asarray(leaf)[None] for leaf in plan))
+    trace = Trace(*(leaf[number : number + 1] for leaf in job.trace))
+    link = job.uplink.lower(one, trace.gain, job.deployment)
+    check_links(job.uplink, link, one, events(one, trace, job.deployment, job.message), number)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], to_float32(link))  # type: ignore[no-any-return]
+
+
+def _row(trace: Trace, number: int) -> Trace:
+    return Trace(*(leaf[number] for leaf in trace))
+
+
+def charged(job: Job, plans: Plans, count: int) -> Ledger:
+    """The ledger after `count` rounds, all in one part as the engine's: BudgetExceeded if they do not fit."""
+    parts, releases = list(job.ledger.parts), list(job.ledger.releases)
+    ledger = Ledger(job.budget, job.ledger.clients, parts, releases, job.ledger._rdp)
+    if count:
+        trace = Trace(*(leaf[:count] for leaf in job.trace))
+        run = plans.first(count)
+        released = events(run, trace, job.deployment, job.message)
+        check_realised(released, run, trace)
+        ledger.spend(released, each_round=job.releases)
+    return ledger

@@ -1,0 +1,142 @@
+"""What came back in a round: sorted by client, checked, and every fault named. Nothing is made up for what is missing.
+
+A fault never changes the charge and never the weights of the others: the client's part of the sum is zero, or the
+message is scaled down to the declared bound.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.core.errors import InputError
+from otafl.runs.air.trees import Flat, Form, flatten, square_norm
+from otafl.runs.execution import NORM_TOLERANCE
+
+FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
+
+
+class Reply(NamedTuple):
+    """One client's reply, where a list of replies may hold several of one client, or some of an earlier round.
+
+    Parameters
+    ----------
+    client : int
+        the device, from 0
+    update : pytree
+        its message
+    round : int, optional
+        the round it answers; None: the present one
+
+    Examples
+    --------
+    >>> import otafl
+    >>> otafl.Reply(3, [0.5], round=7).client
+    3
+    """
+
+    client: int
+    update: Any
+    round: int | None = None
+
+
+class Fault(NamedTuple):
+    """What was wrong with one reply."""
+
+    client: Any
+    kind: str  # one of FAULTS
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"client {self.client}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+
+
+class Sorted(NamedTuple):
+    """Usable replies by client, what the answer looks like, and the faults."""
+
+    messages: dict[int, Flat]
+    norms: dict[int, float]  # before clipping
+    form: Form | None  # None: nobody sent anything usable, now or before
+    like: list[Any]  # leaves of one usable reply
+    faults: list[Fault]
+
+
+def as_replies(updates: Any, asked: np.ndarray) -> Iterable[Reply]:
+    """Replies out of what a loop hands over: {client: update}, a list in the order of `asked`, or a list of Reply."""
+    if isinstance(updates, Mapping):
+        return [Reply(client, update) for client, update in updates.items()]
+    if not isinstance(updates, list | tuple):
+        raise InputError(f"updates are a {type(updates).__name__}; give a dict client: update, or a list")
+    if updates and all(isinstance(one, Reply) for one in updates):
+        return updates
+    if len(updates) != len(asked):
+        raise InputError(f"updates has {len(updates)} entries but {len(asked)} clients were asked; give a dict")
+    return [Reply(int(client), update) for client, update in zip(asked, updates)]
+
+
+def sort(
+    updates: Any, asked: np.ndarray, number: int, num_clients: int, num_params: int, form: Form | None, bound: float
+) -> Sorted:
+    """Replies to this round by client. `form` is that of earlier rounds; None: what most replies agree on."""
+    faults: list[Fault] = []
+    first: dict[int, tuple[Form, Flat, list[Any]]] = {}
+    seen: set[int] = set()
+    expected = {int(client) for client in asked}
+    for reply in as_replies(updates, asked):
+        kind, client = _place(reply, expected, seen, number, num_clients)
+        if kind:
+            faults.append(Fault(reply.client, kind, f"of round {reply.round}" if kind == "late" else ""))
+            continue
+        seen.add(client)
+        if reply.update is None:
+            seen.discard(client)
+            continue
+        try:
+            found = flatten(reply.update)
+        except InputError as problem:
+            faults.append(Fault(client, "malformed", str(problem)))
+            continue
+        if found[0].size != num_params:
+            faults.append(Fault(client, "malformed", f"{found[0].size} numbers, expected num_params={num_params}"))
+            continue
+        first[client] = found
+    faults += [Fault(client, "missing") for client in sorted(expected - seen)]
+    return _measured(first, form, bound, faults)
+
+
+def _place(reply: Reply, expected: set[int], seen: set[int], number: int, count: int) -> tuple[str, int]:
+    """What is wrong with the envelope of a reply, if anything, and whose it is."""
+    client = reply.client
+    if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < count:
+        return "unknown", -1
+    if reply.round is not None and reply.round != number:
+        return "late", int(client)
+    if int(client) not in expected:
+        return "not asked", int(client)
+    return ("duplicate" if int(client) in seen else ""), int(client)
+
+
+def _measured(
+    first: dict[int, tuple[Form, Flat, list[Any]]], form: Form | None, bound: float, faults: list[Fault]
+) -> Sorted:
+    """Messages of one form with their norms; what has another form or no finite norm is left out."""
+    if form is None and first:
+        form = Counter(found[0] for found in first.values()).most_common(1)[0][0]
+    messages: dict[int, Flat] = {}
+    norms: dict[int, float] = {}
+    like: list[Any] = []
+    for client in sorted(first):
+        own, flat, leaves = first[client]
+        if own != form:
+            faults.append(Fault(client, "malformed", "another structure than the other messages"))
+            continue
+        like = like or leaves
+        norm = float(np.sqrt(square_norm(flat)))
+        if not np.isfinite(norm):
+            faults.append(Fault(client, "not finite", "counts as zero"))
+            continue
+        if norm > bound * (1 + NORM_TOLERANCE):
+            faults.append(Fault(client, "clipped", f"norm {norm:.6g} above {bound:g}"))
+        messages[client], norms[client] = flat, norm
+    return Sorted(messages, norms, form, like, faults)

@@ -1,0 +1,150 @@
+"""One round of a loop: who is asked, the one sending, and what is known of it afterwards."""
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.plan import Plan
+from otafl.core.streams import Seed
+from otafl.core.uplink import received_snr, transmit_energy
+from otafl.runs.air.replies import Fault, Sorted, sort
+from otafl.runs.air.sums import Heard
+from otafl.runs.air.trees import digest, unflatten
+
+if TYPE_CHECKING:
+    from otafl.runs.air import Air
+
+
+class Round:
+    """A round that is charged. `send` answers once.
+
+    number : the round, from 0
+    asked : clients whose message is wanted; it leaves out only those whose silence is public
+    eps : spent by the worst client with this round
+    After `send`: `faults`, `failed` (an encrypted round that could not be opened: nothing was applied, the answer is
+    zero, and sending again is a new round with its own charge and fresh noise), and what only a simulation knows and
+    nobody should publish: `silent` clients, `snr`, `energy` (K,) J.
+    """
+
+    def __init__(self, air: "Air", number: int):
+        self._air, self.number = air, number
+        self.asked: np.ndarray = air.asked(number)
+        self.faults: list[Fault] = []
+        self.failed = False
+        self._heard: Heard | None = None
+        self._answered = False
+
+    def send(self, updates: Any) -> Any:
+        """Clip, silence, scale, add up, add noise, decode: the server's mean, in the form of the messages.
+
+        Parameters
+        ----------
+        updates : dict, list
+            {client: pytree}, a list in the order of `asked`, or a list of `otafl.Reply`. NumPy, JAX or torch leaves,
+            floating point, the same structure for all; a client that did not reply is left out, or None
+
+        Returns
+        -------
+        pytree
+            like one message, the same kind of arrays. Before any usable reply: like `like`, or a flat NumPy vector
+
+        Missing, late, duplicate, malformed and non-finite replies count as zero, oversized ones are clipped: `faults`
+        names them. Nothing is renormalised and the charge stays.
+        """
+        air = self._air
+        if self._answered or air._current is not self:
+            raise InputError(f"round {self.number} was sent before; every round is sent once")
+        bound, size = air.job.message.bound, air.settings.num_params
+        found = sort(updates, self.asked, self.number, air.num_clients, size, air._form, bound)
+        if air.settings.strict:
+            self._refuse(found.faults)
+        flat = self._answer(found)
+        self._answered, self.faults = True, found.faults
+        air._form, air._like = found.form, found.like or air._like
+        air._state = air._folder.keep(air._state.answered(self.number, found.faults, self.failed))
+        return flat[0] if found.form is None else unflatten(found.form, flat, air._like)
+
+    def _refuse(self, faults: list[Fault]) -> None:
+        """Strict: whatever is wrong with a reply that came ends the round before anything is sent."""
+        said = [str(fault) for fault in faults if fault.kind != "missing"]
+        broken = any(fault.kind in ("clipped", "not finite") for fault in faults)
+        if said:
+            kind = PrivacyViolation if broken else InputError
+            raise kind(f"round {self.number}: {'; '.join(said)}; nothing was sent (strict=True)")
+
+    def _answer(self, found: Sorted) -> list[np.ndarray]:
+        """What the server hears; with a folder the hash of what is sent is kept before, the answer after, then given.
+
+        An answer is a function of the sum and of its noise: messages with the same sum are the same release, so that
+        the hash of the sum will do, which costs the same for any number of clients.
+        """
+        air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
+        link = air.link(self.number)
+        with ThreadPoolExecutor(1) as pool:
+            drawn = pool.submit(air._medium.draw, link, shapes, self.number)
+            entered = air._medium.add_up(found.messages, found.norms, link, shapes, air.job.message.bound)
+            if air._folder.path is not None:
+                name = digest(found.form, entered.parts)
+                stored = air._folder.stored(air._state, self.number, name)
+                if stored is not None:
+                    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+                    return np.split(stored, ends[:-1])
+                air._state = air._folder.keep(air._state.sent(self.number, name))
+            heard = air._medium.hear(entered, link, shapes, self.number, drawn.result())
+        self._heard, self.failed = heard, heard.refused
+        air._folder.keep_answer(self.number, heard.flat)
+        return heard.flat
+
+    def reward(self, accuracy: float) -> None:
+        """Tell a closed loop how good the model is after this round."""
+        self._air.reward(accuracy)
+
+    @property
+    def eps(self) -> float:
+        return float(self._air.ledger_after(self.number + 1).spent().worst)
+
+    @property
+    def plan(self) -> Plan:
+        return self._air._plans.row(self.number)
+
+    @property
+    def silent(self) -> np.ndarray:
+        """Clients that sent no data, asked or not."""
+        return np.flatnonzero(~self._after_sending.sent)
+
+    @property
+    def energy(self) -> np.ndarray:
+        """(K,) J radiated."""
+        heard = self._after_sending
+        return transmit_energy(self.plan, heard.norm, heard.sent, self._air.job.message.dim)
+
+    @property
+    def snr(self) -> float:
+        """Received signal over noise energy, linear."""
+        heard, job = self._after_sending, self._air.job
+        return float(received_snr(self.plan, job.trace.gain[self.number], heard.norm, heard.sent, job.deployment))
+
+    @property
+    def _after_sending(self) -> Heard:
+        if self._heard is None:
+            raise InputError(f"round {self.number}: known once it was sent, and not of an answer out of a folder")
+        return self._heard
+
+
+def noisy_metric(air: "Air", number: int, accuracy: float) -> float:
+    """What the policy is told: the accuracy, plus the noise that is charged where it is of private data."""
+    wanted = air.job.policy.feedback
+    if air.job.policy.loop != "round" or wanted.data != "private":
+        return accuracy
+    seed = air.settings.seed
+    if seed is None:
+        source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        return float(accuracy + wanted.noise_std * source.standard_normal())
+    with jax.enable_x64(True):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), Seed.FEEDBACK), number)
+        return float(accuracy + wanted.noise_std * jax.random.normal(key, (), jnp.float64))

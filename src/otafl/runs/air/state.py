@@ -1,0 +1,198 @@
+"""What a loop keeps in its folder, so that a crash costs no privacy: charges, hashes of what was sent, the last answer.
+
+    loop.json      the settings, and the seed of the channel where the loop itself has none; never that of any noise
+    state.json     rounds charged and their plans' hash, metrics told, the last round sent with the hash of its sum
+    answer.bin     the last answer: what the server heard, noise included
+
+The charge is written before anyone is asked, the hash before the air is used, the answer before it is given. Every
+file is replaced at once and carries its SHA-256. One process at a time: a lock is held while the loop lives. A copy of
+a folder is a second air: going on from both releases every further round twice, which nothing here can see.
+"""
+
+import dataclasses
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otafl.core.errors import InputError
+from otafl.core.files import sweep, write_atomic
+from otafl.core.plan import Plan
+from otafl.runs.air.replies import Fault
+from otafl.runs.air.settings import Settings, from_json
+from otafl.runs.disk import locked, storage
+from otafl.runs.sealed import read_sealed, reading, with_seal
+
+LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
+MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """How far a loop has come."""
+
+    charged: int = 0  # rounds entered
+    chain: str = ""  # hash of their plans
+    metrics: tuple[float, ...] = ()  # what a closed loop was told before each of them
+    last_sent: int = -1
+    messages: str = ""  # hash of what was sent there
+    last_answered: int = -1
+    answers: int = 0
+    failed: int = 0
+    faults: dict[str, int] = dataclasses.field(default_factory=dict)  # how often each kind
+
+    def entered(self, metric: float, plan: Plan) -> "State":
+        told = self.metrics if np.isnan(metric) else (*self.metrics, metric)
+        return dataclasses.replace(self, charged=self.charged + 1, chain=_chained(self.chain, plan), metrics=told)
+
+    def sent(self, number: int, messages: str) -> "State":
+        return dataclasses.replace(self, last_sent=number, messages=messages)
+
+    def answered(self, number: int, faults: Sequence[Fault], failed: bool) -> "State":
+        if number == self.last_answered:  # the stored answer once more
+            return self
+        counts = dict(self.faults)
+        for fault in faults:
+            counts[fault.kind] = counts.get(fault.kind, 0) + 1
+        return dataclasses.replace(
+            self, last_sent=max(self.last_sent, number), last_answered=number, answers=self.answers + 1,
+            failed=self.failed + failed, faults=counts,
+        )  # fmt: skip
+
+    def check_plans(self, plans: Sequence[Plan], path: Path | None) -> None:
+        """The rounds planned again are those that were charged."""
+        chain = ""
+        for plan in plans:
+            chain = _chained(chain, plan)
+        if chain != self.chain:
+            raise InputError(f"{path}: its rounds are planned otherwise than they were charged; was otafl changed?")
+
+    def next_round(self, again: bool, fresh_noise: bool, path: Path | None) -> int:
+        """Where to go on: see `Air.restore`."""
+        if again:
+            if self.last_answered < 0 or self.last_sent > self.last_answered:
+                raise InputError(f"{path}: its last round has no answer; restore it without again=True")
+            return self.last_answered
+        if self.last_sent > self.last_answered:
+            return self.last_sent + 1 if fresh_noise else self.last_sent
+        return self.charged - 1 if self.charged - 1 > self.last_answered else self.last_answered + 1
+
+
+def _chained(chain: str, plan: Plan) -> str:
+    found = hashlib.sha256(chain.encode())
+    for leaf in plan:
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()
+
+
+@dataclasses.dataclass
+class Folder:
+    """The folder of a loop, or the lack of one."""
+
+    path: Path | None
+    settings: Settings
+    trace_seed: int
+    state: State
+    lock: ExitStack | None = None
+
+    @staticmethod
+    def new(path: str | Path | None, settings: Settings) -> "Folder":
+        """Nothing is written before `begin`: a loop that cannot be planned leaves no folder."""
+        if path is not None and not isinstance(path, str | Path):
+            raise InputError(f"folder={path!r} must be a path")
+        if path is not None and (Path(path) / LOOP).exists():
+            raise InputError(f"{path}: holds a loop already; go on with otafl.Air.restore({str(path)!r})")
+        seed = secrets.randbits(32) if settings.seed is None else settings.seed
+        return Folder(None if path is None else Path(path), settings, seed, State())
+
+    def begin(self) -> None:
+        """Take the folder and write the settings last: a folder without them holds no loop."""
+        if self.path is None:
+            return
+        self.lock = _locked(self.path)
+        if (self.path / LOOP).exists():
+            self.close()
+            raise InputError(f"{self.path}: another loop began there meanwhile; choose another folder")
+        self.keep(self.state)
+        # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
+        self._write(LOOP, {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed})
+
+    @staticmethod
+    def open(path: Path) -> "Folder":
+        if not (path / LOOP).exists():
+            raise InputError(f"{path}: holds no loop (no {LOOP})")
+        lock = _locked(path)
+        try:
+            sweep(path)
+            loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
+            with reading(path / LOOP, "it was written by another version of otafl"):
+                settings = from_json(json.loads(loop["settings"]), path)
+                kept = State(**{**state, "metrics": tuple(state["metrics"])})
+                return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    def keep(self, state: State) -> State:
+        """Make a state durable before anything depends on it."""
+        if self.path is not None:
+            self._write(STATE, dataclasses.asdict(state))
+        self.state = state
+        return state
+
+    def keep_answer(self, number: int, flat: Sequence[np.ndarray]) -> None:
+        if self.path is not None:
+            leaves = [np.ascontiguousarray(leaf, "<f4").data for leaf in flat]
+            with storage(self.path):
+                write_atomic(self.path / ANSWER, b"".join([_seal(number, leaves), b"\n", *leaves]))
+
+    def stored(self, state: State, number: int, messages: str) -> np.ndarray | None:
+        """The answer that this round had, for the same messages; None if it was never sent. Others are refused."""
+        if number != state.last_sent:
+            return None
+        if messages != state.messages:
+            raise InputError(
+                f"round {number} was sent with other messages: an answer to these would be a second release; "
+                "send the same ones, or go on with the next round"
+            )
+        if number != state.last_answered:
+            return None
+        assert self.path is not None
+        with reading(self.path / ANSWER, MEND):
+            seal, _, body = (self.path / ANSWER).read_bytes().partition(b"\n")
+        if seal != _seal(number, [body]):
+            raise InputError(f"{self.path / ANSWER}: is damaged, or not the answer of round {number}; {MEND}")
+        return np.frombuffer(body, "<f4").astype(np.float32)
+
+    def close(self) -> None:
+        """Let another process go on."""
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        assert self.path is not None
+        if self.lock is None:
+            raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
+        with storage(self.path):
+            write_atomic(self.path / name, json.dumps(with_seal(content)))
+
+
+def _seal(number: int, parts: Sequence[Any]) -> bytes:
+    """SHA-256 of the answer and of its round. Plain numbers, no npz: a model is written in every round."""
+    found = hashlib.sha256(f"answer {number}\n".encode())
+    for part in parts:
+        found.update(part)
+    return found.hexdigest().encode()
+
+
+def _locked(path: Path) -> ExitStack:
+    """A lock that ends with the process, or when it is closed."""
+    lock = ExitStack()
+    lock.enter_context(locked(path))
+    return lock

@@ -1,0 +1,136 @@
+"""The sum in the air: scaled, silenced, added up, noise added, decoded. What `clients.base.fold` and an uplink do.
+
+The analog sum is formed message by message in place, in float32, so that a round of a million parameters costs two
+passes over each message. Other uplinks (encrypted ones) go through their own compiled functions.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import saxpy
+
+from otafl.core.plan import Link
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
+from otafl.runs.air.trees import BLOCK, Flat
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Sum(NamedTuple):
+    """What enters the air in one round, before any noise."""
+
+    parts: dict[int, Flat]  # all that the answer depends on: analog, the sum itself; encrypted, every message
+    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
+    sent: NDArray[np.bool_]  # (K,)
+    factor: NDArray[np.float32]  # (K,) clip factors
+
+
+class Heard(NamedTuple):
+    """What came out of the air in one round."""
+
+    flat: Flat
+    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
+    sent: NDArray[np.bool_]  # (K,)
+    refused: bool  # the uplink saw that decoding failed
+
+
+def air_key(seed: int | None, number: int) -> Any:
+    """The key of a round's air: the engine's for a seed; without one, fresh from the operating system, never kept."""
+    if seed is None:
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)))
+    return jax.random.split(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), number))[1]
+
+
+def clip_factor(norm: float, bound: float) -> np.float32:
+    """As `clients.base.clip_factors`: a finite norm is brought to 4e-6 below the bound at most."""
+    if not np.isfinite(bound):
+        return np.float32(1)
+    limit = np.float32(bound * (1 - FLOAT32_SLACK))
+    return np.float32(limit / np.float32(norm)) if np.float32(norm) > limit else np.float32(1)
+
+
+class Medium:
+    """The air of one uplink. `seed` None: noise from the operating system."""
+
+    def __init__(self, uplink: Uplink, seed: int | None):
+        self.uplink, self.seed = uplink, seed
+        self.analog = uplink.combine == ANALOG.combine and uplink.decode == ANALOG.decode
+        self._normals = jax.jit(_normals, static_argnums=1)
+        self._opened = jax.jit(self._through_uplink)
+
+    def add_up(
+        self, messages: dict[int, Flat], norms: dict[int, float], link: Link, shapes: Shapes, bound: float
+    ) -> Sum:
+        """All messages of a round, clipped, silenced, scaled. `shapes` of the leaves; `link` in float32, one round."""
+        count = len(link.weight)
+        factor, norm = np.ones(count, np.float32), np.zeros(count)
+        for client, value in norms.items():
+            factor[client] = clip_factor(value, bound)
+            norm[client] = np.float32(value) * factor[client]
+        sent = norm.astype(np.float32) <= np.asarray(link.max_norm)
+        there = np.isin(np.arange(count), list(messages))
+        if not self.analog:
+            return Sum(messages, norm, sent & there, factor)
+        weight = np.where(sent & there, np.asarray(link.weight) * factor, np.float32(0))
+        total = [np.zeros(int(np.prod(shape)), np.float32) for shape in shapes]
+        for client, flat in messages.items():
+            if weight[client]:
+                for leaf, part in zip(total, flat):
+                    _add(leaf, part, weight[client])
+        return Sum({0: total}, norm, sent & there, factor)
+
+    def hear(self, entered: Sum, link: Link, shapes: Shapes, number: int, drawn: Sequence[Any]) -> Heard:
+        """What the server reads of it: under the noise that was drawn, decoded."""
+        if not self.analog:
+            values, refused = self._encrypted(entered.parts, link, entered.factor, entered.sent, shapes, number)
+            return Heard(values, entered.norm, entered.sent, refused)
+        for leaf, part in zip(entered.parts[0], drawn):
+            _add(leaf, np.asarray(part).reshape(-1), np.float32(link.noise_std))
+        return Heard(entered.parts[0], entered.norm, entered.sent, False)
+
+    def draw(self, link: Link, shapes: Shapes, number: int) -> Sequence[Any]:
+        """Standard normals, one per coordinate: the engine's for a seed, else Philox under 128 fresh bits.
+
+        They depend on no message, so that a loop may draw them while it adds up and writes down. Encrypted uplinks
+        draw their own.
+        """
+        if not self.analog or not link.noise_std:
+            return []
+        if self.seed is not None:
+            return [np.asarray(leaf) for leaf in self._normals(air_key(self.seed, number), shapes)]
+        source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        return [source.standard_normal(int(np.prod(shape)), np.float32) for shape in shapes]
+
+    def _encrypted(
+        self, messages: dict[int, Flat], link: Link, factor: np.ndarray, sent: np.ndarray, shapes: Shapes, number: int
+    ) -> tuple[Flat, bool]:
+        """Everyone takes part: who has nothing to say, or has retired, encrypts zero."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        stacked = np.zeros((len(factor), ends[-1]), np.float32)
+        for client, flat in messages.items():
+            stacked[client] = np.concatenate(flat)
+        with jax.enable_x64(True):
+            given = jax.tree.map(jnp.asarray, (stacked, link, factor, sent))
+            values, refused = self._opened(*given, air_key(self.seed, number))
+        return np.split(np.array(values, np.float32), ends[:-1]), bool(refused)
+
+    def _through_uplink(self, stacked: Any, link: Link, factor: Any, sent: Any, key: Any) -> tuple[Any, Any]:
+        ids = jnp.arange(stacked.shape[0], dtype=jnp.int32)
+        return self.uplink.decode(self.uplink.combine(link, ids, sent, factor, stacked), link, key)
+
+
+def _normals(key: Any, shapes: Shapes) -> list[Any]:
+    """The draws of `air.add_noise`, leaf by leaf."""
+    keys = jax.random.split(key, len(shapes))
+    return [jax.random.normal(k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
+
+
+def _add(total: NDArray[np.float32], part: NDArray[np.float32], weight: np.float32) -> None:
+    """total += weight * part, in place, in one pass."""
+    for start in range(0, total.size, BLOCK):
+        saxpy(part[start : start + BLOCK], total[start : start + BLOCK], a=weight)

@@ -1,0 +1,187 @@
+"""The audit of an experiment or of a run: every scheme attacked, one total error, a verdict in words."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import InputError, PrivacyViolation
+from otafl.privacy.audit import ERROR
+from otafl.privacy.card_text import round_up
+from otafl.runs.audit.attack import Canary, attack
+from otafl.runs.audit.target import Target
+from otafl.runs.audit.targets import Prepared, prepare
+from otafl.runs.schema import Experiment, config_hash, load
+from otafl.runs.store import RunFolder, run_of
+
+RUNS = 1000  # of each world of each pattern
+Progress = Callable[[str, int], None]  # scheme, runs more that are done
+
+LIMITS = (
+    "an audit that refutes nothing proves nothing: it bounds ε from below, the charge bounds it from above",
+    "the attacker knows all other messages, the channel and the plan, and scores what the server receives each round",
+)
+
+
+class SchemeAudit(NamedTuple):
+    """What was found about one scheme."""
+
+    label: str
+    eps: float  # charged, as its card says
+    rounds: int
+    unit: str
+    adjacency: str
+    delta: float
+    canaries: list[Canary]
+    notes: tuple[str, ...]
+    reason: str = ""  # why nothing was attacked
+
+    @property
+    def failed(self) -> list[Canary]:
+        return [canary for canary in self.canaries if canary.finding.refuted]
+
+    @property
+    def measured(self) -> float:
+        """Largest lower bound on eps of any client."""
+        return max((canary.finding.eps for canary in self.canaries), default=0.0)
+
+    @property
+    def worst(self) -> Canary:
+        """The canary to show: one that refuted, else the one whose bound comes nearest to its charge."""
+        found = (canary.finding for canary in self.canaries)
+        order = [(bool(one.refuted), one.eps / max(one.charge.eps, 1e-12)) for one in found]
+        return self.canaries[order.index(max(order))]
+
+    @property
+    def weak(self) -> bool:
+        """Whether no canary came near its charge."""
+        return bool(self.canaries) and all(canary.finding.weak for canary in self.canaries)
+
+    @property
+    def verdict(self) -> str:
+        if self.reason:
+            return f"not attacked: {self.reason}"
+        if self.failed:
+            canary = self.failed[0]
+            return f"REFUTED: client {canary.client} ({canary.pattern}): {canary.finding.refuted}"
+        said = f"not refuted: charged ε {round_up(self.eps)}, measured ε ≥ {_down(self.measured)}"
+        return f"{said} (weak: the attack stays well below the charge)" if self.weak else said
+
+
+class Audit(NamedTuple):
+    """All schemes of one audit."""
+
+    title: str
+    schemes: list[SchemeAudit]
+    runs: int
+    error: float
+
+    @property
+    def failed(self) -> list[SchemeAudit]:
+        return [scheme for scheme in self.schemes if scheme.failed]
+
+    def check(self) -> None:
+        """PrivacyViolation where a measured lower bound passed its charge."""
+        if self.failed:
+            said = "; ".join(f"{scheme.label}: {scheme.verdict}" for scheme in self.failed)
+            raise PrivacyViolation(f"AUDIT FAILED at a total error of {self.error:g}: {said}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "runs_per_world": self.runs,
+            "total_error": self.error,
+            "refuted": bool(self.failed),
+            "schemes": [_plain(scheme) for scheme in self.schemes],
+            "limits": list(LIMITS),
+        }
+
+
+def audit(
+    what: Experiment | Path,
+    runs: int = RUNS,
+    schemes: list[str] | None = None,
+    error: float = ERROR,
+    seed: int = 0,
+    progress: Progress = lambda label, count: None,
+) -> Audit:
+    """Attack every scheme of an experiment, or of a run folder under what its own ledgers say."""
+    validate.whole("runs", runs, 4)
+    validate.in_open("error", error, 0, 1)
+    experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what)
+    chosen = _chosen(experiment, schemes)
+    prepared = []
+    for scheme in chosen:
+        place = None if folder is None else folder.scheme(scheme.label or scheme.name)
+        if place is not None and not place.finished:
+            prepared.append(Prepared(place.label, np.nan, 0, [], "the run has not finished it"))
+        else:
+            prepared.append(prepare(experiment, scheme, place))
+    share = error / max(1, sum(len(one.targets) for one in prepared))
+    found = [_attack(one, runs, share, seed, progress) for one in prepared]
+    return Audit(experiment.title or "audit", found, runs, error)
+
+
+def _run(path: Path) -> tuple[Experiment, RunFolder]:
+    folder = RunFolder.open(run_of(path))
+    folder.verified()
+    experiment = load(folder.path / "config.toml")
+    if config_hash(experiment) != folder.config:
+        raise InputError(f"{folder.path}/config.toml: is read otherwise by this version; run the experiment again")
+    return experiment, folder
+
+
+def _chosen(experiment: Experiment, labels: list[str] | None) -> list[Any]:
+    if not labels:
+        return list(experiment.scheme)
+    unknown = [label for label in labels if label not in experiment.labels]
+    if unknown:
+        raise InputError(f"scheme {unknown[0]!r} must be one of {', '.join(experiment.labels)}")
+    return [scheme for scheme, label in zip(experiment.scheme, experiment.labels) if label in labels]
+
+
+def _attack(one: Prepared, runs: int, share: float, seed: int, progress: Progress) -> SchemeAudit:
+    if not one.targets:
+        return SchemeAudit(one.label, one.eps, one.rounds, "", "", np.nan, [], (), one.reason)
+    canaries = []
+    for number, target in enumerate(one.targets):
+        found = attack(target, runs, share, seed + number, lambda count: progress(one.label, count))
+        canaries += [canary._replace(pattern=canary.pattern + _observer(target)) for canary in found]
+    message, notes = one.targets[0].message, dict.fromkeys(note for target in one.targets for note in target.notes)
+    return SchemeAudit(
+        one.label, one.eps, one.rounds, message.unit, message.adjacency, one.targets[0].delta, canaries, tuple(notes)
+    )
+
+
+def _observer(target: Target) -> str:
+    return "" if target.gain is None else ", both parts"
+
+
+def _down(value: float) -> str:
+    """Rounded down to four digits: a lower bound stays one."""
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (np.floor(np.log10(value)) - 3)
+    return f"{np.floor(value / unit) * unit:.4g}"
+
+
+def _plain(scheme: SchemeAudit) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "label": scheme.label, "verdict": scheme.verdict, "refuted": bool(scheme.failed), "weak": scheme.weak,
+        "charged_eps": scheme.eps, "measured_eps": scheme.measured, "delta": scheme.delta, "unit": scheme.unit,
+        "adjacency": scheme.adjacency, "rounds": scheme.rounds, "notes": list(scheme.notes),
+        "canaries": [_canary(canary) for canary in scheme.canaries],
+    }  # fmt: skip
+
+
+def _canary(canary: Canary) -> dict[str, Any]:
+    finding = canary.finding
+    return {
+        "client": canary.client, "pattern": canary.pattern, "refuted": finding.refuted, "weak": finding.weak,
+        "charged_eps": finding.charge.eps, "measured_eps": finding.eps, "charged_mu": finding.charge.mu,
+        "shift": None if finding.shift is None else finding.shift._asdict(), "counts": finding.curve._asdict(),
+        "error": finding.beta,
+    }  # fmt: skip

@@ -1,0 +1,63 @@
+"""Canary clients: a message at its bound against its opposite, or against nothing."""
+
+import functools
+
+import jax
+import numpy as np
+
+from otafl.core.plan import Array
+from otafl.core.uplink import FLOAT32_SLACK
+from otafl.privacy import scores
+from otafl.runs.audit import canaries as worlds
+from otafl.runs.audit.target import Target, Trial, chosen
+
+
+def message_trials(target: Target, seed: int) -> list[Trial]:
+    """A client at its bound against its opposite or against nothing, always and in turn."""
+    width = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(target.template))
+    who = chosen(target, width)
+    clip_norm = target.clients.clip_norm
+    stage = worlds.message_stage(target.template, clip_norm, target.uplink, target.link, who, seed)
+    parts = 1 if target.gain is None else target.gain.shape[1]
+    stage = stage._replace(parts=parts)
+    gain = target.link.weight[:, None] if target.gain is None else target.gain
+    noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
+    opposite = -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
+    sent, arrived = _sizes(target)
+    world = functools.partial(worlds.message_world, target.template, stage, target.seed, who)
+    trials = []
+    for name, sign in _patterns(arrived > 0).items():
+        frozen = np.ones(sent.shape)
+        ours, theirs = frozen.copy(), frozen.copy()
+        ours[:, who], theirs[:, who] = sign[:, who], opposite * sign[:, who]
+        loud = (arrived * ours)[:, who], (arrived * theirs)[:, who]
+        trials.append(
+            Trial(
+                f"client, {name}",
+                stage,
+                world(sent * theirs),
+                world(sent * ours),
+                lambda seen, loud=loud: scores.gaussian_score(seen, gain[..., who], noise, *loud),  # type: ignore[misc]
+                np.ones(len(who), bool),
+            )
+        )
+    return trials
+
+
+def _sizes(target: Target) -> tuple[Array, Array]:
+    """(T, K) what canaries put in and what is left of it: as loud as clipping and a gate that looks allow."""
+    bound, limit = target.message.bound, np.asarray(target.link.max_norm)
+    gated = (limit >= 0) & (limit < bound)
+    sent = np.where(gated, np.maximum(limit, 0) * (1 - 1e-5), worlds.LOUD * bound)
+    arrived = np.where(limit < 0, 0.0, np.where(gated, sent, bound * (1 - FLOAT32_SLACK)))
+    return sent, arrived
+
+
+def _patterns(sends: Array) -> dict[str, Array]:
+    """(T, K) signs. Noise that is used again hides a constant sign better, and cancels where the signs add to zero."""
+    number = np.cumsum(sends, axis=0)
+    turns = np.where(number % 2 == 1, 1.0, -1.0)
+    odd = (number == number[-1]) & (number[-1] % 2 == 1)  # the last one has no partner
+    alternating = np.where(odd, 0.0, turns)
+    one = {"constant": np.ones(sends.shape)}
+    return one | ({"alternating": alternating} if np.any(number[-1] >= 2) else {})

@@ -1,0 +1,119 @@
+"""Canary records: one record of a client present against nulled, replaced or gone."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.core.plan import Array
+from otafl.core.uplink import FLOAT32_SLACK
+from otafl.privacy import scores
+from otafl.runs.audit import canaries as worlds
+from otafl.runs.audit.target import Target, Trial, chosen
+
+
+def record_trials(target: Target) -> list[Trial]:
+    """A record of each client present against nulled, replaced or gone; gone also among others that oppose it."""
+    assert target.records is not None
+    width = int(target.template.shape[0])
+    who = chosen(target, width)
+    basis, params = np.eye(width, dtype=np.float32), jnp.zeros(width, jnp.float32)
+    stage = worlds.Stage(target.clients, target.uplink, target.link, params, basis, len(who))
+    loud = worlds.LOUD * target.records.clip_norm
+    there, gone = _facts(target, who, 0), _facts(target, who, 1 if target.message.adjacency == "add-remove" else 0)
+    normal = there.rate == 1
+
+    def make(own: float, others: float, away: bool) -> worlds.World:
+        return worlds.record_world(target.seed, who, width, own, others, away)
+
+    def trial(name: str, absent: worlds.World, present: worlds.World, score: Any, linear: Array) -> Trial:
+        return Trial(f"record, {name}", stage, absent, present, score, linear)
+
+    if target.message.adjacency == "replace":
+        score = _record_score(target, there, scores.replaced_score)
+        found = [trial("replaced", make(-loud, 0, False), make(loud, 0, False), score, normal)]
+        if np.all(normal) and (other := _gate(target, who)) is not None:
+            score, size = _gate_score(target, who, other)
+            found.append(trial("at the gate", make(-loud, size, False), make(loud, size, False), score, normal))
+        return found
+    plain = _record_score(target, there, scores.sampled_score)
+    if target.message.adjacency == "zero-out":
+        return [trial("nulled", make(0, 0, False), make(loud, 0, False), plain, normal)]
+    crowd = _crowd_score(target, there, gone)
+    return [
+        trial("removed", make(0, 0, True), make(loud, 0, False), plain, normal),
+        trial("removed from a crowd", make(0, -loud, True), make(loud, -loud, False), crowd, np.zeros(len(who), bool)),
+    ]
+
+
+class _Facts(NamedTuple):
+    """What everyone knows of the canaries' clients in one world."""
+
+    size: Array  # (T, m) what one record becomes at the server
+    rate: Array  # (m,) chance of a record to be in a round
+    held: Array  # (m,) records
+
+
+def _facts(target: Target, who: Array, fewer: int) -> _Facts:
+    assert target.records is not None
+    sizes = np.array(target.seed.sizes)
+    sizes[who] -= fewer
+    promise = target.clients.promise(sizes)
+    poisson = target.records.poisson
+    factor = 2.0 if promise.adjacency == "replace" or (promise.adjacency == "add-remove" and not poisson) else 1.0
+    share = promise.sensitivity / factor
+    rate = promise.rate if poisson else np.minimum(target.records.clip_norm / share / sizes, 1.0)
+    return _Facts((target.link.weight * share)[:, who] * (1 - FLOAT32_SLACK), rate[who], sizes[who])
+
+
+def _record_score(target: Target, facts: _Facts, ratio: Any) -> Callable[[Array], Array]:
+    variance = target.link.noise_std**2
+
+    def score(seen: Array) -> Array:
+        return np.asarray(ratio(seen[:, :, 0], facts.size, variance, facts.rate))
+
+    return score
+
+
+def _gate(target: Target, who: Array) -> float | None:
+    """Size of the other records that lets one record decide whether its client sends; None where no gate looks."""
+    limit = np.asarray(target.link.max_norm)[:, who]
+    looks = (limit >= 0) & (limit < target.message.bound)
+    if not np.any(looks):
+        return None
+    return float(np.median(limit[looks]))
+
+
+def _gate_score(target: Target, who: Array, limit: float) -> tuple[Callable[[Array], Array], float]:
+    """The score of a record that may switch its client off, and the size of the others that brings it there."""
+    assert target.records is not None
+    held, clip = np.asarray(target.seed.sizes)[who], target.records.clip_norm
+    size = min(limit, clip)
+    rest, one = size * (held - 1) / held, clip / held
+    arrived = [np.where(np.abs(rest + turn * one) <= np.asarray(target.link.max_norm)[:, who], rest + turn * one, 0)
+               for turn in (1, -1)]  # fmt: skip
+    gain, noise = target.link.weight[:, None, who], (target.link.noise_std**2)[:, None, None]
+    return lambda seen: scores.gaussian_score(seen, gain, noise, *arrived), size
+
+
+def _crowd_score(target: Target, there: _Facts, gone: _Facts) -> Callable[[Array], Array]:
+    variance = target.link.noise_std**2
+    assert target.records is not None
+    if not target.records.poisson:  # another record takes the free place: all opposed, or one of them turned
+        batch = np.round(there.held * there.rate)
+        return lambda seen: scores.sampled_score(
+            seen[:, :, 0] + batch * there.size, 2 * there.size, variance, there.rate
+        )
+
+    def score(seen: Array) -> Array:
+        each = [
+            scores.crowd_score(
+                seen[:, :, 0, j], (gone.size[:, j], there.size[:, j]), variance,
+                (float(gone.rate[j]), float(there.rate[j])), int(there.held[j]) - 1,
+            )
+            for j in range(len(there.rate))
+        ]  # fmt: skip
+        return np.stack(each, axis=1)
+
+    return score

@@ -1,0 +1,74 @@
+"""What is attacked: one scheme whose plan is fixed, who of its clients are canaries, and a pair of worlds. Host."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.core.messages import Clients, Seed
+from otafl.core.plan import Array, Events, Link, Message
+from otafl.core.uplink import Uplink
+from otafl.privacy import participation
+from otafl.runs.audit import canaries
+
+MOST = 16  # canaries at a time
+MOST_NUMBERS = 2**26  # in all their directions
+
+
+class Records(NamedTuple):
+    """How a record gets into its client's message, where single records are clipped."""
+
+    clip_norm: float
+    poisson: bool
+
+
+class Target(NamedTuple):
+    """One scheme as it is attacked: what is played in every round, and what was charged for it."""
+
+    label: str
+    clients: Clients  # for `records`: those of the model `canaries.gradient_is_x(width)`
+    template: Any  # shapes of one message
+    uplink: Uplink
+    link: Link  # (T, K) float64, live rounds alone
+    message: Message
+    events: Events  # (T, K) of the same rounds
+    seed: Seed  # who holds how many records
+    eps: Array  # (K,) charged, by the run's accountant
+    delta: float
+    accounting: str = "none"
+    records: Records | None = None  # None: whole messages are clipped
+    gain: Array = None  # (T, R, K) and (T, R, R): what an observer of both parts gets; None: the server's real part
+    noise: Array = None
+    notes: tuple[str, ...] = ()
+
+
+class Trial(NamedTuple):
+    """Two worlds and how to tell them apart."""
+
+    pattern: str
+    stage: canaries.Stage
+    absent: canaries.World
+    present: canaries.World
+    score: Callable[[Array], Array]  # (runs, T, R, m) -> (runs, m)
+    normal: Array  # (m,) bool: scores are normal
+
+
+def certified(accounting: str) -> str:
+    """Accountings that are no certificates are attacked as if every round had been charged in full."""
+    return accounting if accounting in participation.CERTIFIED else "none"
+
+
+def squares(target: Target) -> Array:
+    """(T, K) 1/z^2 that was charged."""
+    return participation.charged(target.events, certified(target.accounting))
+
+
+def chosen(target: Target, width: int) -> np.ndarray:
+    """Clients that are attacked: all if they are few, else the dearest and those that are heard loudest for it."""
+    charged = squares(target).sum(0)
+    count = int(min(MOST, len(charged), max(1, min(width - 1, MOST_NUMBERS // width))))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heard = np.nansum((target.link.weight / target.link.noise_std[:, None]) ** 2, axis=0)
+        ratio = np.where(heard > 0, heard / charged, 0.0)
+    order = [*np.argsort(-charged, kind="stable")[: -(-count // 2)], *np.argsort(-ratio, kind="stable")]
+    return np.array(list(dict.fromkeys(int(k) for k in order))[:count])

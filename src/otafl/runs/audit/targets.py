@@ -1,0 +1,188 @@
+"""From an experiment, or a run that was made of it, to what is attacked: plans fixed, rounds as they are charged. Host.
+
+The first seed is audited. An open loop is planned as for a run. A closed loop has no plan in advance: it is trained
+once, and the plan that it played is audited under what was charged for it, which the cap bounds.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl import clients as client_kinds
+from otafl.core import uplink
+from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
+from otafl.core.messages import Seed
+from otafl.core.plan import Events, Plan, Trace
+from otafl.privacy import Ledger, account, events, inverse_square
+from otafl.privacy.events import leak_of, pick
+from otafl.privacy.uplink_checks import check_links
+from otafl.runs import build
+from otafl.runs.audit.both_parts import both_parts
+from otafl.runs.audit.canaries import gradient_is_x
+from otafl.runs.audit.target import MOST, Records, Target, certified
+from otafl.runs.execution import Execution, merge
+from otafl.runs.facts import Facts, facts_of
+from otafl.runs.planning import Planned
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import Experiment, options_of
+from otafl.runs.store import SchemeFolder
+
+NORM_TOLERANCE = 1e-5
+ROUNDING = 1e-9  # of a charge that is computed again
+REALISED = "closed loop: the plan that one training played is attacked under its own charge; the card's ε is the cap"
+DECODED = "what the server has after decoding is attacked, not the ciphertexts"
+SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
+DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
+BOTH = "observer keeps the imaginary part"
+SMALLER = "record canaries are sent in {} coordinates: noise is drawn for each coordinate alone"
+
+
+class Prepared(NamedTuple):
+    """One scheme: its targets, or why there is nothing to attack."""
+
+    label: str
+    eps: float  # what its card would say
+    rounds: int
+    targets: list[Target]
+    reason: str = ""
+
+
+def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = None) -> Prepared:
+    """What to attack of one scheme; with the folder of a finished run, under what that run's ledger says."""
+    one = experiment.model_copy(update={"seeds": experiment.seed_list[:1]})
+    facts = facts_of(one)
+    try:
+        planned: Planned = Planned(one, scheme, facts)
+        if planned.loop != "open":
+            if one.task.num_params is not None:
+                return Prepared(planned.label, planned.budget.eps, 0, [], "a closed loop can only be attacked on data")
+            planned = Rehearsal(one, scheme, build.build_task(one), SchemeFolder(Path(), planned.label, ""), Reporter())
+            planned.rehearse()
+    except BudgetExceeded as refusal:
+        return Prepared(scheme.label or scheme.name, np.inf, 0, [], str(refusal))
+    site, plan = planned.setup.sites[0], planned.plans[0]
+    live = np.flatnonzero(plan.live)
+    if not live.size:
+        return Prepared(planned.label, planned.budget.eps, 0, [], planned.unaffordable)
+    plan, trace = (_rounds(part, live) for part in (plan, site.trace))
+    released = events(plan, trace, site.deployment, site.message)
+    recorded = released if place is None else _recorded(place, one.seed_list[0], released, site.message.bound)
+    ledger = planned.ledgers[0]
+    ledger.spend(recorded, each_round=planned.releases[0])
+    if not np.isfinite(ledger.guarantee()) or not np.all(np.isfinite(inverse_square(recorded))):
+        return Prepared(planned.label, np.inf, len(live), [], "charged ε = ∞: there is no promise to refute")
+    return Prepared(
+        planned.label, ledger.guarantee(), len(live), _targets(planned, facts, plan, trace, recorded, ledger)
+    )
+
+
+class Rehearsal(Execution):
+    """A closed loop that is trained for the plan it plays; nothing is written."""
+
+    def rehearse(self) -> None:
+        engine, seeds = self._engine(), build.seeds_of(self.experiment, self.task)
+        carry = engine.init(seeds.key, self._loop_states())
+        carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
+        done, chunks = 0, []
+        while done < self.horizon and self._anyone_live(carry, done):
+            rows, plans = self._rows(done)
+            carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
+            chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
+            done = min(done + self.span, self.horizon)
+        played = merge(chunks)
+        plan = Plan(**{name: played[f"plan.{name}"][0] for name in Plan._fields})
+        self.plans = [plan._replace(live=played["live"][0])]
+
+
+def _rounds(part: Any, live: np.ndarray) -> Any:
+    return type(part)(*(leaf[live] for leaf in part))
+
+
+def _recorded(place: SchemeFolder, seed: int, planned: Events, bound: float) -> Events:
+    """What the run's ledger says of these rounds; PrivacyViolation where that is less than its plan releases."""
+    ledger = Ledger.from_bytes(place.content(f"ledger-{seed}.bin"))
+    found = pick(ledger.parts[-1], np.asarray(ledger.parts[-1].live, bool)) if ledger.parts else None
+    if found is None or found.amp.shape != planned.amp.shape:
+        rounds = 0 if found is None else len(found.amp)
+        raise PrivacyViolation(f"{place.label}: its ledger has {rounds} rounds, its plan {len(planned.amp)}")
+    short = inverse_square(planned) > inverse_square(found) * (1 + ROUNDING)
+    if np.any(short):
+        round_, client = (int(i) for i in np.argwhere(short)[0])
+        raise PrivacyViolation(
+            f"{place.label}: its ledger charges client {client} less in round {round_} than its plan releases"
+        )
+    if "devices.parquet" in place.hashes() and np.any(place.read("devices")["norm"] > bound * (1 + NORM_TOLERANCE)):
+        raise PrivacyViolation(f"{place.label}: a recorded message is above its declared norm bound {bound:g}")
+    return found
+
+
+def _targets(
+    planned: Planned, facts: Facts, plan: Plan, trace: Trace, recorded: Events, ledger: Ledger
+) -> list[Target]:
+    """The server's view and, where phases are off, that of somebody who keeps both parts."""
+    site, air = planned.setup.sites[0], planned.uplink
+    link = air.lower(plan, trace.gain, site.deployment)
+    check_links(air, link, plan, recorded)
+    accounting = planned.budget.accounting
+    spent = account(
+        planned.budget.accountant, recorded, planned.budget.delta, adjacency=site.message.adjacency,
+        accounting=certified(accounting),
+    )  # fmt: skip
+    target = Target(
+        planned.label, planned.setup.clients, _template(planned, facts), air, link, site.message, recorded,
+        _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=_notes(planned),
+    )  # fmt: skip
+    choice = planned.scheme.clients or planned.experiment.clients
+    if choice.kind == "per-sample" and site.message.unit == "record":
+        return [_of_records(target, choice)]
+    if air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode and np.any(leak_of(recorded) > 0):
+        observer, both, gain, noise = both_parts(plan, trace, site.deployment)
+        notes = (*target.notes, BOTH)
+        return [target, target._replace(uplink=observer, link=both, gain=gain, noise=noise, notes=notes)]
+    return [target]
+
+
+def _template(planned: Planned, facts: Facts) -> Any:
+    """Shapes of one message: a gradient's, or a vector."""
+    choice, message = planned.scheme.clients or planned.experiment.clients, planned.setup.sites[0].message
+    if choice.kind == "zero-order" or planned.experiment.task.num_params is not None:
+        return jax.ShapeDtypeStruct((message.dim,), jnp.float32)
+    return jax.eval_shape(facts.model.init, jax.random.key(0))
+
+
+def _holders(sizes: np.ndarray) -> Seed:
+    """Who holds how many records; which ones does not matter to an audit."""
+    starts = np.cumsum([0, *sizes[:-1]])[:, None]
+    rows = starts + np.minimum(np.arange(int(sizes.max())), sizes[:, None] - 1)
+    return Seed(jax.random.key(0), jnp.asarray(rows, jnp.int32), jnp.asarray(sizes, jnp.int32))
+
+
+def _of_records(target: Target, choice: Any) -> Target:
+    """The same target with clients whose records have the gradients that the audit gives them."""
+    options, factory = client_kinds.KINDS[choice.kind]
+    config, sizes = options_of(choice, options), np.asarray(target.seed.sizes)
+    width = min(len(sizes), MOST) + 1
+    least = int(sizes.min()) - (target.message.adjacency == "add-remove")
+    if least < 1:
+        raise InputError(f"{target.label}: a client with one record has none left to be removed; give it more")
+    return target._replace(
+        clients=factory(config, gradient_is_x(width), least),
+        template=jax.ShapeDtypeStruct((width,), jnp.float32),
+        records=Records(config.clip_norm, config.sampling == "poisson"),
+        notes=(*target.notes, SMALLER.format(width)),
+    )
+
+
+def _notes(planned: Planned) -> tuple[str, ...]:
+    """What a reader must know of the attack."""
+    own = planned.uplink.decode is uplink.ANALOG.decode
+    accounting = planned.budget.accounting
+    return (
+        *([] if planned.loop == "open" else [REALISED]),
+        *([] if own else [DECODED]),
+        *([SILENCE] if planned.setup.sites[0].policy.gate == "message" else []),
+        *([] if certified(accounting) == accounting else [DESIGN.format(accounting)]),
+    )

@@ -1,0 +1,283 @@
+"""`otafl plan FILE`: every scheme of an experiment planned and charged, nothing trained, one row each on common units.
+
+A row is read off the same `Planned` that a run starts from. Where several seeds draw their own channels, rounds, eps
+and mu are those of every seed, and the other figures are means over seeds.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from otafl.bounds.merit import Merit, guessed_agreement, in_domain, learning_snr, learning_snr_max, merit
+from otafl.core import validate
+from otafl.core.errors import BudgetExceeded, Infeasible
+from otafl.core.plan import Events, Plan
+from otafl.privacy import Ledger, attack_success, events
+from otafl.privacy.events import total_noise_var
+from otafl.runs import build
+from otafl.runs.energy import planned_energy
+from otafl.runs.facts import Facts, facts_of
+from otafl.runs.planning import Planned
+from otafl.runs.schema import Experiment
+
+UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients
+AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is what binds
+RADIO = "analog"  # the uplink whose energy and channel uses mean something; ideal and digital ones have none here
+
+
+TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
+        "least_eps", "reason")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scheme. None: not known in advance (a closed loop), or without meaning (energy of an ideal uplink)."""
+
+    label: str
+    scheme: str
+    loop: str  # "open", or "round": a closed loop, of which only the cap is known
+    feasible: bool  # whether every seed runs a round
+    reason: str  # why not; empty where feasible
+    least_eps: float | None  # where no round is affordable: the eps that the first one needs
+    horizon: int  # rounds asked for
+    unit: str = ""  # what eps protects
+    adjacency: str = ""
+    rounds: list[int] | None = None  # affordable, per seed
+    eps: list[float] | None = None  # of the worst client, per seed; the cap of a closed loop; inf without privacy
+    mu: list[float | None] | None = None  # the same as a Gaussian; None under sampling
+    tpr_at_1pct: float | None = None  # true positives of the best attacker at 1 % false ones, worst seed
+    noise_over_clip: float | None = None  # noise norm of an update over (clip norm x heard weight), rms over rounds
+    merit: Merit | None = None
+    calibrated: bool = True  # whether Q was calibrated on such messages
+    dropped_weight: float | None = None  # of silent clients, mean over rounds
+    bias: float | None = None  # half the sum of |mean weight in the update - wanted weight|
+    energy_mean: float | None = None  # J per device over the whole run, at most (a gate or a batch may send less)
+    energy_max: float | None = None
+    power_margin_db: float | None = None  # least distance of any device from its limit in any round
+    channel_uses: int | None = None  # of the whole run
+    seconds: float | None = None  # on the air, where the bandwidth is known
+    csi: str | None = None  # channel knowledge that the scheme needs
+    noise_of: str | None = None  # whose noise protects
+    binding: str = ""  # what keeps the scheme from doing more
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """All rows, and the terms that they share."""
+
+    rows: list[Row]
+    terms: dict[str, Any]
+    notes: list[str]
+
+    @property
+    def feasible(self) -> list[Row]:
+        return [row for row in self.rows if row.feasible]
+
+    @property
+    def table(self) -> Any:
+        """One row per scheme (pandas): per-seed rounds by their mean, eps and mu by the worst."""
+        import pandas as pd
+
+        def told(row: Row) -> dict[str, Any]:
+            own = {name: getattr(row, name) for name in TOLD}
+            worst = None if not row.mu or None in row.mu else max(m for m in row.mu if m is not None)
+            seeds = {"rounds": row.rounds and float(np.mean(row.rounds)), "eps": row.eps and max(row.eps), "mu": worst}
+            return {"feasible": row.feasible, **seeds, "merit": row.merit and row.merit.quality, **own}
+
+        return pd.DataFrame.from_dict({row.label: told(row) for row in self.rows}, orient="index").rename_axis("scheme")
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the merit of each row as a table of its own."""
+        rows = [{**dataclasses.asdict(row), "merit": row.merit and row.merit._asdict()} for row in self.rows]
+        return {"feasible": bool(self.feasible), "schemes": rows, "terms": self.terms, "notes": self.notes}
+
+
+def plan(experiment: Experiment, agreement: float | None = None) -> PlanTable:
+    """Plan and charge every scheme; a scheme that is infeasible is a row.
+
+    agreement: norm of the mean of clipped messages over the clip norm, in (0, 1]; None guesses it from the samples.
+    """
+    facts = facts_of(experiment)
+    if agreement is not None:
+        validate.in_left_open("agreement", agreement, 0, 1)
+    gamma = guessed_agreement(float(np.mean(facts.sizes[0]))) if agreement is None else agreement
+    rows = [plan_scheme(experiment, scheme, facts, gamma) for scheme in experiment.scheme]
+    return PlanTable(rows, _terms(experiment, facts, gamma, agreement is None), _notes(experiment, facts, rows))
+
+
+def refuse_all_infeasible(found: PlanTable) -> None:
+    """A scheme that can do nothing is a row; where all are, the command has no plan to show for itself."""
+    if found.feasible:
+        return
+    if all(row.least_eps is not None for row in found.rows):
+        raise BudgetExceeded(f"no scheme can afford a round within eps={found.terms['eps']:g}")
+    raise Infeasible("no scheme of this file is feasible")
+
+
+def plan_scheme(experiment: Experiment, scheme: Any, facts: Facts | build.Task, agreement: float) -> Row:
+    """One row; bad input is refused as `otafl run` refuses it."""
+    label, horizon = scheme.label or scheme.name, experiment.horizon(scheme)
+    try:
+        planned = Planned(experiment, scheme, facts)
+    except (Infeasible, BudgetExceeded) as refusal:
+        said = str(refusal).removeprefix(f"{label}: ")
+        return Row(label, scheme.name, "open", False, said, None, horizon, binding="infeasible")
+    return row_of(planned, agreement)
+
+
+def row_of(planned: Planned, agreement: float) -> Row:
+    """The row of a scheme that could be planned."""
+    site, scheme = planned.setup.sites[0], planned.scheme
+    horizon = planned.experiment.horizon(scheme)
+    about: dict[str, Any] = {
+        "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
+        "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
+        "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
+    }  # fmt: skip
+    if planned.loop != "open":
+        return _closed_loop(planned, about)
+    if planned.least_eps:
+        seeds = f" under {len(planned.least_eps)} of {len(planned.plans)} seeds" if planned.affordable else ""
+        return Row(**about, feasible=False, reason=f"0 rounds affordable{seeds}", least_eps=planned.least,
+                   rounds=[int(np.sum(plan.live)) for plan in planned.plans], binding="privacy")  # fmt: skip
+    seen = [_Seed(planned, s) for s in range(len(planned.plans))]
+    attacks = [attack_success(one.ledger) for one in seen]
+    mean = lambda name: float(np.mean([getattr(one, name) for one in seen]))  # noqa: E731
+    radio = planned.uplink.name == RADIO
+    uses = max(one.rounds for one in seen) * site.message.dim
+    bandwidth = build.bandwidth_of(planned.experiment)
+    return Row(
+        **about, feasible=True, reason="", least_eps=None, rounds=[one.rounds for one in seen],
+        eps=[float(one.ledger.spent().worst) for one in seen], mu=[attack.mu for attack in attacks],
+        tpr_at_1pct=max(attack.tpr_at_1pct for attack in attacks), noise_over_clip=mean("noise_over_clip"),
+        merit=_merit(planned, seen, agreement), dropped_weight=mean("dropped_weight"), bias=mean("bias"),
+        energy_mean=mean("energy_mean") if radio else None,
+        energy_max=max(one.energy_max for one in seen) if radio else None,
+        power_margin_db=_margin_db(max(one.fill for one in seen)) if radio else None,
+        channel_uses=uses if radio else None, seconds=uses / bandwidth if radio and bandwidth else None,
+        noise_of=seen[0].noise_of, binding=_binding(planned, seen, horizon),
+    )  # fmt: skip
+
+
+def _kind(experiment: Experiment, scheme: Any) -> str:
+    return str((scheme.clients or experiment.clients).kind)
+
+
+class _Seed:
+    """What the plan of one seed comes to. Host, float64; (T, K) live rounds only."""
+
+    def __init__(self, planned: Planned, s: int):
+        site, whole, ledger = planned.setup.sites[s], planned.plans[s], planned.ledgers[s]
+        live = np.asarray(whole.live, bool)
+        self.rounds = int(np.sum(live))
+        released = events(whole, site.trace, site.deployment, site.message)
+        self.ledger = Ledger(ledger.budget, ledger.clients, [*ledger.parts, released], [*ledger.releases])
+        plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
+        link = planned._link(whole, site.trace, site, 0)
+        bound = clip_norm(site.message)
+        allowed = np.asarray(plan.max_norm) >= min(bound, site.message.bound)
+        weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
+        self.heard, self.noise = weight.sum(-1), np.asarray(link.noise_std)[live]
+        self.snr = learning_snr(bound, self.heard, self.noise)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.sqrt(site.message.dim) * self.noise / (bound * self.heard)
+            share = weight.mean(0) / weight.mean(0).sum()
+        self.noise_over_clip = float(np.sqrt(np.mean(np.square(relative))))
+        wanted = np.asarray(site.deployment.weights, float)
+        self.dropped_weight = float(np.mean(np.sum(np.where(allowed, 0.0, wanted), -1)))
+        self.bias = float(np.sum(np.abs(share - wanted)) / 2)
+        energy = planned_energy(plan, site.message)
+        self.energy_mean, self.energy_max = float(energy.sum(0).mean()), float(energy.sum(0).max())
+        limit = np.asarray(site.deployment.energy, float)
+        self.fill, self.at_limit = float(np.max(energy / limit)), np.any(energy >= AT_LIMIT * limit, axis=0)
+        self.silent = int(np.sum(~np.any(allowed, axis=0)))
+        self.noise_of = _noise_of(planned, released)
+
+
+def _margin_db(fill: float) -> float | None:
+    """How far below a limit of 1; None where nothing is sent."""
+    return max(0.0, -10 * float(np.log10(fill))) if fill > 0 else None
+
+
+def clip_norm(message: Any) -> float:
+    """The norm bound, or the root mean square where Poisson batches have none."""
+    bounded = np.isfinite(message.bound)
+    return float(message.bound) if bounded else float(np.sqrt(np.max(message.mean_square)))
+
+
+def _merit(planned: Planned, seen: list[_Seed], agreement: float) -> Merit:
+    """S is the mean over seeds; S_max counts the whole budget, spent or not, and not where sampling amplifies."""
+    site = planned.setup.sites[0]
+    sensitivity = np.asarray(site.message.sensitivity, float)
+    mu = np.nan
+    if np.all(np.asarray(site.message.rate) == 1):
+        budget = planned.budget
+        total = budget.zcdp if budget.counted.additive else max(float(np.max(one.ledger.zcdp())) for one in seen)
+        mu = float(np.sqrt(2 * total))
+    even = 1 / float(np.mean(1 / sensitivity)) if np.all(sensitivity > 0) else np.nan
+    snr_max = learning_snr_max(len(sensitivity), mu, clip_norm(site.message), even)
+    snr = float(np.mean([one.snr for one in seen]))
+    rounds = int(np.mean([one.rounds for one in seen]))
+    return merit(snr, snr_max, agreement, site.message.dim, rounds)
+
+
+def _closed_loop(planned: Planned, about: dict[str, Any]) -> Row:
+    """Only the cap is known in advance; what is sent depends on how the training goes."""
+    attack = attack_success(planned.ledgers[0])
+    count = len(planned.setup.sites)
+    return Row(**about, feasible=True, reason="", least_eps=None, eps=[float(planned.budget.eps)] * count,
+               mu=[attack.mu] * count, tpr_at_1pct=attack.tpr_at_1pct, noise_of="receiver",
+               binding="the training decides; ε is the cap")  # fmt: skip
+
+
+def _noise_of(planned: Planned, released: Events) -> str:
+    """Who adds the noise that the ledger counts."""
+    total = total_noise_var(released)[released.live]
+    own = float(np.mean((total - released.receiver_var[released.live]) / np.where(total > 0, total, 1.0)))
+    if not np.any(total > 0):
+        return "nobody"
+    if own > 1 - 1e-9:
+        return "devices" if planned.uplink.name == RADIO else "devices (no radio)"
+    return "receiver" if own < 1e-9 else f"receiver, devices {own:.0%}"
+
+
+def _binding(planned: Planned, seen: list[_Seed], horizon: int) -> str:
+    """What keeps the scheme from more: the budget, somebody's power, or the number of rounds."""
+    if min(one.rounds for one in seen) < horizon:
+        return "privacy"
+    silent, full = max(one.silent for one in seen), max(int(np.sum(one.at_limit)) for one in seen)
+    if silent:
+        return f"power: {silent} never heard"
+    if full and planned.uplink.name == RADIO:
+        return f"power: {full} at their limit"
+    return "rounds"
+
+
+def _terms(experiment: Experiment, facts: Facts, agreement: float, guessed: bool) -> dict[str, Any]:
+    """What all rows have in common."""
+    privacy = experiment.privacy
+    samples = float(np.mean(facts.sizes[0]))
+    basis = f"guessed from {samples:.4g} samples per device" if guessed else "given"
+    return {
+        "clients": experiment.task.clients, "num_params": facts.model.num_params, "rounds": experiment.rounds,
+        "seeds": experiment.seed_list, "eps": privacy.eps, "delta": privacy.delta, "accountant": privacy.accountant,
+        "weights": experiment.task.weights, "agreement": agreement, "agreement_basis": basis,
+    }  # fmt: skip
+
+
+def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
+    """What a reader must know beside the numbers."""
+    notes = [f"outside the domain of Q: {text}"
+             for text in in_domain(facts.model.num_params, experiment.rounds, experiment.task.clients)]  # fmt: skip
+    if experiment.devices is not None and experiment.task.num_params is None:
+        notes.append(f"{experiment.devices.name}: samples are not used, the partition deals the data")
+    unlike = sorted({_kind(experiment, scheme) for scheme in experiment.scheme} & UNCALIBRATED)
+    notes += [f"(Q) was not calibrated on {kind} messages: do not rank by it" for kind in unlike]
+    if any(row.loop != "open" for row in rows):
+        notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
+    return notes

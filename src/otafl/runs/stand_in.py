@@ -1,0 +1,156 @@
+"""An advice as an experiment that trains: on the user's own task, or on a stand-in of about the same size."""
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.bounds import merit
+from otafl.core.files import parse
+from otafl.core.plan import Plan
+from otafl.runs.advise import Option, Question
+from otafl.runs.designs import OWN_CLIENTS, design
+from otafl.runs.energy import planned_energy
+from otafl.runs.facts import facts_of
+from otafl.runs.planning import Planned
+from otafl.runs.schema import Experiment
+from otafl.systems.simulated import Refusal
+
+DIGITS_SAMPLES, PIXELS, CLASSES = 1_437, 64, 10
+LOGISTIC = CLASSES * (PIXELS + 1)  # 650 parameters
+MLP_PER_UNIT = PIXELS + 1 + CLASSES
+UNHEARD = 0.5  # of its weight, below which a device is named as not heard
+SEEDS = 5
+
+
+class Prepared(NamedTuple):
+    """An experiment, the table it was read from, and what its first plan means for each device."""
+
+    experiment: Experiment
+    data: dict[str, Any]
+    devices: list[dict[str, Any]]
+    unheard: list[str]
+
+
+def stand_in(question: Question) -> dict[str, Any]:
+    """[task] of handwritten digits (MNIST where there are more devices than digits) with a model of about that size."""
+    count, size = question.site.num_devices, question.num_params
+    samples = np.asarray(question.site.devices.samples, float)
+    task: dict[str, Any] = {"clients": count, "partition": {"kind": "iid"}}
+    task["weights"] = "equal" if question.weights == "equal" else [float(w) for w in samples / samples.sum()]
+    data: dict[str, Any] = {"name": "digits"}
+    if count > DIGITS_SAMPLES:
+        data = {"name": "mnist", "pca": {"components": PIXELS}}
+    if size <= LOGISTIC + MLP_PER_UNIT // 2:
+        components = min(PIXELS, max(1, round((size - CLASSES) / CLASSES)))
+        if components < PIXELS:
+            data["pca"] = {"components": components}
+        task["model"] = {"name": "logistic"}
+    else:
+        task["model"] = {"name": "mlp", "hidden": [max(1, round((size - CLASSES) / MLP_PER_UNIT))]}
+    return {**task, "data": data}
+
+
+def stand_in_words(experiment: Experiment, num_params: int) -> str:
+    task = experiment.task
+    return (
+        f"advice.toml trains {task.model.name} on {task.data.name} in place of your task of {num_params:,} parameters; "
+        "give --task to use your own"
+    )
+
+
+def prepare(question: Question, options: list[Option]) -> Prepared:
+    """The best options as one experiment: settings for the very model that is trained, step size from the noise."""
+    with tempfile.TemporaryDirectory() as folder:
+        site_file = question.site.write(Path(folder))
+        data = _bare(question, site_file)
+        schemes: list[dict[str, Any]] = []
+        devices: list[dict[str, Any]] = []
+        unheard: list[str] = []
+        for number, option in enumerate(options):
+            table, planned = _scheme(option, data)
+            schemes.append(table)
+            if number == 0 and planned is not None:
+                devices, unheard = device_table(planned, question)
+        data["scheme"] = schemes
+        experiment = parse(Experiment, data, Path("advice"))
+    return Prepared(experiment, data, devices, unheard)
+
+
+def _bare(question: Question, site_file: Path) -> dict[str, Any]:
+    """The experiment but for its schemes."""
+    blocks = question.blocks
+    if blocks.get("task"):
+        task = {**blocks["task"], "clients": question.site.num_devices, "weights": question.weights}
+    else:
+        task = stand_in(question)
+    return {
+        "title": f"Advice for {question.site.name}, ε = {question.eps:g}",
+        "rounds": question.rounds,
+        "seeds": SEEDS,
+        **{key: value for key, value in blocks.items() if key != "task"},
+        "devices": str(site_file),
+        "task": task,
+        "privacy": {"eps": question.eps, "delta": question.delta, "accountant": question.accountant},
+    }
+
+
+def _scheme(option: Option, data: dict[str, Any]) -> tuple[dict[str, Any], Planned | None]:
+    """[[scheme]] with its settings and step, and its plan; a closed form of the site alone decides both."""
+    own: dict[str, Any] = {"clients": OWN_CLIENTS[option.name]} if option.name in OWN_CLIENTS else {}
+    table: dict[str, Any] = {"name": option.name, **own, **option.options}
+    bare = parse(Experiment, {**data, "seeds": 1, "scheme": [table]}, Path("advice"))
+    facts = facts_of(bare)
+    chosen = design(bare, bare.scheme[0], facts)
+    if not isinstance(chosen, Refusal):
+        table |= {key: list(value) if isinstance(value, tuple) else value for key, value in chosen.items()}
+    ready = parse(Experiment, {**data, "seeds": 1, "scheme": [table]}, Path("advice"))
+    planned = Planned(ready, ready.scheme[0], facts)
+    if "server" not in data:
+        table["server"] = {"step_size": step_size(planned, facts.model.num_params)}
+    return table, planned
+
+
+def step_size(planned: Planned, num_params: int) -> float:
+    """By rule: s over the accumulated noise per coordinate of the model, at most eight clip norms in one step."""
+    site, plan, scheme = planned.setup.sites[0], planned.plans[0], planned.scheme
+    live = np.asarray(plan.live, bool)
+    link = planned.uplink.lower(plan, site.trace.gain, site.deployment)
+    noise = np.asarray(link.noise_std, float)[live]
+    heard = max(float(np.mean(np.sum(np.asarray(link.weight)[live], -1))), 1e-300) if live.any() else 1.0
+    choice = scheme.clients or planned.experiment.clients
+    spread, reach = 1.0, 1.0
+    if choice.kind == "zero-order":  # scalars go along random directions
+        spread, reach = 1 / math.sqrt(choice.directions), math.sqrt(num_params) / choice.directions
+    linear = planned.experiment.task.model.name == "logistic"
+    bound = float(np.sqrt(np.max(site.message.mean_square)))
+    return merit.step_size(noise * spread, bound * heard * reach, linear)
+
+
+def device_table(planned: Planned, question: Question) -> tuple[list[dict[str, Any]], list[str]]:
+    """Who is heard how often, with which weight and energy; and the names of those that hardly are."""
+    site, whole = planned.setup.sites[0], planned.plans[0]
+    live = np.asarray(whole.live, bool)
+    plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
+    link = planned.uplink.lower(whole, site.trace.gain, site.deployment)
+    allowed = np.asarray(plan.max_norm) >= 0
+    weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
+    share = weight.sum(0) / max(weight.sum(), 1e-300)
+    wanted = np.asarray(site.deployment.weights, float)
+    energy = planned_energy(plan, site.message).sum(0)
+    limit = np.asarray(site.deployment.energy, float) * max(int(live.sum()), 1)
+    known = question.site.devices
+    rows: list[dict[str, Any]] = [
+        {
+            "name": known.names[k], "distance_m": None if known.distance_m is None else float(known.distance_m[k]),
+            "gain_db": float(10 * np.log10(known.mean_power_gain[k])), "samples": int(known.samples[k]),
+            "weight": float(wanted[k]), "share": float(share[k]),
+            "heard": float(allowed[:, k].mean()) if live.any() else 0.0,
+            "energy": float(energy[k]) if planned.uplink.name == "analog" else None,
+            "limit": float(limit[k]) if np.isfinite(limit[k]) else None,
+        }
+        for k in range(len(wanted))
+    ]  # fmt: skip
+    return rows, [row["name"] for row in rows if row["share"] < UNHEARD * row["weight"]]

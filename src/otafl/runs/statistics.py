@@ -1,0 +1,110 @@
+"""What may be said about few seeds: means with their spread, paired t intervals, Holm's correction, seeds needed.
+
+One of each for tables, pages, reproductions and the comparison.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+LEVEL = 0.95
+
+
+class Gap(NamedTuple):
+    """A paired difference."""
+
+    mean: float
+    half_width: float  # of its 95 % t interval; inf below two pairs
+    pairs: int
+    p: float = float("nan")  # two-sided, of no difference
+
+    @property
+    def apart(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return abs(self.mean) > self.half_width
+
+
+def numbers(values: Iterable[Any]) -> np.ndarray:
+    """A list as stored (null for NaN, "inf" for infinity) as floats."""
+    return np.array([np.nan if value is None else float(value) for value in values])
+
+
+def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
+    """Mean and sample standard deviation, with the number of seeds where not all contribute.
+
+    >>> mean_sd([0.5, 0.7]), mean_sd([0.5, None]), mean_sd(["inf"]), mean_sd([]), mean_sd([1200, 1400])
+    ('0.600 ± 0.141', '0.500 (1 of 2)', '∞', '–', '1300 ± 141')
+    """
+    every = numbers(values)
+    good = every[~np.isnan(every)]
+    if good.size == 0:
+        return "–"
+    if np.any(np.isinf(good)):
+        return "∞"
+    mean = float(np.mean(good))
+    large = abs(mean) >= 1000
+    spread = f" ± {np.std(good, ddof=1):.{0 if large else digits}f}" if good.size > 1 else ""
+    count = f" ({good.size} of {every.size})" if good.size < every.size else ""
+    return (f"{mean:.4g}" if large else f"{mean:.{digits}f}") + spread + count
+
+
+def half_width(values: Iterable[float], level: float = LEVEL) -> float:
+    """Half of the Student interval of a mean; inf below two values, of which nothing follows.
+
+    >>> round(half_width([1.0, 2.0, 3.0]), 3)  # 4.303 s / sqrt(3)
+    2.484
+    """
+    found = np.asarray(list(values), float)
+    if found.size < 2:
+        return float("inf")
+    return float(special.stdtrit(found.size - 1, (1 + level) / 2) * np.std(found, ddof=1) / np.sqrt(found.size))
+
+
+def paired(a: Mapping[Any, float], b: Mapping[Any, float]) -> Gap:
+    """a - b over the pairs that have a number in both.
+
+    >>> gap = paired({0: 0.5, 1: 0.7, 2: 0.6}, {0: 0.4, 1: 0.5, 2: 0.5, 3: 0.1})
+    >>> round(gap.mean, 4), round(gap.half_width, 4), gap.pairs, round(gap.p, 4), gap.apart
+    (0.1333, 0.1434, 3, 0.0572, False)
+    """
+    both = [key for key in a if key in b and math.isfinite(a[key]) and math.isfinite(b[key])]
+    gaps = np.array([a[key] - b[key] for key in both])
+    if gaps.size < 2:
+        return Gap(float(np.mean(gaps)) if gaps.size else float("nan"), float("inf"), gaps.size)
+    mean, spread = float(np.mean(gaps)), float(np.std(gaps, ddof=1))
+    if spread == 0:
+        return Gap(mean, 0.0, gaps.size, 1.0 if mean == 0 else 0.0)
+    t = abs(mean) / (spread / math.sqrt(gaps.size))
+    return Gap(mean, half_width(gaps), gaps.size, float(2 * special.stdtr(gaps.size - 1, -t)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p values: below 0.05 at most 5 % of all families have one wrong rejection. NaN counts as 1.
+
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    p = np.where(np.isnan(p_values), 1.0, np.asarray(p_values, float))
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
+    adjusted = np.empty(len(p))
+    adjusted[order] = stepped
+    return adjusted.tolist()
+
+
+def seeds_needed(gap: Gap, most: int = 10_000) -> int | None:
+    """Seeds after which an interval of this spread would leave zero out, were the mean to stay; None beyond `most`.
+
+    >>> seeds_needed(Gap(0.01, 0.02, 10)), seeds_needed(Gap(0.0, 0.02, 10))
+    (33, None)
+    """
+    if gap.pairs < 2 or gap.mean == 0 or not math.isfinite(gap.half_width):
+        return None
+    spread = gap.half_width * math.sqrt(gap.pairs) / float(special.stdtrit(gap.pairs - 1, (1 + LEVEL) / 2))
+    count = np.arange(2, most + 1)
+    wide = special.stdtrit(count - 1, (1 + LEVEL) / 2) * spread / np.sqrt(count)
+    enough = np.flatnonzero(wide < abs(gap.mean))
+    return int(count[enough[0]]) if enough.size else None

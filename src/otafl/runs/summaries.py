@@ -1,0 +1,24 @@
+"""What a run's store says about its schemes, one summary each."""
+
+from pathlib import Path
+from typing import Any
+
+from otafl.runs.sealed import reading
+from otafl.runs.statistics import numbers
+from otafl.runs.store import AGAIN, RunFolder
+
+
+def summaries(folder: Path) -> list[dict[str, Any]]:
+    """The summary of every finished scheme, in the order of the config, with its time."""
+    found = []
+    for place in RunFolder.open(folder).verified():
+        if place.finished:
+            with reading(place.path, AGAIN):
+                own = {"seconds": place.timing()["seconds"], "card": place.json("card")}
+                found.append({**place.json("summary"), **own})
+    return found
+
+
+def by_seed(entry: dict[str, Any], metric: str) -> dict[int, float]:
+    """A figure of a summary by seed."""
+    return dict(zip(entry["seeds"], numbers(entry[metric])))

@@ -1,0 +1,223 @@
+"""The same trials for every scheme: rounds, step and clip norm by one Halton sequence, judged on devices kept out.
+
+Trial 0 is what plans say; the others follow an unscrambled Halton sequence. In every trial each scheme's own knobs are
+planned anew, so a scheme gains nothing from having many of them. The validation split is cut from the training data and
+is neither trained nor reported on, the seeds are not those of the report. Trials look at private data: they lie outside
+every privacy guarantee, and the card says so.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import RunError
+from otafl.core.files import to_json, write_atomic
+from otafl.runs import build
+from otafl.runs.progress import Reporter
+from otafl.runs.runner import run_in
+from otafl.runs.schema import Experiment, config_hash
+from otafl.runs.settings import STEP_SCALE, from_plans
+from otafl.runs.store import RunFolder
+from otafl.runs.tune import LAST
+from otafl.tasks import features
+
+FEWEST_ROUNDS = 25
+STEP_RANGE = (0.05, 1.2)  # s of the step rule, log scale
+CLIP_RANGE = (0.1, 1.0)  # of the file's clip norm, log scale
+SEEDS = (1000, 1001, 1002)  # never reported
+VALIDATION = 0.2  # of the training data, unless the file says otherwise
+EDGE = 1 / 16  # of a range, at either end
+
+
+class Point(NamedTuple):
+    """One trial, the same for every scheme."""
+
+    rounds: int
+    step_scale: float
+    clip: float  # of the file's clip norm
+
+
+def halton(count: int, bases: tuple[int, ...] = (2, 3, 5)) -> np.ndarray:
+    """(count, bases) the first points after 0 of the unscrambled Halton sequence.
+
+    >>> halton(3, (2, 3)).round(3).tolist()
+    [[0.5, 0.333], [0.25, 0.667], [0.75, 0.111]]
+    """
+
+    def radical_inverse(n: int, base: int) -> float:
+        value, scale = 0.0, 1.0 / base
+        while n:
+            n, digit = divmod(n, base)
+            value, scale = value + digit * scale, scale / base
+        return value
+
+    return np.array([[radical_inverse(n, base) for base in bases] for n in range(1, count + 1)]).reshape(-1, len(bases))
+
+
+def points(count: int, rounds: int, step_scale: float) -> list[Point]:
+    """Trial 0 is the plans' own; then Halton points, each coordinate on a log scale."""
+
+    def between(low: float, high: float, share: float) -> float:
+        return low * (high / low) ** share
+
+    fewest = min(FEWEST_ROUNDS, rounds)
+    found = [
+        Point(round(between(fewest, rounds, u)), between(*STEP_RANGE, v), between(*CLIP_RANGE, w))
+        for u, v, w in halton(count - 1)
+    ]
+    return [Point(rounds, step_scale, 1.0), *found]
+
+
+def at(experiment: Experiment, point: Point) -> Experiment:
+    """The experiment of one trial: fewer rounds, tighter messages. A scheme with rounds of its own keeps its share."""
+    share = point.rounds / experiment.rounds
+
+    def own(scheme: Any) -> Any:
+        changed: dict[str, Any] = {}
+        if scheme.clients is not None:
+            changed["clients"] = _clipped(scheme.clients, point.clip)
+        if scheme.rounds is not None:
+            changed["rounds"] = max(1, round(scheme.rounds * share))
+        return scheme.model_copy(update=changed)
+
+    return experiment.model_copy(
+        update={
+            "rounds": point.rounds,
+            "evaluate_every": min(experiment.evaluate_every, max(1, point.rounds // LAST)),
+            "clients": _clipped(experiment.clients, point.clip),
+            "scheme": [own(scheme) for scheme in experiment.scheme],
+        }
+    )
+
+
+def _clipped(clients: Any, factor: float) -> Any:
+    return clients.model_copy(update={"clip_norm": clients.clip_norm * factor})
+
+
+def on_validation(experiment: Experiment) -> Experiment:
+    """Whole devices are kept out: those left hold no more samples each than in the report, so no plan is worse off."""
+    data = experiment.task.data
+    if not data.validation_fraction:
+        data = type(data)(**{**data.__dict__, "validation_fraction": VALIDATION})
+    all_, left = len(features.prepare(experiment.task.data).train.y), len(features.prepare(data).train.y)
+    each = math.ceil(all_ / experiment.task.clients)
+    count = min(experiment.task.clients, math.ceil(left / each))
+    task = experiment.task.model_copy(update={"data": data, "clients": count, "report_on": "validation"})
+    return experiment.model_copy(update={"task": task, "seeds": list(SEEDS)})
+
+
+def search(
+    experiment: Experiment, count: int, folder: Path, reporter: Reporter | None = None
+) -> tuple[Experiment, list[str]]:
+    """Every scheme with its best trial; `folder/trials.json` says how it was found. Goes on where it stopped."""
+    validate.whole("trials", count)
+    linear = experiment.task.model.name == "logistic"
+    tried = points(count, experiment.rounds, STEP_SCALE[linear])
+    held_out = on_validation(experiment)
+    scores: dict[str, list[tuple[float, float]]] = {label: [] for label in experiment.labels}
+    for n, point in enumerate(tried):
+        trial = at(held_out, point)
+        planned, _ = from_plans(trial, build.build_task(trial), point.step_scale)
+        for label, score in _scores(planned, folder / f"trial-{n:03d}", reporter).items():
+            scores[label].append(score)
+    best = {label: _winner(row) for label, row in scores.items()}
+    edges = {label: at_edges(tried[n], experiment.rounds) for label, n in best.items() if n}
+    edges = {label: where for label, where in edges.items() if where}
+    told = {
+        "rule": f"smallest cross-entropy on the validation split, mean over seeds and the last {LAST} evaluations; "
+        "ties within one standard error go to the lower trial",
+        "points": [point._asdict() for point in tried], "seeds": list(SEEDS), "scores": scores, "best": best,
+        "edges": edges,
+    }  # fmt: skip
+    write_atomic(folder / "trials.json", to_json(told))
+    said = _said(tried, best, edges)
+    outside = (
+        f"rounds, step and clip norm were chosen by {count} trials per scheme on a validation split of the private data"
+    )
+    return _with_best(experiment, tried, best, outside), said
+
+
+def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]]) -> list[str]:
+    taken = ", ".join(f"{label} {n}" for label, n in best.items())
+    ranges = (
+        f"rounds {tried[0].rounds} and fewer, s {STEP_RANGE[0]:g} to {STEP_RANGE[1]:g}, clip norm "
+        f"{CLIP_RANGE[0]:g} to {CLIP_RANGE[1]:g} of the file's"
+    )
+    notes = [f"{len(tried)} trials per scheme on private validation data, outside the guarantee ({ranges}): {taken}"]
+    said = "; ".join(f"{label} ({', '.join(where)})" for label, where in edges.items())
+    return notes + ([f"at an edge of its range, so a wider one might do better: {said}"] if said else [])
+
+
+def _with_best(experiment: Experiment, tried: list[Point], best: dict[str, int], outside: str) -> Experiment:
+    """Own knobs are planned anew for all devices, each scheme at the point that won for it."""
+    schemes = []
+    task = build.build_task(experiment)
+    for n, label in enumerate(experiment.labels):
+        point = tried[best[label]]
+        trial = at(experiment, point)
+        alone, _ = from_plans(trial.model_copy(update={"scheme": [trial.scheme[n]]}), task, point.step_scale)
+        own = alone.scheme[0]
+        rounds = own.rounds or point.rounds
+        schemes.append(own.model_copy(update={"rounds": rounds, "clients": own.clients or trial.clients}))
+    return experiment.model_copy(update={"scheme": schemes, "outside": [*experiment.outside, outside]})
+
+
+def at_edges(point: Point, rounds: int) -> list[str]:
+    """Coordinates in the outer sixteenth of their range; the largest number of rounds is the file's own limit.
+
+    >>> at_edges(Point(200, 0.05, 0.5), 200)
+    ['step']
+    """
+    found = []
+    ends = {"step": (point.step_scale, *STEP_RANGE), "clip norm": (point.clip, *CLIP_RANGE)}
+    ends["rounds"] = (point.rounds, min(FEWEST_ROUNDS, rounds), rounds)
+    for name, (value, low, high) in ends.items():
+        if low == high:
+            continue
+        share = math.log(value / low) / math.log(high / low)
+        capped = name in ("rounds", "clip norm")  # the upper end is the user's, not the search's
+        if share < EDGE or (share > 1 - EDGE and not capped):
+            found.append(name)
+    return found
+
+
+def _winner(scores: list[tuple[float, float]]) -> int:
+    """The lowest trial within one standard error of the best loss; NaN (diverged) is worst.
+
+    >>> _winner([(0.52, 0.01), (0.50, 0.03), (float("nan"), 0.0)]), _winner([(0.9, 0.01), (0.5, 0.1)])
+    (0, 1)
+    """
+    loss = np.array([np.inf if math.isnan(value) else value for value, _ in scores])
+    top = int(np.argmin(loss))
+    return int(np.argmax(loss <= loss[top] + scores[top][1]))
+
+
+def _scores(
+    experiment: Experiment, folder: Path, reporter: Reporter | None
+) -> dict[str, tuple[float, float]]:
+    """(loss, its standard error) of every scheme; where one diverges, those after it go on in a folder of their own."""
+    scores: dict[str, tuple[float, float]] = {}
+    left = list(experiment.scheme)
+    while left:
+        part = experiment.model_copy(update={"scheme": left})
+        place = folder / config_hash(part)[:12]
+        try:
+            run_in(place, part, reporter)
+        except RunError as refusal:
+            if "not finite" not in str(refusal):
+                raise
+        run = RunFolder.open(place)
+        done = [label for label in part.labels if run.scheme(label).finished]
+        scores |= {label: _loss(run.scheme(label).read("evaluations")) for label in done}
+        if len(done) < len(left):
+            scores[part.labels[len(done)]] = (float("nan"), 0.0)
+        left = left[len(done) + 1 :]
+    return scores
+
+
+def _loss(table: dict[str, np.ndarray]) -> tuple[float, float]:
+    each = [float(np.mean(table["loss"][table["seed"] == seed][-LAST:])) for seed in np.unique(table["seed"])]
+    return float(np.mean(each)), float(np.std(each, ddof=1) / math.sqrt(len(each))) if len(each) > 1 else 0.0

@@ -1,0 +1,16 @@
+"""Ridge inversion: the power control that learns most per joule under a privacy budget, by own channel knowledge."""
+
+from otafl.systems.system import Scheme, System
+
+SYSTEM = System(
+    name="ridge",
+    summary="regularised inversion: most learning signal for a privacy and an energy budget",
+    package=__name__,
+    schemes={
+        "ridge": Scheme(
+            "regularised channel inversion: most learning signal for privacy and energy, own CSI",
+            "policy:ridge",
+            settings="settings:settings",
+        ),
+    },
+)

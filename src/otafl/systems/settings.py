@@ -1,0 +1,33 @@
+"""Every scheme that designs itself for a site and a privacy target, by name."""
+
+from collections.abc import Callable
+
+from otafl.channels import Channel
+from otafl.core import validate
+from otafl.core.plan import Deployment, Message
+from otafl.privacy import Budget
+from otafl.systems import SCHEMES, SYSTEMS
+from otafl.systems.simulated import Options, Refusal
+
+# (deployment, message, budget, rounds, channel, seed) -> options of the scheme, from plans alone
+Rule = Callable[[Deployment, Message, Budget, int, Channel, int], Options | Refusal]
+
+
+def names() -> list[str]:
+    """Schemes that design themselves."""
+    return [name for name, scheme in SCHEMES.items() if scheme.settings is not None]
+
+
+def rule(name: str) -> Rule:
+    """The design rule of a scheme."""
+    validate.one_of("scheme", name, names())
+    system = next(system for system in SYSTEMS.values() if name in system.schemes)
+    found: Rule = system.load(str(SCHEMES[name].settings))
+    return found
+
+
+def settings(
+    name: str, deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int = 0
+) -> Options | Refusal:
+    """What a scheme chooses for a site and a target; no data are looked at, so it costs no privacy."""
+    return rule(name)(deployment, message, budget, rounds, channel, seed)

@@ -1,0 +1,79 @@
+"""Losses and metrics by name: what a model of outputs and targets is trained on, and what its results are told in.
+
+Both are functions of the outputs (B, ...) and the targets y (B, ...) that give one number per sample, (B,); what is
+reported is the mean over held-out samples. JAX, float32.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+PerSample = Callable[[Array, Array], Array]  # outputs (B, ...), y (B, ...) -> (B,)
+
+
+def cross_entropy(logits: Array, y: Array) -> Array:
+    """(B, C), (B,) -> (B,), in nats."""
+    hot = y[:, None] == jnp.arange(logits.shape[1], dtype=y.dtype)  # a comparison: gathers are slow to differentiate
+    return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
+
+
+def binary_cross_entropy(logits: Array, y: Array) -> Array:
+    """One logit per sample, (B,) or (B, 1), labels 0 and 1; in nats."""
+    logit = logits.reshape(y.shape)
+    return jax.nn.softplus(jnp.where(y > 0, -logit, logit))
+
+
+def _errors(outputs: Array, y: Array) -> Array:
+    """(B, m): a target that is one number may meet outputs of shape (B, 1)."""
+    return (outputs.reshape(y.shape) - y).reshape(y.shape[0], -1)
+
+
+def squared_error(outputs: Array, y: Array) -> Array:
+    return jnp.mean(_errors(outputs, y) ** 2, axis=1)
+
+
+def absolute_error(outputs: Array, y: Array) -> Array:
+    return jnp.mean(jnp.abs(_errors(outputs, y)), axis=1)
+
+
+def huber(outputs: Array, y: Array) -> Array:
+    """Quadratic up to an error of one, then linear: no gradient with respect to an output is above one."""
+    size = jnp.abs(_errors(outputs, y))
+    return jnp.mean(jnp.where(size < 1, size**2 / 2, size - 0.5), axis=1)
+
+
+def right(outputs: Array, y: Array) -> Array:
+    """1 where the largest output is that of the label; one output alone says class 1 where it is positive."""
+    if outputs.ndim == 1 or outputs.shape[1] == 1:
+        return (outputs.reshape(y.shape) > 0) == (y > 0)
+    return jnp.argmax(outputs, axis=1) == y
+
+
+class LossKind(NamedTuple):
+    summary: str
+    of: PerSample
+    metric: str  # told where none is asked for
+
+
+class Metric(NamedTuple):
+    summary: str
+    of: PerSample | None  # None: the loss itself
+    larger_is_better: bool
+
+
+LOSSES: dict[str, LossKind] = {
+    "cross-entropy": LossKind("of C logits and integer labels", cross_entropy, "accuracy"),
+    "binary-cross-entropy": LossKind("of one logit and labels 0 and 1", binary_cross_entropy, "accuracy"),
+    "mse": LossKind("squared error, mean over a sample's outputs", squared_error, "mse"),
+    "mae": LossKind("absolute error", absolute_error, "mae"),
+    "huber": LossKind("squared error up to one, then linear", huber, "mae"),
+}
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("share of samples whose label has the largest output", right, True),
+    "mse": Metric("mean squared error", squared_error, False),
+    "mae": Metric("mean absolute error", absolute_error, False),
+    "loss": Metric("the loss that is trained on", None, False),
+}

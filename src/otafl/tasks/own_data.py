@@ -1,0 +1,261 @@
+"""Arrays of your own as a task: numbers, labels, who holds what, and what is held out. NumPy, host.
+
+    task(x, y, held_out=(x_test, y_test), owner=ids)          arrays, lists, pandas
+    task("data.csv", y="label", owner="site", held_out=0.2)   a table: the other columns are the features
+    task("data.npz", y="y", held_out=("x_test", "y_test"))    named arrays; x is called x
+
+Features are used as they stand: floating-point numbers as float32, whole numbers (tokens) as int32. Whole numbers from
+zero on are labels; text and other whole numbers become labels in sorted order; floating-point targets are regressed.
+"""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.tasks.features import DataOptions, Part, Task, split
+from otafl.tasks.own_files import Columns, columns_of
+
+MOST_CLASSES = 10_000
+USED = ("name", "reward_fraction", "validation_fraction", "train_size", "split_seed")  # of an experiment's task.data
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OwnTask:
+    """Data that were given in Python. N training samples, M held out, K clients."""
+
+    x: np.ndarray  # (N, ...) float32 or int32
+    y: np.ndarray  # (N,) int32 labels, or float32 targets (N, ...)
+    x_held_out: np.ndarray  # (M, ...)
+    y_held_out: np.ndarray
+    classes: int  # 0: targets are no labels
+    clients: int
+    owner: np.ndarray | None  # (N,) int32 clients 0..K-1; None: dealt out by `partition`
+    names: tuple[str, ...]  # of the clients; () where the samples are dealt out
+    labels: tuple[str, ...]  # what the labels were called; () where they were numbers from zero on
+    partition: dict[str, Any]
+    options: dict[str, Any]  # of `features.DataOptions`
+    weights: Any
+    sha256: str  # of all of the above that is trained or reported on
+
+    def table(self) -> dict[str, Any]:
+        """The [task] table of an experiment on these data, without its model."""
+        data = {"name": "arrays", **self.options}
+        return {"data": data, "clients": self.clients, "partition": self.partition, "weights": self.weights}
+
+    def __repr__(self) -> str:
+        kind = f"{self.classes} classes" if self.classes else "regression"
+        held = f"{len(self.x)} + {len(self.x_held_out)} samples of shape {self.x.shape[1:]}"
+        return f"<otafl task: {held}, {kind}, {self.clients} clients, sha256 {self.sha256[:12]}>"
+
+
+def task(
+    x: Any, y: Any, *, held_out: Any = 0.2, owner: Any = None, clients: int | None = None, partition: Any = None,
+    weights: Any = "samples", reward_fraction: float = 0.2, validation_fraction: float = 0.0, split_seed: int = 0,
+) -> OwnTask:  # fmt: skip
+    """Your own data, to be trained on by `otafl.run`.
+
+    Parameters
+    ----------
+    x : array, pandas frame, or path of a CSV, Parquet or NPZ file
+        (N, ...) features; of a table, all numeric columns that are not named otherwise
+    y : array, or the name of a column
+        (N,) labels or targets; (N, ...) targets
+    held_out : (x, y), a path or frame like x, or a share of the samples
+        what results are reported on. Of a share, samples are drawn at random by `split_seed`
+    owner : array or the name of a column, optional
+        (N,) who holds each sample; its sorted values are the clients
+    clients, partition
+        without owners: how many clients, and a partition of `otafl list partitions` (name or table); default iid
+    weights : "samples", "equal" or a list
+        of the clients in the sum
+    reward_fraction : float
+        share of the held-out samples that is declared public for policies that look at accuracy while they run
+    validation_fraction : float
+        share of the training samples kept apart for tuning
+
+    Examples
+    --------
+    >>> import numpy as np, otafl
+    >>> x = np.random.default_rng(0).normal(size=(60, 4))
+    >>> made = otafl.task(x, x[:, 0] > 0, held_out=0.25, owner=np.arange(60) % 3)
+    >>> made.x.shape, made.classes, made.clients
+    ((45, 4), 2, 3)
+    """
+    found = columns_of("x", x, y, owner)
+    where = {"reward_fraction": reward_fraction, "validation_fraction": validation_fraction, "split_seed": split_seed}
+    train, test, owners = _held_out(found, x, y, owner, held_out, split_seed)
+    labels = _labels(train[1], test[1])
+    y_train, y_test, names, classes = labels
+    ids, holders = _owners(owners, clients)
+    count = clients if ids is None else len(holders)
+    if count is None:
+        raise InputError("give owner (who holds each sample) or clients (how many there are)")
+    validate.whole("clients", count)
+    dealt = _partition(partition, ids, classes)
+    arrays = (train[0], y_train, test[0], y_test, *(() if ids is None else (ids,)))
+    return OwnTask(
+        train[0], y_train, test[0], y_test, classes, int(count), ids, holders, names, dealt, where,
+        weights if isinstance(weights, str) else [float(w) for w in weights], fingerprint(arrays),
+    )  # fmt: skip
+
+
+def _held_out(found: Columns, x: Any, y: Any, owner: Any, held_out: Any, split_seed: int) -> tuple[Any, Any, Any]:
+    """Training pair, held-out pair and the owners of the training samples."""
+    features, targets = _features("x", found.x), _targets("y", found.y)
+    _same_length("x", features, "y", targets)
+    if found.owner is not None:
+        _same_length("x", features, "owner", found.owner)
+    if isinstance(held_out, bool) or not isinstance(held_out, int | float):
+        other = _other(found, x, y, owner, held_out)
+        pair = _features("held_out x", other.x), _targets("held_out y", other.y)
+        _same_length("held_out x", pair[0], "held_out y", pair[1])
+        if pair[0].shape[1:] != features.shape[1:] or pair[1].shape[1:] != targets.shape[1:]:
+            raise InputError(f"held_out samples have shape {pair[0].shape[1:]}, training ones {features.shape[1:]}")
+        return (features, targets), pair, found.owner
+    if not 0 < held_out < 1:
+        raise InputError(f"held_out={held_out} must be a share between 0 and 1, or (x, y)")
+    rng = np.random.default_rng([split_seed, 1])
+    test, train = split(len(features), float(held_out), rng)
+    if not len(test) or not len(train):
+        raise InputError(f"held_out={held_out} of {len(features)} samples leaves an empty part")
+    owners = None if found.owner is None else found.owner[train]
+    return (features[train], targets[train]), (features[test], targets[test]), owners
+
+
+def _other(found: Columns, x: Any, y: Any, owner: Any, held_out: Any) -> Columns:
+    """Held-out samples: a pair of arrays (or names of arrays in the same file), or a table like the training one's."""
+    if isinstance(held_out, tuple | list) and len(held_out) == 2:
+        first, second = held_out
+        if found.named is not None and isinstance(first, str) and first in found.named:
+            if second not in found.named:
+                raise InputError(f"held_out: there is no array {second!r}; there are {', '.join(found.named)}")
+            return Columns(found.named[first], found.named[second], None, None)
+        return columns_of("held_out", first, second, None)
+    if not isinstance(y, str):
+        raise InputError("held_out must be (x, y), or a share of the samples, where y is an array")
+    return columns_of("held_out", held_out, y, None, skip=owner if isinstance(owner, str) else None)
+
+
+def _features(name: str, x: Any) -> np.ndarray:
+    """(N, ...) float32, or int32 where they are whole numbers; finite."""
+    array = np.asarray(x)
+    if array.dtype == object or array.dtype.kind not in "buif":
+        raise InputError(f"{name} must be numbers but is {array.dtype}; encode text and categories first")
+    if array.ndim < 1 or not len(array):
+        raise InputError(f"{name} must have samples on its first axis but has shape {array.shape}")
+    array = array[:, None] if array.ndim == 1 else array
+    if array.dtype.kind in "ui":
+        if array.min() < -(2**31) or array.max() >= 2**31:
+            raise InputError(f"{name} has whole numbers beyond 32 bits; give them as floating-point numbers")
+        return np.ascontiguousarray(array, np.int32)
+    return _float32(name, array)
+
+
+def _float32(name: str, array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        made = np.ascontiguousarray(array, np.float32)
+    if not np.all(np.isfinite(made)):
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(made))[0])
+        raise InputError(f"{name}{list(where)} is {array[where]}: every value must be a finite float32 number")
+    return made
+
+
+def _targets(name: str, y: Any) -> np.ndarray:
+    array = np.asarray(y)
+    if array.ndim < 1:
+        raise InputError(f"{name} must have one entry per sample but is {array!r}")
+    return _float32(name, array) if array.dtype.kind == "f" else array
+
+
+def _same_length(first: str, a: Any, second: str, b: Any) -> None:
+    if len(a) != len(b):
+        raise InputError(f"{first} has {len(a)} samples but {second} has {len(b)}")
+
+
+def _labels(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], int]:
+    """Targets as they are trained on, the names of labels that were no numbers from zero on, and how many there are."""
+    if train.dtype.kind == "f" or test.dtype.kind == "f":
+        if train.dtype.kind != test.dtype.kind:
+            raise InputError(f"y is {train.dtype} but held_out y is {test.dtype}: give both as labels or as numbers")
+        return train, test, (), 0
+    if train.ndim > 1:
+        if train.dtype.kind not in "bui":
+            raise InputError(f"y of shape {train.shape} must be numbers but is {train.dtype}")
+        return train.astype(np.int32), test.astype(np.int32), (), 0
+    if train.dtype.kind in "bui" and test.dtype.kind in "bui" and min(train.min(), test.min()) >= 0:
+        most = int(max(train.max(), test.max()))
+        if most >= MOST_CLASSES:
+            raise InputError(f"y has labels up to {most}; at most {MOST_CLASSES} classes. Give floats to regress on y")
+        return train.astype(np.int32), test.astype(np.int32), (), most + 1
+    words = np.unique(np.concatenate([train, test]).astype(str))
+    unknown = np.setdiff1d(words, np.unique(train.astype(str)))
+    if len(unknown):
+        raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
+    number = lambda y: np.searchsorted(words, y.astype(str)).astype(np.int32)  # noqa: E731
+    return number(train), number(test), tuple(map(str, words)), len(words)
+
+
+def _owners(owner: Any, clients: int | None) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    if owner is None:
+        return None, ()
+    ids = np.asarray(owner)
+    if ids.ndim != 1:
+        raise InputError(f"owner must be one id per sample but has shape {ids.shape}")
+    ids = ids if ids.dtype.kind in "bui" else ids.astype(str)
+    names, numbers = np.unique(ids, return_inverse=True)
+    if clients is not None and clients != len(names):
+        raise InputError(f"clients={clients} but owner names {len(names)}; leave clients out")
+    return numbers.astype(np.int32), tuple(map(str, names))
+
+
+def _partition(partition: Any, ids: np.ndarray | None, classes: int) -> dict[str, Any]:
+    from otafl.tasks.partitions import NEED_LABELS, PARTITIONS
+
+    if ids is not None:
+        if partition is not None:
+            raise InputError("owner says who holds what: give no partition besides")
+        return {"kind": "owner"}
+    table = {"kind": "iid"} if partition is None else {"kind": partition} if isinstance(partition, str) else partition
+    validate.one_of("partition", table.get("kind"), PARTITIONS)
+    if not classes and table["kind"] in NEED_LABELS:
+        raise InputError(f"partition={table['kind']!r} needs labels; use iid, sizes or shards to regress")
+    return dict(table)
+
+
+def fingerprint(arrays: tuple[np.ndarray, ...]) -> str:
+    """SHA-256 of types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> tuple[Task, np.ndarray | None]:
+    """The parts that are trained, tuned, rewarded and reported on, and the owners of the first.
+
+    whole_numbers: whether features that are whole numbers stay so; networks by name want floating-point numbers.
+    """
+    default = DataOptions()
+    for field in dataclasses.fields(DataOptions):
+        if field.name not in USED and getattr(options, field.name) != getattr(default, field.name):
+            raise InputError(f"task.data.{field.name} is for images by name; transform arrays of your own yourself")
+    rngs = np.random.default_rng(options.split_seed).spawn(3)
+    reward, report = split(len(own.y_held_out), options.reward_fraction, rngs[0])
+    validation, train = split(len(own.y), options.validation_fraction, rngs[1])
+    if options.train_size is not None:
+        validate.in_closed("train_size", options.train_size, 1, len(train))
+        train = np.sort(rngs[2].choice(train, options.train_size, replace=False))
+    if not len(report):
+        raise InputError(f"reward_fraction={options.reward_fraction} leaves no held-out sample to report on")
+    kind = own.x.dtype if whole_numbers else np.float32
+    part = lambda rows: Part(own.x[rows].astype(kind), own.y[rows])  # noqa: E731
+    held = lambda rows: Part(own.x_held_out[rows].astype(kind), own.y_held_out[rows])  # noqa: E731
+    parts = Task(
+        part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, ()
+    )  # fmt: skip
+    return parts, None if own.owner is None else own.owner[train]

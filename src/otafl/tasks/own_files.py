@@ -1,0 +1,98 @@
+"""Columns of a table or arrays of a file, by name: CSV, Parquet, NPZ, pandas. Host."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.core.errors import DataMissing, InputError
+
+
+class Columns(NamedTuple):
+    """What was found, not yet checked."""
+
+    x: Any
+    y: Any
+    owner: Any  # None: nobody is named
+    named: dict[str, np.ndarray] | None  # all arrays of an NPZ file
+
+
+def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -> Columns:
+    """Features, targets and owners from arrays, or from a table or file in which the latter two have names."""
+    if isinstance(x, str | Path):
+        path = Path(x)
+        if not path.is_file():
+            raise DataMissing(f"{path}: no such file")
+        if path.suffix.lower() == ".npz":
+            return _of_npz(path, y, owner)
+        x = _table(path)
+    if not hasattr(x, "columns"):
+        if isinstance(y, str) or isinstance(owner, str):
+            raise InputError(f"{name} is an array, so y and owner must be arrays too, not names of columns")
+        return Columns(x, _values(y), _values(owner), None)
+    taken = {column for column in (y, owner, skip) if isinstance(column, str)}
+    return Columns(_numeric(name, x, taken), _column(x, y), _column(x, owner), None)
+
+
+def _table(path: Path) -> Any:
+    import pandas as pd
+
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+    if path.suffix.lower() not in readers:
+        raise InputError(f"{path}: must end in .csv, .parquet or .npz")
+    try:
+        return readers[path.suffix.lower()](path)
+    except (ValueError, OSError) as problem:
+        raise InputError(f"{path}: cannot be read as a table ({str(problem).splitlines()[0]})") from None
+
+
+def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            named = dict(file)
+    except Exception as problem:  # zipfile, zlib and NumPy have an exception of their own for every damage
+        raise InputError(f"{path}: damaged or not an NPZ file ({problem})") from None
+
+    def array(key: Any, what: str) -> Any:
+        if not isinstance(key, str):
+            return key
+        if key not in named:
+            raise InputError(f"{path}: has no array {key!r} for {what}; it has {', '.join(named)}")
+        return named[key]
+
+    features = next((key for key in ("x", "x_train") if key in named), "x")
+    return Columns(array(features, "x"), array(y, "y"), array(owner, "owner"), named)
+
+
+def _column(frame: Any, key: Any) -> Any:
+    if not isinstance(key, str):
+        return _values(key)
+    if key not in frame.columns:
+        raise InputError(f"there is no column {key!r}; the columns are {', '.join(map(str, frame.columns))}")
+    if frame[key].isna().any():
+        raise InputError(f"column {key!r} has no value in row {int(np.argmax(frame[key].isna()))}")
+    return _values(frame[key])
+
+
+def _values(column: Any) -> Any:
+    """A pandas column as NumPy has it: words as words, nullable numbers as numbers."""
+    if column is None or not hasattr(column, "to_numpy"):
+        return column
+    values = column.to_numpy()
+    return values if values.dtype.kind in "buif" else np.asarray([str(value) for value in values])
+
+
+def _numeric(name: str, frame: Any, taken: set[str]) -> np.ndarray:
+    """All columns but those with another part; one that is no number is named."""
+    from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+
+    kept = frame[[column for column in frame.columns if column not in taken]]
+    if not len(kept.columns):
+        raise InputError(f"{name}: no column is left for the features")
+    for column in kept.columns:
+        if not is_numeric_dtype(kept[column]):
+            raise InputError(f"{name}: column {column!r} is {kept[column].dtype}, not numbers; encode or drop it")
+        if kept[column].isna().any():
+            raise InputError(f"{name}: column {column!r} has no value in row {int(np.argmax(kept[column].isna()))}")
+    whole = all(is_integer_dtype(kept[c]) and not is_bool_dtype(kept[c]) for c in kept.columns)
+    return np.asarray(kept.to_numpy(dtype=np.int64 if whole else np.float64))

@@ -1,0 +1,166 @@
+"""A model of your own: a pytree and a function. Plain JAX, flax, equinox, haiku, anything that makes a pytree.
+
+    model(init, apply)                                       flax: model(lambda key: net.init(key, x[:1]), net.apply)
+    model(lambda key: eqx.nn.MLP(4, 3, 8, 1, key=key), lambda net, x: jax.vmap(net)(x))
+
+What `init` makes is trained where it is a floating-point array; everything else in it (activation functions, shapes,
+whole numbers) stays as the first call made it.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.tasks.losses import LOSSES, METRICS, PerSample
+from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
+
+Array = jax.Array
+
+
+def model(
+    init: Callable[[Array], Any],
+    apply: Callable[[Any, Array], Array],
+    *,
+    loss: str | PerSample = "cross-entropy",
+    metric: str | None = None,
+    name: str = "own",
+    l2: float = 0.0,
+    footprint: int = UNKNOWN_FOOTPRINT,
+) -> Model:
+    """A model for `otafl.run` from a pytree and a function.
+
+    Parameters
+    ----------
+    init : key -> params
+        any pytree; its floating-point arrays, which must be float32, are trained
+    apply : (params, x (B, ...)) -> outputs (B, ...)
+        without randomness; a sample's output must not depend on the rest of the batch
+    loss : str or function
+        "cross-entropy", "binary-cross-entropy", "mse", "mae", "huber", or (outputs, y) -> (B,), one number per sample
+    metric : str, optional
+        what results are told in: accuracy, mse, mae, loss; default: what fits the loss
+    l2 : float
+        adds l2/2 norm(params)^2 to the objective
+    footprint : int
+        numbers that one sample occupies in the network, roughly: how many are evaluated at once follows from it
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, otafl
+    >>> net = otafl.model(lambda key: {"w": 0.1 * jax.random.normal(key, (4, 3)), "b": jnp.zeros(3)},
+    ...                   lambda p, x: x @ p["w"] + p["b"])
+    >>> net.num_params
+    15
+    """
+    validate.not_negative("l2", l2)
+    if not callable(init) or not callable(apply):
+        raise InputError("a model is two functions: init(key) -> params and apply(params, x) -> outputs")
+    if isinstance(loss, str):
+        validate.one_of("loss", loss, LOSSES)
+    if metric is not None:
+        validate.one_of("metric", metric, METRICS)
+    per_sample, told = (LOSSES[loss].of, LOSSES[loss].metric) if isinstance(loss, str) else (loss, None)
+    first, whole = _parts(init)
+
+    def outputs(params: Any, x: Array) -> Array:
+        with jax.enable_x64(False):  # a run mixes precisions; what somebody else wrote expects JAX's own
+            return apply(whole(params), x)
+
+    def losses(made: Array, y: Array) -> Array:
+        with jax.enable_x64(False):
+            return per_sample(made, y)
+
+    def mean(params: Any, x: Array, y: Array) -> Array:
+        return losses(outputs(params, x), y).mean()
+
+    return Model(name, first, outputs, mean, count_params(first), None, footprint, l2, losses, metric or told, whole)
+
+
+def _parts(init: Callable[[Array], Any]) -> tuple[Callable[[Array], Any], Callable[[Any], Any]]:
+    """init of what is trained alone, and from that back to the whole pytree."""
+    with jax.enable_x64(False):
+        made = init(jax.random.key(0))
+    leaves, tree = jax.tree.flatten(made)
+    trains = [isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+    if not any(trains):
+        raise InputError("init must make at least one floating-point array to train")
+    if all(trains):  # the pytree as it is: checkpoints and messages have its own structure
+        return _in_float32(init), lambda params: params
+
+    def first(key: Array) -> tuple[Array, ...]:
+        return tuple(leaf for leaf, own in zip(jax.tree.leaves(init(key)), trains) if own)
+
+    def whole(params: tuple[Array, ...]) -> Any:
+        values = iter(params)
+        return jax.tree.unflatten(tree, [next(values) if own else leaf for leaf, own in zip(leaves, trains)])
+
+    return _in_float32(first), whole
+
+
+def _in_float32(init: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    def made(key: Array) -> Any:
+        with jax.enable_x64(False):
+            return jax.tree.map(jnp.asarray, init(key))
+
+    return made
+
+
+def metric_of(model: Model, classes: int) -> str:
+    """What results of this model are told in."""
+    return model.metric or ("accuracy" if classes else "loss")
+
+
+def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
+    """Try a model on the shapes of the data: one loss per sample, outputs that fit the metric, which is returned."""
+    batch = 3
+    like = lambda a: jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype)  # noqa: E731
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = f"x {(batch, *x.shape[1:])}, y {(batch, *y.shape[1:])}"
+    try:
+        outputs = jax.eval_shape(model.logits, params, like(x))
+        losses = jax.eval_shape(model.sample_loss, outputs, like(y))
+    except InputError:
+        raise
+    except Exception as problem:  # whatever somebody else's function says about these shapes
+        raise InputError(f"model {model.name}: fails on {shapes}: {str(problem).strip().splitlines()[0]}") from None
+    if getattr(outputs, "shape", (0,))[:1] != (batch,):
+        raise InputError(f"model {model.name}: apply must return (B, ...) but made {_shown(outputs)} of {shapes}")
+    if losses.shape != (batch,) or losses.dtype != jnp.float32:
+        raise InputError(f"model {model.name}: loss must be float32, one per sample (B,), but is {_shown(losses)}")
+    metric = metric_of(model, classes)
+    if metric == "accuracy":
+        wide = 1 if len(outputs.shape) == 1 else outputs.shape[1]
+        if not classes:
+            raise InputError(f"model {model.name}: metric 'accuracy' needs labels; the targets are {y.dtype} {y.shape}")
+        if wide < classes and not (wide == 1 and classes == 2):
+            raise InputError(f"model {model.name}: {wide} outputs for {classes} classes")
+    elif (of := METRICS[metric].of) is not None:
+        try:
+            jax.eval_shape(of, outputs, like(y))
+        except TypeError:
+            raise InputError(
+                f"model {model.name}: metric {metric!r} cannot compare outputs {outputs.shape} with {shapes}"
+            ) from None
+    return metric
+
+
+def _shown(value: Any) -> str:
+    return f"{getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}".strip()
+
+
+def fingerprint(model: Model, x: np.ndarray, y: np.ndarray) -> str:
+    """SHA-256 of what the model computes (its loss as a program, with its constants) and where it starts."""
+    like = lambda a: jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype)  # noqa: E731
+    start = model.init(jax.random.key(0))
+    program = jax.make_jaxpr(model.loss)(start, like(x), like(y))
+    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program)).encode())
+    for leaf in [*program.consts, *jax.tree.leaves(start)]:
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,146 @@
+"""The bounds of an audit: their coverage, their power, and scores against naive ones."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtr
+
+from otafl.privacy import audit, gaussian, pld_eps, scores
+from otafl.privacy.by_pld import Row
+
+DELTA, BETA = 1e-5, 1e-3
+
+
+def normal_scores(mu: float, runs: int, repeats: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(-mu / 2, 1, (repeats, runs)), rng.normal(mu / 2, 1, (repeats, runs))
+
+
+def charge(mu: float) -> audit.Charge:
+    return audit.gaussian_charge(mu, float(gaussian.eps(mu, DELTA)), DELTA)
+
+
+def test_the_shift_of_a_tight_mechanism_passes_its_charge_exactly_as_often_as_it_may() -> None:
+    repeats, beta = 4000, 0.05
+    passed = sum(audit.shift(a, p, beta).low > 1.0 for a, p in zip(*normal_scores(1.0, 40, repeats)))
+    assert stats.binomtest(passed, repeats, beta).pvalue > 1e-6
+
+
+def test_counts_of_a_tight_mechanism_rarely_pass_their_charge() -> None:
+    repeats, beta, mine = 400, 0.05, charge(1.0)
+    found = [audit.examine(a, p, mine, beta, False) for a, p in zip(*normal_scores(1.0, 200, repeats))]
+    refuted = sum(one.curve.refutes for one in found)
+    assert stats.binomtest(refuted, repeats, beta, alternative="greater").pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("ratio", "runs"), [(32.0, 3), (2.0, 53), (1.5, 188), (1.195, 1168), (1.1, 4370)])
+def test_a_charge_that_is_short_is_found_with_power_nine_tenths(ratio: float, runs: int) -> None:
+    repeats = 300
+    found = sum(audit.shift(a, p, BETA).low > 1.0 for a, p in zip(*normal_scores(ratio, runs, repeats)))
+    assert stats.binomtest(found, repeats, 0.9, alternative="less").pvalue > 1e-4
+
+
+def test_limits_far_away_stay_below_the_exact_ones_and_near_them() -> None:
+    for statistic, freedom in ((29.0, 40), (29.9, 4000)):
+        exact = audit.noncentrality(statistic, freedom, BETA)
+        far, audit.FAR = audit.FAR, 1.0
+        try:
+            union = audit.noncentrality(statistic, freedom, BETA)
+        finally:
+            audit.FAR = far
+        assert 0.75 * exact < union <= exact
+
+
+def test_upper_limits_solve_their_equation() -> None:
+    for hits, of in ((0, 10), (3, 50), (49, 50)):
+        assert stats.binom.cdf(hits, of, audit.upper_limit(hits, of, BETA)) == pytest.approx(BETA, rel=1e-6)
+    assert audit.upper_limit(10, 10, BETA) == 1.0
+
+
+def test_a_mechanism_without_noise_is_infinitely_far_apart() -> None:
+    found = audit.examine(np.full(6, -1.0), np.full(6, 1.0), charge(50.0), BETA, True)
+    assert found.refuted and found.shift is not None and found.shift.low == np.inf
+
+
+def test_scores_of_unequal_variance_are_left_to_the_counts() -> None:
+    rng = np.random.default_rng(0)
+    found = audit.examine(rng.normal(-0.5, 1, 2000), rng.normal(0.5, 3, 2000), charge(5.0), BETA, True)
+    assert found.shift is not None and found.sound_shift is None and not found.refuted
+
+
+def test_weak_is_said_where_the_charge_was_not_tried() -> None:
+    absent, present = (one[0] for one in normal_scores(0.5, 2000, 1))
+    assert audit.examine(absent, present, charge(1.0), BETA, True).weak
+    assert not audit.examine(absent, present, charge(0.5), BETA, True).weak
+
+
+def test_scores_must_be_numbers_and_several() -> None:
+    for bad in (np.array([1.0, np.nan]), np.array([1.0])):
+        with pytest.raises(ValueError, match="scores absent"):
+            audit.examine(bad, np.zeros(3), charge(1.0), BETA, True)
+
+
+def test_charged_power_of_sampled_rounds_is_that_of_the_privacy_loss_distribution() -> None:
+    row = Row(0.5, np.full(20, 1 / 16), 0.0)  # q = 0.5, z = 4, T = 20
+    eps = pld_eps(np.full(20, 4.0), 0.5, DELTA)
+    found = audit.row_charge(row, "zero-out", eps, DELTA)
+    assert eps == pytest.approx(2.4006, abs=2e-3) and float(found.power(0.01)) == pytest.approx(0.03991, abs=2e-4)
+    assert found.mu is None
+    replaced = audit.row_charge(row, "replace", eps, DELTA)
+    assert np.all(replaced.power(np.array([0.01, 0.3])) <= ndtr(stats.norm.ppf([0.01, 0.3]) + row.mu) + 1e-12)
+
+
+# --- scores ------------------------------------------------------------------------------------------------------
+
+
+def test_the_gaussian_score_is_the_likelihood_ratio_and_standard() -> None:
+    rng = np.random.default_rng(1)
+    gain, root = rng.normal(size=(4, 2, 1)), rng.normal(size=(4, 2, 2))
+    noise = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(2)
+    present, absent = rng.normal(size=(4, 1)), rng.normal(size=(4, 1))
+    drawn = np.einsum("trs,nts->ntr", np.linalg.cholesky(noise), rng.normal(size=(20000, 4, 2)))
+    seen = drawn[..., None] + gain * present[:, None]
+    score = scores.gaussian_score(seen, gain, noise, present, absent)[:, 0]
+    means = [gain[:, :, 0] * size for size in (present, absent)]
+    density = [
+        sum(stats.multivariate_normal(mean[t], noise[t]).logpdf(seen[:5, t, :, 0]) for t in range(4)) for mean in means
+    ]
+    change = gain[:, :, 0] * (present - absent)
+    mu = np.sqrt(sum(change[t] @ np.linalg.solve(noise[t], change[t]) for t in range(4)))
+    np.testing.assert_allclose(density[0] - density[1], mu * score[:5], rtol=1e-9)
+    assert np.mean(score) == pytest.approx(mu / 2, abs=4 / np.sqrt(20000)) and np.std(score) == pytest.approx(1, 0.03)
+
+
+def test_sampled_scores_are_likelihood_ratios() -> None:
+    rng = np.random.default_rng(2)
+    seen, size, variance, rate = rng.normal(size=(6, 3, 1)), np.array([[0.5], [0.0], [2.0]]), np.full(3, 0.7), 0.3
+    seen[0] = 40.0  # far out: no overflow
+    spread = np.sqrt(0.7)
+    naive = np.sum(
+        np.log((1 - rate) * stats.norm.pdf(seen, 0, spread) + rate * stats.norm.pdf(seen, size, spread) + 1e-320)
+        - stats.norm.logpdf(seen, 0, spread),
+        axis=(1, 2),
+    )
+    found = scores.sampled_score(seen, size, variance, np.array([rate]))[:, 0]
+    np.testing.assert_allclose(found[1:], naive[1:], rtol=1e-9)
+    assert np.isfinite(found[0]) and found[0] > 50
+    opposed = scores.replaced_score(seen, size, variance, np.array([rate]))[:, 0]
+    np.testing.assert_allclose(opposed, -scores.replaced_score(-seen, size, variance, np.array([rate]))[:, 0])
+
+
+def test_the_crowds_score_is_a_ratio_of_two_mixtures() -> None:
+    rng = np.random.default_rng(3)
+    seen, others, rates = rng.normal(-1, 1, (4, 2)), 4, (0.5, 0.4)
+    sizes = np.full(2, 0.6), np.full(2, 0.5)
+
+    def density(y: np.ndarray, size: float, rate: float, with_it: bool) -> np.ndarray:
+        total = np.zeros_like(y)
+        for j in range(others + 1):
+            chance = stats.binom.pmf(j, others, rate)
+            total += chance * (1 - rate if with_it else 1) * stats.norm.pdf(y, -size * j, 1)
+            total += chance * rate * stats.norm.pdf(y, size * (1 - j), 1) if with_it else 0
+        return total
+
+    naive = np.log(density(seen, 0.5, 0.4, True) / density(seen, 0.6, 0.5, False)).sum(1)
+    found = scores.crowd_score(seen, sizes, np.ones(2), rates, others)
+    np.testing.assert_allclose(found, naive, rtol=1e-9)

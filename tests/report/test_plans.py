@@ -1,0 +1,119 @@
+"""The table of `otafl plan FILE`: fits the screen, cuts no number, and the command ends as it should."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from otafl import cli
+from otafl.report import plans
+from otafl.runs.plan import plan
+from otafl.runs.schema import load
+
+FILE = """
+rounds = 30
+seeds = 2
+channel = "cares"
+task = { num_params = 650, clients = 40, samples = 12 }
+privacy = { eps = 4.0 }
+[[scheme]]
+name = "fedavg"
+[[scheme]]
+name = "fedavg-dp"
+label = "FedAvg + DP with a label that no screen of eighty columns has room for"
+[[scheme]]
+name = "constant"
+rx_scale = 0.05
+[[scheme]]
+name = "constant"
+label = "too loud"
+rx_scale = 5.0
+[[scheme]]
+name = "weakest"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "plan.toml").write_text(FILE)
+    return tmp_path / "plan.toml"
+
+
+def printed(file: Path, width: int, wide: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    plans.show(plan(load(file)), console, wide)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_no_number_is_cut(file: Path, width: int) -> None:
+    text = printed(file, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    whole = printed(file, 400)
+    cells, every = (
+        next(line for line in shown.splitlines() if line.startswith(" constant ")).split() for shown in (text, whole)
+    )
+    assert cells == every[: len(cells)]
+
+
+def test_eighty_columns_have_what_matters(file: Path) -> None:
+    text = printed(file, 80)
+    for head in ("scheme", "rounds", "ε", "Q", "e", "silent", "J/device", "binds"):
+        assert head in next(line for line in text.splitlines() if line.startswith(" scheme ")).split()
+    assert "too loud: 0 rounds affordable; least ε: " in text
+    wide = printed(file, 80, wide=True)
+    for head in plans.COLUMNS:
+        assert head in wide or head == "seconds"  # nobody said a bandwidth
+
+
+def call(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["otafl", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(stop.value.code or 0)
+
+
+def test_the_command(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("plan", str(file), "--json", "--agreement", "0.5", "--out", str(file.parent / "out"),
+                monkeypatch=monkeypatch) == 0  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads((file.parent / "out" / "plan.json").read_text())
+    assert [row["feasible"] for row in found["schemes"]] == [True, True, True, False, False]
+    assert found["terms"]["agreement_basis"] == "given"
+    assert found["schemes"][2]["merit"]["quality"] > 0
+    assert "| FedAvg + DP" in (file.parent / "out" / "plan.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["plan", "FILE", "--set", "privacy.eps=1e-6"], 0, ""),  # fedavg needs no budget
+        (["plan", "FILE", "--agreement", "2"], 2, "agreement=2.0 must lie in (0, 1]"),
+        (["plan", "cares", "FILE", "--wide"], 2, "--agreement and --wide go with an experiment file"),
+        (["plan", "nothing"], 2, "nothing"),
+        (["run", "FILE"], 2, "task.num_params=650 declares a size alone"),
+    ],
+)
+def test_exit_codes(
+    arguments: list[str], code: int, said: str, file: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    given = [str(file) if word == "FILE" else word for word in arguments]
+    assert call(*given, monkeypatch=monkeypatch) == code
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.splitlines()) == (1 if code else 0)
+
+
+def test_nothing_affordable_is_shown_and_then_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(FILE[: FILE.index("[[scheme]]")] + '[[scheme]]\nname = "constant"\nrx_scale = 5.0\n')
+    assert call("plan", str(file), monkeypatch=monkeypatch) == 4
+    seen = capsys.readouterr()
+    assert "least ε" in seen.out
+    assert "no scheme can afford a round within eps=4" in seen.err

@@ -1,0 +1,146 @@
+"""Advice: the numbers of the worked example, the sentence, what would help, and a file that runs."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otafl.bounds import merit
+from otafl.core.errors import InputError
+from otafl.report.advice import write_advice
+from otafl.runs import runner
+from otafl.runs.advice import Advice, advise
+from otafl.runs.advice_forms import State, base_of, forms
+from otafl.runs.advice_site import read_site
+from otafl.runs.advise import asked, consider
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import load
+
+SITE = Path(__file__).parents[2] / "examples/site37.toml"
+GAMMA = 0.935  # of the worked example
+
+
+def qualities(**changes: object) -> dict[str, float]:
+    words = {"weights": "samples", "accountant": "zcdp", "rounds": 100, "agreement": GAMMA, **changes}
+    return {option.name: option.quality for option in consider(asked(SITE, 9610, 8.0, **words))}
+
+
+@pytest.fixture(scope="module")
+def site37() -> Advice:
+    return advise(SITE, 9610, 8.0, rounds=100, accountant="zcdp")
+
+
+def test_the_worked_example_under_sample_weights() -> None:
+    found = qualities()
+    for name in ("constant", "cares-static", "adascale", "biasvar"):
+        assert found[name] == pytest.approx(2.8, abs=0.05)
+    assert found["cdpb"] == pytest.approx(5.2, abs=0.3)
+    assert found["fedavg-dp"] == pytest.approx(5.6, abs=0.1)
+
+
+def test_the_worked_example_under_equal_weights() -> None:
+    """Receiver noise alone reaches half of the limit because a quarter of it is trusted; own noise nearly all."""
+    found = qualities(weights="equal")
+    for name in ("constant", "cares-static", "adascale", "biasvar"):
+        assert found[name] == pytest.approx(8.6, abs=0.1)
+    assert found["fedavg-dp"] == pytest.approx(17.2, abs=0.1)
+    assert 11.0 <= found["cdpb"] <= 17.2  # 11.0 with all left-over power as noise
+
+
+def test_a_site_that_cannot_work_says_so_in_one_sentence_with_the_cheapest_change(site37: Advice) -> None:
+    assert not site37.useful
+    said = site37.sentence
+    assert said.startswith("Not usefully feasible: ε = 8 allows Q = 5.")
+    assert "\n" not in said and said.count(". ") == 0
+    assert "equal weights" in said and "devices like these instead of 37" in said
+    assert [lever.what for lever in site37.free] == ["weights", "accountant"]
+    assert {lever.what for lever in site37.single} >= {"devices", "eps", "num_params"}
+
+
+def test_every_change_was_planned_and_is_enough(site37: Advice) -> None:
+    """The answer itself, asked again from scratch, is useful; a tenth less is not."""
+    eps = next(float(lever.said.split()[2]) for lever in site37.single if lever.what == "eps")
+    words = {"rounds": 100, "weights": "equal"}
+    assert max(o.quality for o in consider(asked(SITE, 9610, eps, **words), ["cdpb"])) >= merit.USEFUL
+    assert max(o.quality for o in consider(asked(SITE, 9610, 0.9 * eps, **words), ["cdpb"])) < merit.USEFUL
+
+
+def test_the_saved_experiment_reads_back_and_is_what_was_planned(site37: Advice, tmp_path: Path) -> None:
+    written = write_advice(site37, tmp_path)
+    assert {path.name for path in written} == {"advice.html", "advice.toml", "advice.json", "site.toml"}
+    experiment = load(tmp_path / "advice.toml")
+    assert experiment.task.clients == 37
+    assert experiment.scheme[0].name == "cdpb"
+    assert np.sum(experiment.task.weights) == pytest.approx(1.0)
+    assert json.loads((tmp_path / "advice.json").read_text())["useful"] is False
+
+
+def test_the_saved_experiment_trains(tmp_path: Path) -> None:
+    """Chance is 0.1; Q promises nearly all that is attainable, 20 rounds a good part of it."""
+    answer = advise(200, 650, 8.0, rounds=20)
+    assert answer.useful
+    answer.save(tmp_path)
+    folder = runner.start(load(tmp_path / "advice.toml", ["seeds=1"]), tmp_path / "run", Reporter())
+    (summary,) = folder.glob("schemes/*/summary.json")
+    assert json.loads(summary.read_text())["final_accuracy"][0] > 0.6
+
+
+def test_many_equal_devices_are_useful_and_what_was_assumed_is_said() -> None:
+    answer = advise("200", 650, 8.0, rounds=100)
+    assert answer.verdict == "useful"
+    assert answer.sentence.startswith("Use constant")
+    assert "resembles digits" in answer.sentence
+    assert any("assumed: " in note and "100 samples each" in note for note in answer.notes)
+    assert "cares-static" in answer.tied
+
+
+def test_nothing_is_certified_by_a_bound_that_clipping_alone_gives() -> None:
+    for option in consider(asked("200", 650, 8.0, rounds=100), ["cares-static"]):
+        assert not option.certified  # with data-free constants the bound is above the clip norm squared
+
+
+def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("name,gain_db,power_dbm,samples\na,-100,10,5\nb,-90,10,7\n")
+    site = read_site(path, {"noise_dbm_per_hz": -168.0})
+    assert site.assumed == ("1 MHz",)
+    assert site.radio.noise_w == pytest.approx(10 ** (-168 / 10 - 3) * 1e6)
+    again = read_site(site.write(tmp_path))
+    np.testing.assert_array_equal(again.devices.mean_power_gain, site.devices.mean_power_gain)
+    assert again.radio.trusted_noise_w == site.radio.trusted_noise_w
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"eps": None}, "eps is missing"),
+        ({"num_params": None}, "num_params is missing"),
+        ({"weights": "own"}, "weights='own'"),
+        ({"agreement": 2.0}, "agreement"),
+        ({"radio": {"bandwidth_hz": 1e6}}, "has its own"),
+    ],
+)
+def test_bad_questions_are_one_line(words: dict[str, object], said: str) -> None:
+    asks = {"site": SITE, "num_params": 650, "eps": 8.0, "rounds": 5, **words}
+    with pytest.raises(InputError, match=said):
+        asked(**asks)
+
+
+@pytest.mark.parametrize("changes", [{"eps": 4.0}, {"rounds": 200}, {"num_params": 2000}, {"copies": 2}])
+def test_the_page_s_forms_agree_with_plans_made_anew(changes: dict[str, float]) -> None:
+    """S, Q and energy of `constant` on the 37-device site, moved by closed form and planned again: within 2 %."""
+    question = asked(SITE, 9610, 8.0, rounds=100, weights="equal")
+    (before,) = consider(question, ["constant"])
+    copies = int(changes.pop("copies", 1)) if "copies" in changes else 1
+    site = question.site.copied(copies * question.site.num_devices)
+    moved = dataclasses.replace(question, site=site, **changes)
+    (after,) = consider(moved, ["constant"])
+    at = State(moved.eps, moved.site.num_devices, moved.num_params, moved.rounds, 0.0)
+    got = forms(base_of(question, before), at)
+    assert after.merit is not None and after.row is not None
+    assert got["snr"] == pytest.approx(after.merit.snr, rel=1e-3)
+    assert got["quality"] == pytest.approx(after.quality, rel=1e-3)
+    assert got["tpr"] == pytest.approx(after.row.tpr_at_1pct, rel=1e-3)
+    assert got["energy"] == pytest.approx(after.row.energy_mean, rel=0.3)  # other fades, heavy tails

@@ -1,0 +1,173 @@
+"""Mechanisms that are broken on purpose must be caught, each beside the same one that is whole.
+
+Every audit here has fixed keys and a total error of 1e-3 (the whole ones 1e-6), so that a pass is no luck of the day.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from audit_cases import charged_eps, message_target, plan_of, record_target, site
+from otafl.clients import PerSample
+from otafl.core.errors import PrivacyViolation
+from otafl.core.uplink import ANALOG
+from otafl.privacy import events, pld_eps
+from otafl.runs.audit import canaries
+from otafl.runs.audit.attack import Canary, attack
+from otafl.runs.audit.both_parts import both_parts
+from otafl.runs.audit.target import Target
+
+ERROR, SURE = 1e-3, 1e-6
+
+
+def refuted(target: Target, runs: int, error: float = ERROR) -> list[Canary]:
+    return [canary for canary in attack(target, runs, error) if canary.finding.refuted]
+
+
+def quieter(target: Target, factor: float) -> Target:
+    return target._replace(link=target.link._replace(noise_std=target.link.noise_std * factor))
+
+
+def charged_for(target: Target, **changed: Any) -> Target:
+    """The same mechanism under another charge."""
+    run = target.events._replace(**changed)
+    return target._replace(events=run, eps=charged_eps(run))
+
+
+# --- clients -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+def test_a_whole_mechanism_is_not_refuted_and_its_bounds_are_near(adjacency: str) -> None:
+    found = attack(message_target(adjacency=adjacency), 1000, SURE)
+    assert {(c.client, c.pattern) for c in found} == {
+        (k, f"client, {name}") for k in range(3) for name in ("constant", "alternating")
+    }
+    for canary in found:
+        shift, mu = canary.finding.shift, canary.finding.charge.mu
+        assert not canary.finding.refuted and not canary.finding.weak
+        assert shift is not None and mu is not None and mu - 0.35 < shift.low <= mu and shift.equal > SURE
+    assert max(canary.finding.eps for canary in found) > 0.6 * 4.377
+
+
+@pytest.mark.parametrize(
+    ("factor", "runs"),
+    [(1 / 64, 6), (np.sqrt(0.7), 2500), (1 / 1.1, 9000)],
+    ids=["by the batch", "colluders", "9 % short"],
+)
+def test_noise_below_the_charge_is_found(factor: float, runs: int) -> None:
+    target = message_target(rounds=4, weights=(1.0,))
+    assert refuted(quieter(target, factor), runs)
+    assert not refuted(target, runs, SURE)
+
+
+def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = canaries.make_round
+
+    def same_noise(*args: Any, **options: Any) -> Any:
+        round_ = whole(*args, **options)
+        again = lambda seed, row: row._replace(dice=round_.roll(seed, jnp.asarray(0, jnp.int32)))  # noqa: E731
+        return round_._replace(
+            run=lambda data, public, seed, c, row: round_.run(data, public, seed, c, again(seed, row))
+        )
+
+    monkeypatch.setattr(canaries, "make_round", same_noise)
+    target = message_target(uplink=ANALOG._replace(name="noise used again"))
+    assert {canary.pattern for canary in refuted(target, 6)} == {"client, alternating"}
+
+
+def test_a_replacement_that_is_charged_once_is_found() -> None:
+    target = message_target(rounds=4, weights=(1.0,))
+    assert refuted(charged_for(target, sensitivity=target.events.sensitivity / 2), 120)
+
+
+def test_the_mean_client_charged_instead_of_the_worst_is_found() -> None:
+    target = message_target(rounds=4, weights=(0.5, 0.3, 0.2))
+    mean = np.broadcast_to(target.events.amp.mean(-1, keepdims=True), target.events.amp.shape)
+    assert {canary.client for canary in refuted(charged_for(target, amp=mean), 500)} == {0}
+
+
+def test_a_clip_that_is_not_enforced_stops_the_audit() -> None:
+    target = message_target(rounds=4, weights=(1.0,))
+    loose = target._replace(clients=target.clients._replace(clip_norm=float("inf")))
+    assert refuted(loose, 20)
+    with pytest.raises(PrivacyViolation, match="above its declared bound"):
+        canaries._check(canaries.message_stage(target.template, 1.0, ANALOG, target.link, np.array([0]), 0), 1.1, False)
+
+
+def test_the_imaginary_part_is_attacked_where_phases_are_off() -> None:
+    """Ten degrees, 99 % of the noise artificial and the other client's: twice the mu of the real part alone."""
+    rounds, turn, message = 4, np.exp(1j * np.deg2rad(10)), message_target(rounds=4).message
+    plan, trace = plan_of(rounds, np.array([1.0, 0.0]))
+    total = (2.0 * np.sqrt(rounds)) ** 2  # mu = 1 with all noise along the message
+    noise = np.zeros((rounds, 2), complex)
+    noise[:, 1] = np.sqrt(0.99 * total)
+    plan = plan._replace(noise=noise, tx=plan.tx * np.array([turn, 1.0]))
+    deployment = site(2, 0.01 * total, message.dim)
+    message = message._replace(sensitivity=message.sensitivity[:2], rate=np.ones(2), mean_square=np.ones(2))
+    run = events(plan, trace, deployment, message)
+    uplink, link, gain, covariance = both_parts(plan, trace, deployment)
+    case = message_target(rounds=4, weights=(0.5, 0.5))
+    target = case._replace(
+        uplink=uplink, link=link, gain=gain, noise=covariance, events=run, eps=charged_eps(run), message=message
+    )
+    assert not refuted(target, 400, SURE)  # (C3) charges it
+    real = charged_for(target, leak_angle=np.zeros(rounds))
+    found = refuted(real, 400)
+    assert {canary.client for canary in found} == {0}
+    shift = found[0].finding.shift
+    assert shift is not None and shift.mu == pytest.approx(1.996 * 1.0, rel=0.12)
+
+
+def test_a_coin_that_is_given_away_is_found() -> None:
+    """`hidden` participation charges as if nobody saw who sends; one who does is told 5 rounds of 50 at full price."""
+    target = message_target(rounds=50, mu=np.sqrt(50), weights=(1.0,), adjacency="zero-out")
+    sends = (np.arange(50) % 10 == 0)[:, None]
+    link = target.link._replace(max_norm=np.where(sends, np.inf, -1.0), weight=np.where(sends, target.link.weight, 0.0))
+    hidden = pld_eps(np.ones(50), 0.1, 1e-5)
+    target = target._replace(link=link, events=target.events._replace(rate=np.array([0.1])), eps=np.array([hidden]))
+    assert hidden == pytest.approx(5.15, abs=0.02)
+    assert refuted(target, 800)
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        PerSample(batch=0, sampling="without-replacement"),
+        PerSample(batch=5),
+        PerSample(batch=5, adjacency="replace"),
+        PerSample(rate=0.5, divisor=5.0, size_max=12),
+        PerSample(batch=5, sampling="without-replacement", adjacency="add-remove"),
+    ],
+    ids=["full batch", "zero-out", "replace", "add-remove", "fixed batch"],
+)
+def test_whole_mechanisms_of_records_are_not_refuted(options: PerSample) -> None:
+    target = record_target(options, rounds=10, multiplier=0.7, size=12)
+    found = attack(target, 1000, SURE)
+    assert found and not [canary for canary in found if canary.finding.refuted]
+    assert max(canary.finding.eps for canary in found) > 0
+
+
+def test_noise_below_the_charge_is_found_under_sampling() -> None:
+    target = record_target(PerSample(batch=5), rounds=10, multiplier=1.0, size=10)
+    assert refuted(quieter(target, 0.5), 1500)
+
+
+def test_a_rate_that_follows_the_size_is_no_add_remove() -> None:
+    """Removing a record lifts the rate of all others: found among others that oppose it, against the curve alone."""
+    target = record_target(PerSample(batch=5), rounds=20, multiplier=5.0444, size=10)
+    label = target._replace(message=target.message._replace(adjacency="add-remove"))
+    assert {canary.pattern for canary in refuted(label, 3000)} == {"record, removed from a crowd"}
+    honest = record_target(PerSample(rate=0.5, divisor=5.0, size_max=10), rounds=20, multiplier=5.0444, size=10)
+    assert not refuted(honest, 3000, SURE)
+
+
+def test_a_gate_that_looks_at_the_message_gives_one_record_its_whole_client() -> None:
+    target = record_target(PerSample(batch=0, sampling="without-replacement"), rounds=4, multiplier=2.0, size=64)
+    gated = target._replace(link=target.link._replace(max_norm=np.full((4, 1), 0.7)))
+    assert {canary.pattern for canary in refuted(gated, 6)} == {"record, at the gate"}

@@ -1,0 +1,205 @@
+"""`otafl plan FILE` against `otafl run FILE`, seed by seed, and each figure of a row against a slow, plain version."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otafl import systems
+from otafl.bounds.merit import quality
+from otafl.core.errors import InputError
+from otafl.privacy import Ledger
+from otafl.report.tables import numbers, summaries
+from otafl.runs import build, runner
+from otafl.runs.facts import facts_of
+from otafl.runs.plan import plan
+from otafl.runs.schema import Experiment, load, resolved
+from otafl.runs.store import read_table
+
+HEAD = """
+rounds = 6
+seeds = 2
+evaluate_every = 3
+channel = "cares"
+task = { data = { name = "digits", train_size = 80 }, clients = 4, model = { name = "logistic" } }
+radio = { noise_std = 0.05 }
+clients = { kind = "gradient", batch = 8 }
+privacy = { eps = 60.0 }
+engine = { checkpoint_seconds = 0 }
+"""
+# What a scheme needs besides its name on this site; the others run on their defaults.
+OPTIONS: dict[str, str] = {
+    "constant": "rx_scale = 0.3",
+    **{
+        f"adascale{name}": "nu = 50.0"
+        for name in ("", "-optimal", "-equal", "-estim", "-stat-level", "-stat-water", "-liu-simeone")
+    },
+    "bbfl": "interior = [0, 1]",
+    "adascale-constant": "noise = 50.0",
+    "eezofl": 'mode = "digital"\ndp_noise = 3.0\nsmudging_bits = 10\nallow_insecure = true\n'
+    'clients = { kind = "zero-order", directions = 4, clip_norm = 2.0 }',
+}
+ELSEWHERE = {"adascale-lyapunov"}  # its tuning finds no weight on this site
+SIZE = "num_params = 650\nclients = 30\nsamples = 40"
+
+
+def text_of(name: str, label: str = "") -> str:
+    return f'[[scheme]]\nname = "{name}"\nlabel = "{label or name}"\n{OPTIONS.get(name, "")}\n'
+
+
+@pytest.fixture(scope="module")
+def planned_and_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Experiment]:
+    """Every scheme there is on one small site, planned, then run."""
+    folder = tmp_path_factory.mktemp("plan")
+    path = folder / "all.toml"
+    path.write_text(HEAD + "".join(text_of(name) for name in systems.SCHEMES if name not in ELSEWHERE))
+    experiment = load(path)
+    return plan(experiment), runner.start(experiment, folder / "run"), experiment
+
+
+def test_plan_and_run_agree(planned_and_run: tuple[Any, Path, Experiment]) -> None:
+    """Rounds, eps and mu of every seed; energy is at most what is planned, and just that where messages are full."""
+    table, folder, _ = planned_and_run
+    for row, ran in zip(table.rows, summaries(folder), strict=True):
+        assert row.label == ran["label"]
+        if row.loop != "open":
+            assert np.all(numbers(ran["final_eps"]) <= np.array(row.eps))
+            continue
+        if row.reason == "" or row.rounds is not None:
+            assert row.rounds == [int(value) for value in ran["rounds"]], row.label
+        if row.least_eps is not None:
+            assert row.least_eps == ran["least_eps"], row.label
+            continue
+        if row.eps is None:
+            continue
+        ledgers = [Ledger.load(folder / "schemes" / row.label / f"ledger-{seed}.bin") for seed in (0, 1)]
+        assert row.eps == [ledger.spent().worst for ledger in ledgers], row.label
+        np.testing.assert_array_equal(numbers(row.mu), numbers(ran["mu"]))
+        np.testing.assert_allclose(row.dropped_weight, np.mean(numbers(ran["silent_weight"])), atol=1e-12)
+        if row.energy_mean is not None:
+            devices = read_table(folder / "schemes" / row.label / "devices.parquet")
+            each = np.bincount(devices["client"], devices["energy"]) / 2  # mean over the two seeds
+            assert each.mean() <= row.energy_mean * (1 + 1e-6)
+            assert each.max() <= row.energy_max * (1 + 1e-6)
+
+
+def experiment_of(tmp_path: Path, head: str, *schemes: str) -> Experiment:
+    (tmp_path / "file.toml").write_text(head + "".join(text_of(name) for name in schemes))
+    return load(tmp_path / "file.toml")
+
+
+def test_a_row_says_what_a_plain_recount_says(tmp_path: Path) -> None:
+    """S, noise, bias and energy of truncated inversion, from amplitudes and noise written out by hand."""
+    head = "rounds = 7\nseeds = [3]\nchannel = 'cares'\nradio = { noise_std = 0.05, max_energy = 0.02 }\n"
+    head += f"[task]\n{SIZE}\nweights = 'equal'\n[clients]\nkind = 'gradient'\nclip_norm = 0.5\n[privacy]\neps = 1e4\n"
+    experiment = experiment_of(tmp_path, head, "constant")
+    row = plan(experiment, agreement=0.6).rows[0]
+    site = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites[0]
+    gain, scale, energy = site.trace.gain, 0.3, 0.0
+    heard, told = np.zeros(30), []
+    for gains in gain:
+        amplitude = scale / 30 / np.abs(gains)
+        sends = (amplitude * 0.5) ** 2 <= 0.02
+        heard += sends / 30
+        told.append(np.sum(sends) / 30)
+        energy += np.sum((amplitude * 0.5)[sends] ** 2) / 30
+    noise = 0.05 / scale
+    snr = 0.5 * sum(told) / np.sqrt(7 * noise**2)
+    assert row.merit.snr == pytest.approx(snr, rel=1e-9)
+    assert row.merit.quality == pytest.approx(quality(snr, 0.6, 650))
+    assert row.noise_over_clip == pytest.approx(np.sqrt(np.mean([650 * noise**2 / (0.5 * a) ** 2 for a in told])))
+    assert row.dropped_weight == pytest.approx(1 - np.mean(told))
+    assert row.bias == pytest.approx(np.sum(np.abs(heard / heard.sum() - 1 / 30)) / 2)
+    assert row.energy_mean == pytest.approx(energy, rel=1e-9)
+    assert 0 < row.dropped_weight < 1  # the limit is felt, else this says little
+    assert row.mu[0] == pytest.approx(np.sqrt(7) * scale / 30 / 0.05)  # replace: 2 x 0.5 moves the sum by scale/30
+
+
+def test_efficiency_is_one_where_the_whole_budget_is_spent_by_all(tmp_path: Path) -> None:
+    head = f"rounds = 20\nseeds = 1\n[task]\n{SIZE}\n[privacy]\neps = 2.0\n"
+    row = plan(experiment_of(tmp_path, head, "fedavg-dp")).rows[0]
+    assert row.merit.efficiency == pytest.approx(1, rel=1e-9)
+    assert row.noise_of == "devices (no radio)"
+    assert row.binding == "rounds"
+
+
+def test_one_scheme_without_a_round_is_a_row_with_the_least_eps(tmp_path: Path) -> None:
+    head = f"rounds = 20\nseeds = 1\nchannel = 'cares'\n[task]\n{SIZE}\n[privacy]\neps = 0.5\n"
+    table = plan(experiment_of(tmp_path, head, "constant", "fedavg-dp", "cares-static"))
+    bad, good = table.rows[0], table.rows[1]
+    assert (bad.feasible, bad.rounds, good.feasible) == (False, [0], True)
+    assert not table.rows[2].feasible
+    assert "otafl plan cares" in table.rows[2].reason
+    again = plan(experiment_of(tmp_path, head.replace("0.5", repr(bad.least_eps * (1 + 1e-9))), "constant"))
+    assert again.rows[0].rounds == [1]
+
+
+def test_a_task_of_a_size_alone_is_planned_and_not_run(tmp_path: Path) -> None:
+    head = f"rounds = 5\nseeds = 1\n[task]\n{SIZE}\n[privacy]\neps = 2.0\n"
+    experiment = experiment_of(tmp_path, head, "fedavg-dp")
+    with pytest.raises(InputError, match=r"task\.num_params=650 declares a size alone"):
+        runner.start(experiment, tmp_path / "run")
+    (tmp_path / "again.toml").write_text(resolved(experiment))
+    assert resolved(load(tmp_path / "again.toml")) == resolved(experiment)
+    with pytest.raises(InputError, match="goes without data"):
+        load(tmp_path / "file.toml", ["task.data=digits"])
+
+
+def test_planning_deals_the_sizes_that_training_has(tmp_path: Path) -> None:
+    head = HEAD.replace("train_size = 80", "train_size = 90, pca = { components = 8 }")
+    experiment = experiment_of(tmp_path, head, "fedavg")
+    task, facts = build.build_task(experiment), facts_of(experiment)
+    assert [sizes.tolist() for sizes in facts.sizes] == [sizes.tolist() for sizes in task.sizes]
+    assert (facts.model.num_params, facts.classes, facts.public_samples) == (
+        task.model.num_params, task.classes, task.public_samples)  # fmt: skip
+
+
+SITE = "name,distance_m,power_dbm,samples,owner\na,100,10,30\nb,200,10,10\nc,400,10,20\n"
+RADIO = "radio = { bandwidth_hz = 1e6, noise_figure_db = 6.0, path_loss = { kind = 'adascale' } }\n"
+
+
+@pytest.mark.filterwarnings("ignore::otafl.channels.IgnoredWarning")
+def test_a_csv_of_devices_reaches_every_scheme(tmp_path: Path) -> None:
+    """Powers, noise, samples as weights and bandwidth, from one file; clients are counted there."""
+    (tmp_path / "site.csv").write_text(SITE)
+    head = (
+        f"rounds = 4\nseeds = 1\ndevices = 'site.csv'\n{RADIO}task = {{ num_params = 50 }}\nprivacy = {{ eps = 1e6 }}\n"
+    )
+    experiment = experiment_of(tmp_path, head, "weakest")
+    site = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites[0]
+    np.testing.assert_allclose(site.deployment.weights, [1 / 2, 1 / 6, 1 / 3])
+    np.testing.assert_allclose(site.deployment.energy, 0.01 * 50 / 1e6)
+    np.testing.assert_allclose(site.deployment.noise_var, 10 ** ((-174 + 6) / 10 - 3) / 2)  # per Hz: N0 / 2
+    loss_db = 33.44 + 35.22 * np.log10([100, 200, 400])
+    np.testing.assert_allclose(site.trace.rms_gain[0] ** 2, 10 ** (-loss_db / 10))
+    row = plan(experiment).rows[0]
+    assert row.seconds == pytest.approx(4 * 50 / 1e6)
+
+
+def test_weights_by_samples_or_equal(tmp_path: Path) -> None:
+    head = "rounds = 3\nseeds = 1\nprivacy = {{ eps = 2.0 }}\n[task]\nnum_params = 20\nclients = 2\n"
+    head += "samples = [10, 30]\nweights = '{}'\n"
+    found = {}
+    for word in ("samples", "sizes", "equal"):
+        experiment = experiment_of(tmp_path, head.format(word), "fedavg-dp")
+        sites = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites
+        found[word] = sites[0].deployment.weights.tolist()
+    assert found == {"samples": [0.25, 0.75], "sizes": [0.25, 0.75], "equal": [0.5, 0.5]}
+
+
+def test_measured_gains_are_played_once_each(tmp_path: Path) -> None:
+    gains = np.random.default_rng(1).exponential(1e-5, (8, 3))
+    np.savetxt(tmp_path / "gains.csv", gains, delimiter=",")
+    (tmp_path / "site.csv").write_text("power_dbm,samples\n10,30\n10,10\n10,20\n")
+    (tmp_path / "site.toml").write_text(
+        'devices_file = "site.csv"\ngains_file = "gains.csv"\n[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n'
+    )
+    head = "rounds = 4\nseeds = [7, 5]\ndevices = 'site.toml'\ntask = { num_params = 50 }\nprivacy = { eps = 1e9 }\n"
+    experiment = experiment_of(tmp_path, head, "weakest")
+    sites = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites
+    np.testing.assert_allclose(np.concatenate([site.trace.gain for site in sites]), gains)
+    np.testing.assert_allclose(sites[0].trace.rms_gain[0] ** 2, np.mean(gains**2, axis=0))
+    assert plan(experiment).rows[0].rounds == [4, 4]
+    with pytest.raises(InputError, match="2 seeds x 5 rounds need 10 measured rows, the file has 8"):
+        plan(load(tmp_path / "file.toml", ["rounds=5"]))

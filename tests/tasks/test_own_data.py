@@ -1,0 +1,107 @@
+"""Own arrays: what is taken as it stands, what becomes a label, who is a client, and what is refused in one line."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from otafl.core.errors import DataMissing, InputError
+from otafl.tasks import own_data
+from otafl.tasks.features import DataOptions
+from otafl.tasks.own_data import task
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 4))
+Y = np.arange(30) % 3
+
+
+def test_arrays_are_taken_as_they_stand():
+    made = task(X, Y, held_out=(X[:6], Y[:6]), owner=np.arange(30) % 5)
+    assert made.x.dtype == np.float32 and made.y.dtype == np.int32 and made.classes == 3 and made.clients == 5
+    np.testing.assert_array_equal(made.x, X.astype(np.float32))
+    np.testing.assert_array_equal(made.owner, np.arange(30) % 5)
+    assert task((X * 10).astype(int), Y, clients=2).x.dtype == np.int32  # tokens stay whole
+    wide = task(X, X[:, :2], clients=2)
+    assert wide.classes == 0 and wide.y.shape == (24, 2) and wide.y.dtype == np.float32
+    assert task(X, Y > 0, clients=2).classes == 2
+
+
+def test_a_share_is_held_out_once_and_owners_follow_their_samples():
+    x = np.arange(40.0)[:, None]
+    made = task(x, x[:, 0], held_out=0.25, owner=np.arange(40) // 10, split_seed=3)
+    assert sorted([*made.x[:, 0], *made.x_held_out[:, 0]]) == list(range(40)) and len(made.x_held_out) == 10
+    np.testing.assert_array_equal(made.owner, made.x[:, 0] // 10)
+    np.testing.assert_array_equal(made.y, made.x[:, 0])
+
+
+def test_words_and_other_numbers_become_labels_and_clients_in_sorted_order():
+    words = np.array(["no", "yes", "maybe"])[Y]
+    made = task(X, words, held_out=(X[:3], words[:3]), owner=np.array(["b", "a"])[Y % 2])
+    assert made.labels == ("maybe", "no", "yes") and made.names == ("a", "b")
+    np.testing.assert_array_equal(made.y, np.array([1, 2, 0])[Y])
+    np.testing.assert_array_equal(made.owner, 1 - Y % 2)
+    assert task(X, np.where(Y > 0, 1, -1), clients=2).labels == ("-1", "1")
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+def test_a_table_names_its_columns(kind, tmp_path):
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(label=np.array(["u", "v", "w"])[Y], site=Y * 10)
+    source = frame
+    if kind != "frame":
+        source = tmp_path / f"mine.{kind}"
+        frame.to_csv(source, index=False) if kind == "csv" else frame.to_parquet(source)
+    made = task(source, "label", owner="site", held_out=source)
+    assert made.x.shape == (30, 4) and made.clients == 3 and made.labels == ("u", "v", "w")
+    np.testing.assert_allclose(made.x, X, rtol=1e-6)
+    np.testing.assert_array_equal(made.x_held_out, made.x)
+
+
+def test_an_npz_file_names_its_arrays(tmp_path):
+    np.savez(tmp_path / "mine.npz", x=X, y=Y, who=Y, xt=X[:4], yt=Y[:4])
+    made = task(tmp_path / "mine.npz", "y", owner="who", held_out=("xt", "yt"))
+    assert made.x.shape == (30, 4) and made.x_held_out.shape == (4, 4) and made.clients == 3
+    with pytest.raises(InputError, match="no array 'z'"):
+        task(tmp_path / "mine.npz", "z", clients=2)
+    with pytest.raises(DataMissing):
+        task(tmp_path / "none.npz", "y", clients=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (lambda: task(X, Y[:9], clients=2), "30 samples but y has 9"),
+        (lambda: task(np.where(X > 2, np.nan, X), Y, clients=2), "must be a finite float32"),
+        (lambda: task(X.astype(str), Y, clients=2), "must be numbers"),
+        (lambda: task(X, Y), "give owner"),
+        (lambda: task(X, Y, owner=Y, clients=5), "owner names 3"),
+        (lambda: task(X, Y, owner=Y, partition="iid"), "no partition"),
+        (lambda: task(X, X[:, 0], clients=2, partition="dirichlet"), "needs labels"),
+        (lambda: task(X, Y, clients=2, held_out=2.0), "share between 0 and 1"),
+        (lambda: task(X, Y, clients=2, held_out=(X[:, :2], Y)), "held_out samples have shape"),
+        (lambda: task(X, Y * 10**6, clients=2), "at most 10000 classes"),
+        (lambda: task(X, np.array(list("ab"))[Y % 2], clients=2, held_out=(X[:1], ["c"])), "label 'c'"),
+        (lambda: task(pd.DataFrame({"a": ["x"] * 30}), Y, clients=2), "column 'a'"),
+        (lambda: task(pd.DataFrame(X).assign(q=[None, *X[1:, 0]]), Y, clients=2), "'q' has no value in row 0"),
+        (lambda: task(X, "y", clients=2), "is an array"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(arguments, said):
+    with pytest.raises(InputError, match=said) as refusal:
+        arguments()
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_hash_knows_every_array():
+    base = {"x": X, "y": Y, "held_out": (X[:6], Y[:6]), "owner": Y}
+    changes = ({"x": X + 1}, {"y": Y[::-1]}, {"held_out": (X[:5], Y[:5])}, {"owner": Y[::-1]})
+    hashes = {task(**{**base, **change}).sha256 for change in changes} | {task(**base).sha256}
+    assert len(hashes) == 5 and task(**base).sha256 in hashes
+
+
+def test_parts_are_disjoint_and_image_options_are_refused():
+    made = task(np.arange(100.0)[:, None], np.arange(100.0), held_out=0.4, owner=np.arange(100) % 4)
+    parts, owner = own_data.prepare(made, DataOptions("arrays", validation_fraction=0.25, reward_fraction=0.5))
+    seen = [set(part.x[:, 0]) for part in (parts.train, parts.validation, parts.reward, parts.report)]
+    assert list(map(len, seen)) == [45, 15, 20, 20] and len(set.union(*seen)) == 100
+    np.testing.assert_array_equal(owner, parts.train.x[:, 0] % 4)
+    with pytest.raises(InputError, match="pixels"):
+        own_data.prepare(made, DataOptions("arrays", pixels="symmetric"))

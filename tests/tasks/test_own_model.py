@@ -1,0 +1,145 @@
+"""Own models: any pytree, static parts, float32 whatever the scope, losses by name; per-sample sums in parts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from otafl.core.errors import InputError
+from otafl.tasks import ghost, own_model
+from otafl.tasks.layers import Groups
+from otafl.tasks.losses import LOSSES, METRICS
+from otafl.tasks.models import build, client_gradients, per_sample
+from otafl.tasks.own_model import model
+
+
+def linear(**options):
+    return model(
+        lambda key: {"w": jax.random.normal(key, (4, 3)), "b": jnp.zeros(3)},
+        lambda p, x: x @ p["w"] + p["b"],
+        **options,
+    )
+
+
+X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+Y = np.arange(12, dtype=np.int32) % 3
+
+
+def test_it_is_the_same_model_inside_a_scope_of_double_precision():
+    net = linear()
+    outside = net.init(jax.random.key(3)), net.loss(net.init(jax.random.key(3)), X, Y)
+    with jax.enable_x64(True):
+        inside = jax.jit(lambda k: (net.init(k), jax.grad(net.loss)(net.init(k), X, Y)))(jax.random.key(3))
+        value = net.loss(inside[0], X, Y)
+    assert {leaf.dtype for leaf in jax.tree.leaves(inside)} == {np.dtype("float32")} and value.dtype == jnp.float32
+    np.testing.assert_array_equal(inside[0]["w"], outside[0]["w"])
+    np.testing.assert_allclose(value, outside[1], rtol=1e-6)
+
+
+def test_what_is_no_float_array_stays_as_it_was_made():
+    class Net:
+        def __init__(self, w, act, steps):
+            self.w, self.act, self.steps = w, act, steps
+
+    jax.tree_util.register_pytree_node(Net, lambda n: ((n.w, n.act, n.steps), None), lambda _, c: Net(*c))
+    net = model(lambda key: Net(jax.random.normal(key, (4, 3)), jnp.tanh, jnp.arange(2)), lambda n, x: n.act(x @ n.w))
+    params = net.init(jax.random.key(1))
+    assert net.num_params == 12 and len(jax.tree.leaves(params)) == 1
+    np.testing.assert_allclose(net.logits(params, X), np.tanh(X @ np.asarray(params[0])), rtol=1e-5)
+    whole = net.whole(params)
+    assert isinstance(whole, Net) and whole.act is jnp.tanh
+
+
+def test_losses_and_metrics_against_their_definitions():
+    rng = np.random.default_rng(1)
+    z, t = rng.normal(size=(7, 2)) * 3, rng.normal(size=(7, 2))
+    expected = {"mse": ((z - t) ** 2).mean(1), "mae": np.abs(z - t).mean(1)}
+    e = np.abs(z - t)
+    expected["huber"] = np.where(e < 1, e**2 / 2, e - 0.5).mean(1)
+    for name, value in expected.items():
+        np.testing.assert_allclose(LOSSES[name].of(jnp.asarray(z), jnp.asarray(t)), value, rtol=1e-5)
+    b = (t[:, 0] > 0).astype(int)
+    p = 1 / (1 + np.exp(-z[:, :1]))[:, 0]
+    expected = -np.where(b, np.log(p), np.log(1 - p))
+    np.testing.assert_allclose(LOSSES["binary-cross-entropy"].of(jnp.asarray(z[:, :1]), jnp.asarray(b)), expected, 1e-5)
+    np.testing.assert_array_equal(METRICS["accuracy"].of(jnp.asarray(z[:, :1]), jnp.asarray(b)), (z[:, 0] > 0) == b)
+    np.testing.assert_array_equal(METRICS["accuracy"].of(jnp.asarray(z), jnp.asarray(b)), z.argmax(1) == b)
+
+
+def test_gradients_are_those_of_the_same_network_of_layers():
+    layers = build("logistic", (4,), 3)
+    own = model(layers.init, layers.logits)
+    params, w = layers.init(jax.random.key(0)), np.full((3, 4), 0.25, np.float32)
+    args = (X.reshape(3, 4, 4), Y.reshape(3, 4), w)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        client_gradients(layers, params, *args), client_gradients(own, params, *args),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_gradients_formed_in_parts_are_those_formed_at_once(monkeypatch, slots):
+    net = linear()
+    params, made = net.init(jax.random.key(0)), per_sample(net)
+    w = np.random.default_rng(2).random((3, 4)).astype(np.float32)
+    order = np.random.default_rng(3).permutation(12).reshape(3, 4)
+    groups = Groups(jnp.asarray(w), jnp.asarray(order) if slots else None)
+    whole = made.trace(params, X, Y)
+    monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 5)  # 12 samples in parts of 5, 5 and 2
+    parts = made.trace(params, X, Y)
+    assert "square" in parts.kept and "gradients" in whole.kept
+    np.testing.assert_allclose(made.sq_norms(parts), made.sq_norms(whole), rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), made.sums(parts, groups), made.sums(whole, groups)
+    )
+
+
+def test_a_sample_left_out_of_the_parts_leaves_nothing(monkeypatch):
+    """log(x) has no gradient at zero: the place of a sample that was zeroed must not reach the sum as 0 times NaN."""
+    net = model(lambda key: {"w": jnp.ones(4)}, lambda p, x: jnp.log(x) @ p["w"], loss="mse")
+    made, params = per_sample(net), {"w": jnp.ones(4)}
+    x = np.abs(X) + 0.1
+    y = np.ones(12, np.float32)
+    monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 5)
+    saved = made.trace(params, x, y)
+    sound = np.arange(12) != 4
+    kept = jax.tree.map(lambda leaf: jnp.where(sound.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0), saved.kept)
+    got = made.sums(saved._replace(kept=kept), Groups(jnp.ones((1, 12))))["w"][0]
+    errors = np.log(x).sum(1) - y
+    np.testing.assert_allclose(got, (2 * errors[:, None] * np.log(x))[sound].sum(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("made", "y", "classes", "said"),
+    [
+        (lambda: linear(loss=lambda z, y: jnp.mean(z)), Y, 3, "one per sample"),
+        (lambda: linear(), Y, 7, "3 outputs for 7 classes"),
+        (lambda: linear(metric="accuracy", loss="mse"), X[:, :3], 0, "needs labels"),
+        (lambda: linear(loss="mse"), X[:, 0], 0, "fails on"),
+        (lambda: model(lambda k: {"w": jnp.zeros((9, 3))}, lambda p, x: x @ p["w"]), Y, 3, "fails on"),
+        (lambda: model(lambda k: {"w": jnp.zeros(3)}, lambda p, x: p["w"]), Y, 3, "fails on|must return"),
+    ],
+)
+def test_a_model_that_does_not_fit_its_data_is_refused_in_one_line(made, y, classes, said):
+    with pytest.raises(InputError, match=said) as refusal:
+        own_model.check(made(), X, y, classes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_of_whole_numbers_or_of_no_functions_is_refused():
+    with pytest.raises(InputError, match="at least one"):
+        model(lambda key: jnp.arange(3), lambda p, x: x)
+    with pytest.raises(InputError, match="two functions"):
+        model({"w": 1}, lambda p, x: x)
+    with pytest.raises(InputError, match="loss"):
+        linear(loss="crossentropy")
+
+
+def test_the_fingerprint_knows_the_start_the_function_and_its_constants():
+    def made(start=0.0, factor=1.0, shift=0.0):
+        table = np.full(3, shift, np.float32)
+        return model(lambda k: {"w": jnp.full((4, 3), start)}, lambda p, x: factor * (x @ p["w"]) + table)
+
+    models = (made(), made(), made(1.0), made(0.0, 2.0), made(shift=1.0))
+    prints = [own_model.fingerprint(m, X, Y) for m in models]
+    assert prints[0] == prints[1] and len(set(prints)) == 4

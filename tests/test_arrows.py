@@ -1,0 +1,68 @@
+"""Arrows point down: which package may import which. Read from the source, not from a run."""
+
+import ast
+from pathlib import Path
+
+import otafl
+
+ROOT = Path(otafl.__file__).parent
+LAYERS = [  # from the top; a package imports what stands below it, or itself
+    {"cli", "__main__", "verbs", "__init__"},
+    {"connect", "reproductions"},
+    {"report"},
+    {"runs"},
+    {"systems"},
+    {"bounds", "crypto", "privacy", "clients", "channels", "tasks"},
+    {"core"},
+]
+# Leaves know each other only like this: a bound counts privacy, a client has a model, both ends of an arrow named.
+BESIDE = {("bounds", "privacy"), ("clients", "tasks"), ("__main__", "cli")}
+
+
+def package_of(path: Path) -> str:
+    """The top package of a module. A system's reproduction uses runs and reports: it stands with `reproductions`."""
+    first, *rest = path.relative_to(ROOT).with_suffix("").parts
+    reproduction = first == "systems" and rest and rest[-1].startswith(("reproduce", "host_training"))
+    return "reproductions" if reproduction else first
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "otafl":
+            parts = (node.module or "").split(".")[1:]
+            found |= {(parts or [alias.name])[0] for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("otafl.")}
+    return found
+
+
+def depth(package: str) -> int:
+    return next(n for n, layer in enumerate(LAYERS) if package in layer)
+
+
+def test_every_package_has_its_place():
+    named = set().union(*LAYERS)
+    assert {package_of(path) for path in ROOT.rglob("*.py")} <= named
+
+
+def test_arrows_point_down():
+    wrong = []
+    for path in sorted(ROOT.rglob("*.py")):
+        source = package_of(path)
+        for target in imports(path) - {source, "__version__"}:
+            if depth(target) < depth(source) or (depth(target) == depth(source) and (source, target) not in BESIDE):
+                wrong.append(f"{path.relative_to(ROOT)}: {source} -> {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_systems_do_not_know_each_other_beyond_the_shared_ones():
+    wrong = []
+    for path in sorted((ROOT / "systems").glob("*/*.py")):
+        own = path.parent.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("otafl.systems."):
+                other = (node.module or "").split(".")[2]
+                if other not in {own, "baselines", "ideal", "system", "planning", "simulated"}:
+                    wrong.append(f"{path.relative_to(ROOT)} -> {other}")
+    assert not wrong, "\n".join(wrong)
