@@ -55,11 +55,6 @@ class Run:
         self._store = RunFolder.open(self.folder)
 
     @property
-    def own(self) -> Any:
-        """Data or a model of somebody's own that it was made with; None where its config says all."""
-        return self._own
-
-    @property
     def labels(self) -> list[str]:
         """The schemes, in the order they were given."""
         return self._store.labels()
