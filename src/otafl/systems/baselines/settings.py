@@ -7,7 +7,10 @@ import numpy as np
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
-from otafl.systems.simulated import Bench, Options, Refusal, bench, cost
+from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost, trial
+
+HEARD = 0.95  # weight from which on energy does not bind
+BACKED_OFF = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1)
 
 
 def spending_scale(at: Bench) -> float:
@@ -20,6 +23,16 @@ def spending_scale(at: Bench) -> float:
     return math.sqrt(at.deployment.trusted_noise_var) / (loudest * at.multiplier)
 
 
+def best_scale(at: Bench) -> float:
+    """The scaling that spends the budget; a lower one where energy is short and more is gained by who is heard."""
+    spending = spending_scale(at)
+    if not np.isfinite(at.message.bound) or trial("constant", {"rx_scale": spending}, at).heard >= HEARD:
+        return spending
+    lower = [{"rx_scale": spending * factor} for factor in BACKED_OFF]
+    found = best("constant", [{"rx_scale": spending}, *lower], at)
+    return spending if isinstance(found, Refusal) else float(found["rx_scale"])
+
+
 def without_trusted_noise(deployment: Deployment) -> Refusal | None:
     if deployment.trusted_noise_var > 0:
         return None
@@ -29,10 +42,10 @@ def without_trusted_noise(deployment: Deployment) -> Refusal | None:
 def constant(
     deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
 ) -> Options | Refusal:
-    """Spends the budget exactly in `rounds` rounds."""
+    """Spends the budget exactly in `rounds` rounds, unless energy is what binds."""
     if (refusal := without_trusted_noise(deployment)) is not None:
         return refusal
-    return {"rx_scale": spending_scale(bench(deployment, message, budget, rounds, channel, seed))}
+    return {"rx_scale": best_scale(bench(deployment, message, budget, rounds, channel, seed))}
 
 
 def weakest(

@@ -4,7 +4,7 @@ from otafl.channels import Channel
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
-from otafl.systems.baselines.settings import spending_scale, without_trusted_noise
+from otafl.systems.baselines.settings import best_scale, without_trusted_noise
 from otafl.systems.simulated import Options, Refusal, bench, planned
 
 
@@ -15,7 +15,7 @@ def settings(
     if (refusal := without_trusted_noise(deployment)) is not None:
         return refusal
     at = bench(deployment, message, budget, rounds, channel, seed)
-    arm: Options = {"arms": (spending_scale(at),), "silence": "bound" if message.unit == "record" else "norm"}
+    arm: Options = {"arms": (best_scale(at),), "silence": "bound" if message.unit == "record" else "norm"}
     try:
         planned("cares-static", arm, at)
     except Infeasible:
