@@ -17,7 +17,7 @@ _FRONT = {
     "Air": "otafl.runs.air",
     "Reply": "otafl.runs.air.replies",
     "Run": "otafl.report.run",
-    "advise": "otafl.runs.advice",
+    "advise": "otafl.verbs",
     "audit": "otafl.verbs",
     "compare": "otafl.verbs",
     "model": "otafl.tasks.own_model",

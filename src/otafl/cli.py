@@ -167,30 +167,31 @@ def advise(
     )  # fmt: skip
     folder = out_dir or Path("runs") / "advice"
     written = write_advice(advice, folder)
-    if as_json:
-        print(files.to_json(advice.to_dict()))
-    else:
+    if not as_json:
         show(advice, out)
         names = ", ".join(path.name for path in written)
         out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
-    if simulate:
-        _simulate(advice, folder / "simulated", as_json)
+    trained = _simulate(advice, folder, as_json) if simulate else []
+    if as_json:
+        print(files.to_json({**advice.to_dict(), "simulated": [entry._asdict() for entry in trained]}))
     if not advice.useful:
         raise typer.Exit(Infeasible.exit_code)  # the sentence has been said
 
 
-def _simulate(advice: Any, folder: Path, quiet: bool) -> None:
-    """Train the best three and show accuracy with its intervals."""
+def _simulate(advice: Any, folder: Path, quiet: bool) -> list[Any]:
+    """Train the best three and show accuracy with its interval."""
     from otafl.report import write_report
-    from otafl.runs import runner
-    from otafl.runs.progress import reporter
-    from otafl.runs.schema import load
+    from otafl.runs.advice_trained import simulate
+    from otafl.runs.progress import Reporter, reporter
 
-    (path,) = (path for path in advice.save_best(folder.parent, 3) if path.suffix == ".toml")
-    run_folder = runner.start(load(path), folder, reporter(err, quiet))
+    run_folder, trained = simulate(advice, folder, Reporter() if quiet else reporter(err, False))
     write_report([run_folder])
     if not quiet:
-        _show_run(run_folder)
+        for entry in trained:
+            said = f"{entry.scheme}: accuracy {entry.accuracy:.3f} ± {entry.half_width:.3f} (95 %, {entry.seeds} seeds)"
+            out.print(said, markup=False, highlight=False, soft_wrap=True)
+        out.print(f"Report: {run_folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    return trained
 
 
 @app.command("list")
@@ -343,6 +344,43 @@ def _plan_system(
         out_dir.mkdir(parents=True, exist_ok=True)
         for path in planner.pictures(design, out_dir):
             err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def audit(
+    what: Annotated[Path, typer.Argument(help="Experiment file (TOML), a preset's name, or a run folder.")],
+    overrides: Override = [],  # noqa: B006
+    runs: Annotated[int, typer.Option("--runs", help="Runs of each world of each pattern.")] = 1000,
+    schemes: Annotated[list[str], typer.Option("--scheme", help="Audit this scheme alone (its label).")] = [],  # noqa: B006
+    as_json: AsJson = False,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the page; default RUN/audit, runs/audit-<name>.")
+    ] = None,
+) -> None:
+    """Attack the compiled round with canaries: charged ε beside measured ε, exit 5 where a charge is refuted."""
+    _working(what, as_json)
+    from otafl.core import files
+    from otafl.report import audits
+    from otafl.runs.audit.audit import audit as attack
+    from otafl.runs.presets import find
+    from otafl.runs.progress import counter
+    from otafl.runs.runner import use_compilation_cache
+    from otafl.runs.schema import load
+
+    is_run = what.is_dir()
+    if is_run and overrides:
+        raise InputError("--set goes with an experiment file; a run is audited as it was made")
+    use_compilation_cache()
+    with counter(err) as progress:
+        found = attack(what if is_run else load(find(what), overrides), runs, schemes, progress=progress)
+    if as_json:
+        print(files.to_json(found.to_dict()))
+    else:
+        audits.show(found, out)
+    folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
+    for path in audits.write_audit(found, folder):
+        err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    found.check()
 
 
 @app.command()

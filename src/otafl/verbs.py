@@ -8,18 +8,21 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otafl.core.errors import InputError
 from otafl.report import write_report
+from otafl.report.advice import write_advice
+from otafl.report.audits import write_audit
 from otafl.report.run import Run
+from otafl.runs.advice import Advice
+from otafl.runs.advice import advise as give_advice
+from otafl.runs.audit.audit import Audit
+from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.described import described, own_of
 from otafl.runs.plan import PlanTable
 from otafl.runs.plan import plan as plan_all
 from otafl.runs.progress import Reporter, reporter
-
-if TYPE_CHECKING:
-    from otafl.runs.audit.audit import Audit
 
 
 def run(
@@ -136,29 +139,75 @@ def compare(
 
 
 def audit(
-    experiment: Any = None, *, runs: int | None = None, error: float | None = None, seed: int = 0, **said: Any
-) -> "Audit":
-    """Attack the mechanism of every scheme: charged eps beside measured eps.
+    experiment: Any = None, *, runs: int = 1000, only: list[str] | None = None, out: str | Path | None = None,
+    **said: Any,
+) -> Audit:  # fmt: skip
+    """Attack the compiled round of every scheme with canaries: lower bounds on eps beside what was charged.
 
     Parameters
     ----------
     experiment, **said
-        a `Run` or its folder, which is attacked under what its ledgers say; or an experiment as for `otafl.run`
-    runs : int, optional
-        simulated runs of the mechanism per canary
-    error : float, optional
-        chance that a sound mechanism is refuted by mistake
-    """
-    from otafl.runs.audit.audit import audit as attack
+        as for `otafl.run`; or a `Run`, or the folder of one, which is audited under what its own ledgers say
+    runs : int
+        of each world of each pattern
+    only : list of labels, optional
+        of the schemes to attack
+    out : path, optional
+        a folder for audit.html and audit.json
 
-    given = {"runs": runs, "error": error, "seed": seed}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if isinstance(experiment, Run):
-        return attack(experiment.folder, own=experiment.own, **options)
-    if isinstance(experiment, str | Path) and Path(experiment).is_dir():
-        own = own_of(None, said.get("task"), said.get("model"))
-        return attack(Path(experiment), own=own, **options)
-    return attack(described(experiment, said, "otafl.audit"), **options)
+    Returns
+    -------
+    Audit
+        verdicts; its `check()` raises PrivacyViolation where a charge was refuted
+
+    Examples
+    --------
+    >>> import otafl
+    >>> otafl.audit(task={"num_params": 20, "clients": 2}, schemes=["fedavg"], rounds=2, seeds=1, runs=10)
+    fedavg: not attacked: charged ε = ∞: there is no promise to refute
+    """
+    done = experiment if isinstance(experiment, Run) else None
+    is_folder = isinstance(experiment, str | Path) and Path(experiment).is_dir()
+    if (done is not None or is_folder) and said:
+        raise InputError(f"a run is audited as it was made; {', '.join(said)} cannot be given with it")
+    if done is not None:
+        found = attack_all(done.folder, runs, only, own=done.own)
+    else:
+        found = attack_all(Path(experiment) if is_folder else described(experiment, said, "otafl.audit"), runs, only)
+    if out is not None:
+        write_audit(found, Path(out))
+    return found
+
+
+def advise(
+    site: Any, num_params: int | None = None, eps: float | None = None, *, out: str | Path | None = None, **words: Any
+) -> Advice:
+    """Which scheme to use on a site at a privacy target, with which settings, and whether it is worth it.
+
+    Parameters
+    ----------
+    site : path or int
+        a CSV of devices, a deployment file (TOML), or a number of equal devices
+    num_params : int
+        size of the model, unless task= says it
+    eps : float
+        privacy target of the whole training
+    out : path, optional
+        a folder that gets advice.html, advice.toml and advice.json
+    **words
+        delta, rounds, task (an experiment file or a dict like one), weights, accountant, agreement, samples, radio
+
+    Examples
+    --------
+    >>> import otafl
+    >>> advice = otafl.advise(200, num_params=650, eps=8.0, rounds=50)
+    >>> advice.useful, advice.best.name
+    (True, 'constant')
+    """
+    advice = give_advice(site, num_params, eps, **words)
+    if out is not None:
+        write_advice(advice, out)
+    return advice
 
 
 def _drawn(run: Run) -> Run:

@@ -150,7 +150,7 @@ def shift(absent: Array, present: Array, beta: float) -> Shift:
     pooled = np.sqrt(((n0 - 1) * variance0 + (n1 - 1) * variance1) / freedom)
     between = float(np.mean(present) - np.mean(absent))
     # A noise below float32's rounding of the scores themselves is no noise.
-    rounding = 1e-6 * max(abs(float(np.mean(present))), abs(float(np.mean(absent))), abs(between))
+    rounding = 1e-6 * float(np.max(np.abs(np.concatenate([absent, present]))))
     if not pooled > rounding:
         return Shift(np.inf, np.inf, np.inf, 1.0) if between > 0 else Shift(0.0, 0.0, 0.0, 1.0)
     statistic = between / pooled * root

@@ -193,6 +193,8 @@ def asked(
     if num_params is None and not blocks.get("task"):
         raise InputError("num_params is missing: say how large the model is (--num-params 9610), or give a task")
     validate.positive("eps", eps)
+    if num_params is not None:
+        validate.whole("num_params", num_params)
     validate.one_of("weights", weights, ("samples", "equal"))
     if agreement is not None:
         validate.in_left_open("agreement", agreement, 0, 1)
@@ -202,18 +204,19 @@ def asked(
     size, horizon = num_params or 1, rounds or HORIZONS[0]
     question = Question(place, size, eps, delta, horizon, weights, accountant, agreement, blocks)
     if blocks.get("task"):
-        question = dataclasses.replace(question, num_params=_size(question, num_params))
+        question = _with_task(question, num_params)
     return question if rounds is not None else dataclasses.replace(question, rounds=horizon_for(question))
 
 
-def _size(question: Question, said: int | None) -> int:
-    """Parameters of the user's own model; a different number that was also given is a mistake."""
+def _with_task(question: Question, said: int | None) -> Question:
+    """The size of the user's own model and the samples of its clients; another size that was given is a mistake."""
     with tempfile.TemporaryDirectory() as folder:
-        experiment = experiment_of(question, question.site.write(Path(folder)), [{"name": REFERENCE}])
-        found = facts_of(experiment).model.num_params
+        facts = facts_of(experiment_of(question, question.site.write(Path(folder)), [{"name": REFERENCE}]))
+    found = int(facts.model.num_params)
     if said is not None and said != found:
         raise InputError(f"num_params={said} but the task's model has {found}; leave one of them out")
-    return int(found)
+    devices = question.site.devices._replace(samples=np.asarray(facts.sizes[0], np.int64))
+    return dataclasses.replace(question, num_params=found, site=question.site._replace(devices=devices))
 
 
 def _blocks(task: Any) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from rich.console import Console, RenderableType
@@ -102,6 +104,24 @@ class JsonLog(Reporter):
 
     def note(self, text: str) -> None:
         self._write(event="note", text=text)
+
+
+@contextmanager
+def counter(console: Console) -> Iterator[Callable[[str, int], None]]:
+    """Counts what is done of several things at once, on a terminal: `count(name, how many more)`."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield lambda name, more: None
+        return
+    columns = (TextColumn("{task.description:<22}", style="bold", markup=False), TextColumn("{task.completed} runs"))
+    with Narrow(*columns, console=console) as progress:
+        tasks: dict[str, Any] = {}
+
+        def count(name: str, more: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=None)
+            progress.advance(tasks[name], more)
+
+        yield count
 
 
 def reporter(console: Console, json_log: bool = False) -> Reporter:

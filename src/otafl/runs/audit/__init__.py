@@ -1,1 +1,1 @@
-"""`otafl audit`: attacks the compiled round of every scheme with canaries; what it finds is held against the charge."""
+"""`otafl audit`: canaries in the compiled round of every scheme, and what they show held against the charge."""

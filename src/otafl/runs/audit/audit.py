@@ -49,10 +49,8 @@ class SchemeAudit(NamedTuple):
 
     @property
     def worst(self) -> Canary:
-        """The canary to show: one that refuted, else the one whose bound comes nearest to its charge."""
-        found = (canary.finding for canary in self.canaries)
-        order = [(bool(one.refuted), one.eps / max(one.charge.eps, 1e-12)) for one in found]
-        return self.canaries[order.index(max(order))]
+        """The canary to show: one that refuted, else the one with the largest bound."""
+        return max(self.canaries, key=lambda canary: (bool(canary.finding.refuted), canary.finding.eps))
 
     @property
     def weak(self) -> bool:
@@ -66,7 +64,7 @@ class SchemeAudit(NamedTuple):
         if self.failed:
             canary = self.failed[0]
             return f"REFUTED: client {canary.client} ({canary.pattern}): {canary.finding.refuted}"
-        said = f"not refuted: charged ε {round_up(self.eps)}, measured ε ≥ {_down(self.measured)}"
+        said = f"not refuted: charged ε {round_up(self.eps)}, measured ε ≥ {rounded_down(self.measured)}"
         return f"{said} (weak: the attack stays well below the charge)" if self.weak else said
 
 
@@ -81,6 +79,10 @@ class Audit(NamedTuple):
     @property
     def failed(self) -> list[SchemeAudit]:
         return [scheme for scheme in self.schemes if scheme.failed]
+
+    def __repr__(self) -> str:
+        """The verdicts: scores by the thousand are in `schemes`."""
+        return "\n".join(f"{scheme.label}: {scheme.verdict}" for scheme in self.schemes)
 
     def check(self) -> None:
         """PrivacyViolation where a measured lower bound passed its charge."""
@@ -110,12 +112,11 @@ def audit(
 ) -> Audit:
     """Attack every scheme of an experiment, or of a run folder under what its own ledgers say.
 
-    own: what a run in a folder was given in Python.
+    `own`: data or a model of somebody's own that the run was made with.
     """
     validate.whole("runs", runs, 4)
     validate.in_open("error", error, 0, 1)
-    experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what)
-    experiment = experiment if own is None else experiment.bring(own)
+    experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what, own or Own())
     chosen = _chosen(experiment, schemes)
     prepared = []
     for scheme in chosen:
@@ -129,10 +130,10 @@ def audit(
     return Audit(experiment.title or "audit", found, runs, error)
 
 
-def _run(path: Path) -> tuple[Experiment, RunFolder]:
+def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:
     folder = RunFolder.open(run_of(path))
     folder.verified()
-    experiment = load(folder.path / "config.toml")
+    experiment = load(folder.path / "config.toml").bring(own)
     if config_hash(experiment) != folder.config:
         raise InputError(f"{folder.path}/config.toml: is read otherwise by this version; run the experiment again")
     return experiment, folder
@@ -164,7 +165,7 @@ def _observer(target: Target) -> str:
     return "" if target.gain is None else ", both parts"
 
 
-def _down(value: float) -> str:
+def rounded_down(value: float) -> str:
     """Rounded down to four digits: a lower bound stays one."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"

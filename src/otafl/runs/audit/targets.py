@@ -32,7 +32,10 @@ from otafl.runs.store import SchemeFolder
 
 NORM_TOLERANCE = 1e-5
 ROUNDING = 1e-9  # of a charge that is computed again
-REALISED = "closed loop: the plan that one training played is attacked under its own charge; the card's ε is the cap"
+REALISED = (
+    "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
+)
+ANOTHER = "the training was repeated for this audit and played another plan than the run; that plan is attacked"
 DECODED = "what the server has after decoding is attacked, not the ciphertexts"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
 DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
@@ -69,13 +72,20 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
         return Prepared(planned.label, planned.budget.eps, 0, [], planned.unaffordable)
     plan, trace = (_rounds(part, live) for part in (plan, site.trace))
     released = events(plan, trace, site.deployment, site.message)
-    recorded = released if place is None else _recorded(place, one.seed_list[0], released, site.message.bound)
+    recorded, notes = released, _notes(planned)
+    if place is not None:
+        _check_norms(place, site.message.bound)
+        found = _ledger_of(place, one.seed_list[0])
+        if planned.loop == "open":
+            recorded = _not_less(place, found, released)
+        elif found.amp.shape != released.amp.shape or not np.allclose(found.amp, released.amp, rtol=ROUNDING, atol=0):
+            notes = (*notes, ANOTHER)  # the last bits of a training depend on the machine
     ledger = planned.ledgers[0]
     ledger.spend(recorded, each_round=planned.releases[0])
     if not np.isfinite(ledger.guarantee()) or not np.all(np.isfinite(inverse_square(recorded))):
         return Prepared(planned.label, np.inf, len(live), [], "charged ε = ∞: there is no promise to refute")
     return Prepared(
-        planned.label, ledger.guarantee(), len(live), _targets(planned, facts, plan, trace, recorded, ledger)
+        planned.label, ledger.guarantee(), len(live), _targets(planned, facts, plan, trace, recorded, notes)
     )
 
 
@@ -101,26 +111,34 @@ def _rounds(part: Any, live: np.ndarray) -> Any:
     return type(part)(*(leaf[live] for leaf in part))
 
 
-def _recorded(place: SchemeFolder, seed: int, planned: Events, bound: float) -> Events:
-    """What the run's ledger says of these rounds; PrivacyViolation where that is less than its plan releases."""
+def _ledger_of(place: SchemeFolder, seed: int) -> Events:
+    """What a finished run was charged for, round by round."""
     ledger = Ledger.from_bytes(place.content(f"ledger-{seed}.bin"))
-    found = pick(ledger.parts[-1], np.asarray(ledger.parts[-1].live, bool)) if ledger.parts else None
-    if found is None or found.amp.shape != planned.amp.shape:
-        rounds = 0 if found is None else len(found.amp)
-        raise PrivacyViolation(f"{place.label}: its ledger has {rounds} rounds, its plan {len(planned.amp)}")
+    if not ledger.parts:
+        raise PrivacyViolation(f"{place.label}: its ledger has no rounds, its plan has")
+    return pick(ledger.parts[-1], np.asarray(ledger.parts[-1].live, bool))
+
+
+def _not_less(place: SchemeFolder, found: Events, planned: Events) -> Events:
+    """The recorded charge; PrivacyViolation where that is less than the plan releases."""
+    if found.amp.shape != planned.amp.shape:
+        raise PrivacyViolation(f"{place.label}: its ledger has {len(found.amp)} rounds, its plan {len(planned.amp)}")
     short = inverse_square(planned) > inverse_square(found) * (1 + ROUNDING)
     if np.any(short):
         round_, client = (int(i) for i in np.argwhere(short)[0])
         raise PrivacyViolation(
             f"{place.label}: its ledger charges client {client} less in round {round_} than its plan releases"
         )
-    if "devices.parquet" in place.hashes() and np.any(place.read("devices")["norm"] > bound * (1 + NORM_TOLERANCE)):
-        raise PrivacyViolation(f"{place.label}: a recorded message is above its declared norm bound {bound:g}")
     return found
 
 
+def _check_norms(place: SchemeFolder, bound: float) -> None:
+    if "devices.parquet" in place.hashes() and np.any(place.read("devices")["norm"] > bound * (1 + NORM_TOLERANCE)):
+        raise PrivacyViolation(f"{place.label}: a recorded message is above its declared norm bound {bound:g}")
+
+
 def _targets(
-    planned: Planned, facts: Facts, plan: Plan, trace: Trace, recorded: Events, ledger: Ledger
+    planned: Planned, facts: Facts, plan: Plan, trace: Trace, recorded: Events, notes: tuple[str, ...]
 ) -> list[Target]:
     """The server's view and, where phases are off, that of somebody who keeps both parts."""
     site, air = planned.setup.sites[0], planned.uplink
@@ -133,15 +151,15 @@ def _targets(
     )  # fmt: skip
     target = Target(
         planned.label, planned.setup.clients, _template(planned, facts), air, link, site.message, recorded,
-        _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=_notes(planned),
+        _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=notes,
     )  # fmt: skip
     choice = planned.scheme.clients or planned.experiment.clients
     if choice.kind == "per-sample" and site.message.unit == "record":
         return [_of_records(target, choice)]
     if air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode and np.any(leak_of(recorded) > 0):
         observer, both, gain, noise = both_parts(plan, trace, site.deployment)
-        notes = (*target.notes, BOTH)
-        return [target, target._replace(uplink=observer, link=both, gain=gain, noise=noise, notes=notes)]
+        seen = target._replace(uplink=observer, link=both, gain=gain, noise=noise, notes=(*notes, BOTH))
+        return [target, seen]
     return [target]
 
 

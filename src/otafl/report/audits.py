@@ -1,0 +1,165 @@
+"""What `otafl audit` shows: a table and verdicts on the screen, and a page with scores and trade-off curves."""
+
+import io
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape as plain
+from rich.table import Table
+
+from otafl.core.files import to_json, write_atomic
+from otafl.privacy.audit import Counts
+from otafl.privacy.card_text import round_up
+from otafl.report.page import asset
+from otafl.report.plots import COLOURS, STYLE
+from otafl.runs.audit.attack import Canary
+from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
+from otafl.runs.disk import storage
+
+NONE = "–"
+STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
+HEADS = ("scheme", "rounds", "charged ε", "measured ε ≥", "charged μ", "measured μ ≥", "canaries", "verdict")
+FPR = np.logspace(-4, 0, 200)
+
+
+def row(scheme: SchemeAudit) -> list[str]:
+    """The cells of one scheme; charges are rounded up, bounds down."""
+    if scheme.reason:
+        charged = NONE if np.isnan(scheme.eps) else round_up(scheme.eps, "∞")
+        return [scheme.label, str(scheme.rounds), charged, NONE, NONE, NONE, "0", "not attacked"]
+    finding = scheme.worst.finding
+    shift, mu = finding.sound_shift, finding.charge.mu
+    clients = len({canary.client for canary in scheme.canaries})
+    verdict = "REFUTED" if scheme.failed else "weak" if scheme.weak else "not refuted"
+    return [
+        scheme.label, str(scheme.rounds), round_up(scheme.eps, "∞"), rounded_down(scheme.measured),
+        NONE if mu is None else round_up(mu), NONE if shift is None else rounded_down(max(shift.low, 0.0)),
+        str(clients), verdict,
+    ]  # fmt: skip
+
+
+def show(found: Audit, console: Console) -> None:
+    """Table, verdicts, what they rest on."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in HEADS:
+        table.add_column(name, justify="left" if name in ("scheme", "verdict") else "right")
+    for scheme in found.schemes:
+        table.add_row(*(plain(cell) for cell in row(scheme)))
+    console.print(table)
+    for text in lines(found):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def lines(found: Audit) -> list[str]:
+    """Everything beside the table."""
+    verdicts = [f"{scheme.label}: {scheme.verdict}" for scheme in found.schemes]
+    notes = [f"{scheme.label}: {note}" for scheme in found.schemes for note in scheme.notes]
+    return [*verdicts, *notes, basis(found), *(f"{text[0].upper()}{text[1:]}." for text in LIMITS)]
+
+
+def basis(found: Audit) -> str:
+    """What every bound rests on."""
+    tried = [scheme for scheme in found.schemes if not scheme.reason]
+    units = sorted({f"{scheme.unit} level, {scheme.adjacency}, δ={scheme.delta:g}" for scheme in tried})
+    return f"{found.runs} runs of each world, total error {found.error:g}; {'; '.join(units) or 'nothing attacked'}."
+
+
+# --- the page ----------------------------------------------------------------------------------------------------
+
+
+def write_audit(found: Audit, folder: Path) -> list[Path]:
+    """audit.html and audit.json; returns both."""
+    with storage(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "audit.html", render(found))
+        write_atomic(folder / "audit.json", to_json(found.to_dict()))
+    return [folder / "audit.html", folder / "audit.json"]
+
+
+def render(found: Audit) -> str:
+    """A page that stands on its own and needs no script."""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row(scheme))}</tr>" for scheme in found.schemes
+    )
+    alarm = "".join(
+        f'<p class="note" role="alert"><strong>{escape(scheme.label)}: {escape(scheme.verdict)}</strong></p>'
+        for scheme in found.failed
+    )
+    said = "".join(f"<p>{escape(text)}</p>" for text in lines(found))
+    figures = "".join(_section(scheme) for scheme in found.schemes if scheme.canaries)
+    title = escape(found.title)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{title}: audit</title>'
+        f'<link rel="icon" href="data:,"><style>{asset("page.css")}\n{STYLE_SHEET}</style>'
+        f'</head><body><header><div><p class="brand">otafl audit</p><h1>{title}</h1></div></header><main>{alarm}'
+        f'<section id="verdicts"><h2>Charged against measured</h2><div class="scroll"><table><thead><tr>{heads}</tr>'
+        f"</thead><tbody>{body}</tbody></table></div>{said}</section>{figures}</main></body></html>\n"
+    )
+
+
+def _section(scheme: SchemeAudit) -> str:
+    canary = scheme.worst
+    caption = (
+        f"Client {canary.client}, {canary.pattern}: scores of {len(canary.absent)} runs without and "
+        f"{len(canary.present)} runs with the canary, and what their thresholds reach beside what was charged."
+    )
+    return (
+        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart"><figcaption><p>{escape(caption)}</p>'
+        f"</figcaption>{picture(canary)}</figure></section>"
+    )
+
+
+def picture(canary: Canary) -> str:
+    """Both histograms and the trade-off curve as one SVG."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "figure.subplot.left": 0.07}):
+        figure = Figure(figsize=(9.6, 3.4))
+        left, right = figure.subplots(1, 2)
+        _histograms(left, canary)
+        _trade_off(right, canary)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    drawn = buffer.getvalue()
+    return re.sub(r"^.*?(?=<svg)", "", drawn, count=1, flags=re.DOTALL)
+
+
+def _histograms(axes: Any, canary: Canary) -> None:
+    edges = np.histogram_bin_edges(np.concatenate([canary.absent, canary.present]), "fd")
+    if len(edges) > 80:
+        edges = np.linspace(edges[0], edges[-1], 80)
+    for values, name, colour in ((canary.absent, "absent", COLOURS[0]), (canary.present, "present", COLOURS[1])):
+        axes.hist(values, edges, density=True, histtype="stepfilled", alpha=0.35, color=colour, label=f"canary {name}")
+        axes.hist(values, edges, density=True, histtype="step", color=colour)
+    axes.axvline(_shown(canary).threshold, color="black", linewidth=1, linestyle=(0, (4, 3)), label="threshold")
+    axes.set(xlabel="score of a run", ylabel="density")
+    axes.legend()
+
+
+def _shown(canary: Canary) -> Counts:
+    """The threshold that refuted the charged curve, else the one for eps."""
+    return canary.finding.curve if canary.finding.curve.refutes else canary.finding.point
+
+
+def _trade_off(axes: Any, canary: Canary) -> None:
+    """Charged power, what was counted, and the limit that the verdict rests on."""
+    shown, charge = _shown(canary), canary.finding.charge
+    cuts = np.unique(np.concatenate([canary.absent, canary.present]))
+    false = 1 - np.searchsorted(np.sort(canary.absent), cuts, side="right") / len(canary.absent)
+    true = 1 - np.searchsorted(np.sort(canary.present), cuts, side="right") / len(canary.present)
+    axes.plot(FPR, charge.power(FPR), color="black", label="charged: the most that may be reached")
+    axes.plot(np.maximum(false, FPR[0]), true, color=COLOURS[1], label="counted")
+    axes.plot([shown.fpr], [1 - shown.fnr], "o", color=COLOURS[1], label="at least, by the limits at the threshold")
+    axes.plot(FPR, FPR, color="#888888", linewidth=1, linestyle=(0, (2, 2)), label="guessing")
+    axes.set(xscale="log", xlim=(FPR[0], 1), ylim=(0, 1.02), xlabel="false positives", ylabel="true positives")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.legend(loc="lower right" if float(charge.power(0.01)) > 0.5 else "upper left")
