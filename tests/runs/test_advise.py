@@ -146,6 +146,8 @@ def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
         ({"eps": None}, "eps is missing"),
         ({"num_params": None}, "num_params is missing"),
         ({"num_params": 0}, "num_params=0"),
+        ({"task": {"scheme": []}}, "has no .task."),
+        ({"task": 7}, "task=int must be"),
         ({"weights": "own"}, "weights='own'"),
         ({"agreement": 2.0}, "agreement"),
         ({"radio": {"bandwidth_hz": 1e6}}, "has its own"),

@@ -73,7 +73,7 @@ def phases_preset(
     clip = experiment.clients.clip_norm
     terms = {"delta": experiment.privacy.delta, "noise_var": experiment.radio.noise_var(), "clip_norm": clip,
              "sensitivity": 2 * clip, "agreement": wanted["agreement"], "num_params": wanted["num_params"]}  # fmt: skip
-    told = diagram(wanted["eps"], np.geomspace(*wanted["joules"], 120), terms)
+    told = diagram(wanted["eps"], np.geomspace(float(wanted["joules"][0]), float(wanted["joules"][1]), 120), terms)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "phases.json", to_json(told))
     write_atomic(folder / "phases.svg", picture(told))

@@ -7,6 +7,7 @@ said to be outside its domain where it is.
 
 import dataclasses
 import math
+import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ TIE = 0.03  # Q within 3 % of the best is a tie, settled by energy, then by chan
 SAME_ENERGY = 1.25
 LARGE = 1e12  # stands for an energy that is not known
 CSI_ORDER = ("none", "statistical", "own", "global")
-BY_LABELS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
+BLOCKS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,14 @@ def _blocks(task: Any) -> dict[str, Any]:
     """The blocks of an experiment file, or of a dict like one, that say what is learned and how."""
     if task is None:
         return {}
+    if not isinstance(task, dict | str | Path):
+        raise InputError(f"task={type(task).__name__} must be an experiment file or a dict like one")
     data = task if isinstance(task, dict) else read_toml(Path(task))
-    if "task" not in data:
+    if not isinstance(data.get("task"), dict):
         raise InputError(f"{task}: has no [task]; give an experiment file")
-    return {key: data[key] for key in BY_LABELS if key in data}
+    found = {key: data[key] for key in BLOCKS if key in data}
+    source = found["task"].get("data")
+    if not isinstance(task, dict) and isinstance(source, dict) and "path" in source:  # beside its file, not beside ours
+        path = os.path.normpath(Path(task).parent.absolute() / source["path"])
+        found["task"] = {**found["task"], "data": {**source, "path": path}}
+    return found
