@@ -63,7 +63,7 @@ class OverTheAir(Strategy):
         self, scheme: Any, arrays: ArrayRecord, folder: str | Path, *, exclude: Sequence[str] = (),
         patience_s: float = 600.0, **air: Any,
     ):  # fmt: skip
-        from otafl import Air
+        from otafl.runs.air import Air
         from otafl.runs.schemes import chosen
 
         self.names, self.patience_s = on_air(arrays, exclude), patience_s
@@ -205,7 +205,7 @@ class OverTheAir(Strategy):
 
     def _read(self, replies: Iterable[Message], model: Leaves) -> list[Any]:
         """Updates of this and perhaps other rounds, by device. An error is no reply."""
-        from otafl import Reply
+        from otafl.runs.air.replies import Reply
 
         out = []
         for reply in replies:
