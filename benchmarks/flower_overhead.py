@@ -6,7 +6,6 @@ reads the replies, sends them, and keeps model and record. Nobody is silent and 
 """
 
 import gc
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,10 +15,10 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
-from otafl.runs.round import Round
 
 import otafl
 from otafl.connect.flower import OverTheAir, num_params
+from otafl.runs.air.round import Round
 
 SHAPES = ((1000, 784), (1000,), (200, 1000), (200,), (74, 200), (74,))  # 1,000,074 numbers, as an MLP has them
 REPEATS = 7

@@ -152,14 +152,14 @@ def test_the_first_steps(otafl: Call) -> None:
     assert code == 2 and "nothing is called 'nosuchthing'" in err
 
 
-def test_a_comparison_with_one_seed_and_tuned_steps(otafl: Call) -> None:
+def test_a_comparison_with_one_seed_and_trials(otafl: Call) -> None:
     two = "scheme=[{name='constant', label='a'}, {name='constant', label='b', rx_scale=0.3, rounds=60}]"
     code, out, err = otafl(
-        "compare", "small.toml", "--set", two, "--set", "task.data=digits", "--tune", "0.1,0.3", "--out", "c"
+        "compare", "small.toml", "--set", two, "--set", "task.data=digits", "--trials", "2", "--out", "c"
     )
     assert (code, err) == (0, "")
-    assert "nan" not in out and "one paired seed: no interval" in out and "-0.0%" not in out
-    assert "step sizes from 0.1, 0.3" in out
+    assert "nan" not in out and "one seed, no interval" in out and "-0.0%" not in out
+    assert "2 trials per scheme on private validation data, outside the guarantee" in out
 
 
 def test_resume_takes_no_other_folder(otafl: Call) -> None:

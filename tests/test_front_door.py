@@ -59,6 +59,7 @@ def test_results_are_values(run):
     assert set(rounds["scheme"]) == set(run.labels) and rounds.query("scheme == 'constant'").shape[0] == 24
     assert rounds.query("scheme == 'front-share'")["info_imbalance"].gt(1).all()
     card = run.card("constant")
+    assert "held-out samples were drawn from the clients' own data" in card
     assert card.startswith("# Privacy card") and card == card._repr_markdown_() and card.data["unit"] == "client"
     assert "accuracy" in run._repr_html_() and "cap ε=500" in repr(run)
     assert run.plot("accuracy", over="eps").axes[0].get_ylabel() == "accuracy"
@@ -232,3 +233,16 @@ def test_a_plan_of_own_data_is_the_plan_of_its_run(run, front_share):
     np.testing.assert_array_equal(planned["rounds"], run.table["rounds"])
     size_alone = otafl.plan(task={"num_params": 12, "clients": 6}, schemes=schemes, channel="cares", eps=500.0)
     assert list(size_alone.table.index) == run.labels and "feasible" in size_alone._repr_html_()
+
+
+def test_a_run_on_own_data_is_attacked_under_its_own_ledgers(run):
+    found = otafl.audit(run, runs=40)
+    assert [scheme.label for scheme in found.schemes] == run.labels and not found.failed
+    assert found.schemes[1].eps == pytest.approx(run.table.loc["constant", "eps"])
+    with pytest.raises(DataMissing, match="given in Python"):
+        otafl.audit(run.folder, runs=40)
+
+
+def test_every_verb_has_a_function():
+    for verb in ("run", "plan", "compare", "advise", "audit"):
+        assert callable(getattr(otafl, verb)) and verb in dir(otafl)

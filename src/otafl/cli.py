@@ -167,30 +167,31 @@ def advise(
     )  # fmt: skip
     folder = out_dir or Path("runs") / "advice"
     written = write_advice(advice, folder)
-    if as_json:
-        print(files.to_json(advice.to_dict()))
-    else:
+    if not as_json:
         show(advice, out)
         names = ", ".join(path.name for path in written)
         out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
-    if simulate:
-        _simulate(advice, folder / "simulated", as_json)
+    trained = _simulate(advice, folder, as_json) if simulate else []
+    if as_json:
+        print(files.to_json({**advice.to_dict(), "simulated": [entry._asdict() for entry in trained]}))
     if not advice.useful:
         raise typer.Exit(Infeasible.exit_code)  # the sentence has been said
 
 
-def _simulate(advice: Any, folder: Path, quiet: bool) -> None:
-    """Train the best three and show accuracy with its intervals."""
+def _simulate(advice: Any, folder: Path, quiet: bool) -> list[Any]:
+    """Train the best three and show accuracy with its interval."""
     from otafl.report import write_report
-    from otafl.runs import runner
-    from otafl.runs.progress import reporter
-    from otafl.runs.schema import load
+    from otafl.runs.advice_trained import simulate
+    from otafl.runs.progress import Reporter, reporter
 
-    (path,) = (path for path in advice.save_best(folder.parent, 3) if path.suffix == ".toml")
-    run_folder = runner.start(load(path), folder, reporter(err, quiet))
+    run_folder, trained = simulate(advice, folder, Reporter() if quiet else reporter(err, False))
     write_report([run_folder])
     if not quiet:
-        _show_run(run_folder)
+        for entry in trained:
+            said = f"{entry.scheme}: accuracy {entry.accuracy:.3f} ± {entry.half_width:.3f} (95 %, {entry.seeds} seeds)"
+            out.print(said, markup=False, highlight=False, soft_wrap=True)
+        out.print(f"Report: {run_folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    return trained
 
 
 @app.command("list")

@@ -6,13 +6,17 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from otafl.core.errors import InputError
 from otafl.report import write_report
+from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
+from otafl.runs.advice import Advice
+from otafl.runs.advice import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.described import described, own_of
@@ -113,6 +117,27 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
     return plan_all(described(experiment, said, "otafl.plan"), agreement)
 
 
+def compare(
+    file: str | Path, *, trials: int | None = None, out: str | Path | None = None, overrides: Sequence[str] = (),
+    progress: bool = True,
+) -> dict[float, Run]:  # fmt: skip
+    """Compare the schemes of a file or preset at each of its privacy targets; one run per target, by its eps.
+
+    trials: None takes the file as it stands, 0 takes settings from plans alone, more are tried on a validation split.
+    out: the result folder, with the ranking in compare.json; default runs/compare-<name>. overrides: "key=value" each.
+    """
+    from rich.console import Console
+
+    from otafl.report import comparison
+    from otafl.runs.presets import find
+
+    path = find(Path(file))
+    folder = Path(out) if out is not None else Path("runs") / f"compare-{path.stem}"
+    live = reporter(Console(stderr=True)) if progress else Reporter()
+    parts = comparison.run_and_write(path, folder, list(overrides), trials, live)
+    return {part.target: Run(part.run) for part in parts}
+
+
 def audit(
     experiment: Any = None, *, runs: int = 1000, only: list[str] | None = None, out: str | Path | None = None,
     **said: Any,
@@ -152,6 +177,37 @@ def audit(
     if out is not None:
         write_audit(found, Path(out))
     return found
+
+
+def advise(
+    site: Any, num_params: int | None = None, eps: float | None = None, *, out: str | Path | None = None, **words: Any
+) -> Advice:
+    """Which scheme to use on a site at a privacy target, with which settings, and whether it is worth it.
+
+    Parameters
+    ----------
+    site : path or int
+        a CSV of devices, a deployment file (TOML), or a number of equal devices
+    num_params : int
+        size of the model, unless task= says it
+    eps : float
+        privacy target of the whole training
+    out : path, optional
+        a folder that gets advice.html, advice.toml and advice.json
+    **words
+        delta, rounds, task (an experiment file or a dict like one), weights, accountant, agreement, samples, radio
+
+    Examples
+    --------
+    >>> import otafl
+    >>> advice = otafl.advise(200, num_params=650, eps=8.0, rounds=50)
+    >>> advice.useful, advice.best.name
+    (True, 'constant')
+    """
+    advice = give_advice(site, num_params, eps, **words)
+    if out is not None:
+        write_advice(advice, out)
+    return advice
 
 
 def _drawn(run: Run) -> Run:

@@ -5,7 +5,20 @@ import gc
 import numpy as np
 import pytest
 from grids import LocalGrid
-from test_flower_strategy import DEVICES, MODEL, SITE, app, leaves, of_round, own_loop, record, run, strategy, update
+from test_flower_strategy import (
+    DEVICES,
+    MODEL,
+    SCHEME,
+    SITE,
+    app,
+    leaves,
+    of_round,
+    own_loop,
+    record,
+    run,
+    strategy,
+    update,
+)
 
 import otafl
 from otafl.core.errors import BudgetExceeded, InputError
@@ -76,7 +89,7 @@ def test_finished_rounds_are_not_evaluated_again(stopped):
 @pytest.fixture
 def unanswered(tmp_path, monkeypatch):
     """A run that ended in round 2 after the hash of its messages was kept, before its answer was."""
-    from otafl.runs.air_state import Folder
+    from otafl.runs.air.state import Folder
 
     keep = Folder.keep_answer
 
@@ -151,3 +164,17 @@ def test_refused_plan_leaves_nothing_to_go_on_from(tmp_path):
         strategy(tmp_path, eps=0.01)
     gc.collect()
     assert strategy(tmp_path).affordable_rounds == SITE["rounds"]
+
+
+def test_folder_of_another_loop_is_refused(tmp_path):
+    otafl.Air(SCHEME, num_params=9, folder=tmp_path, **SITE).close()
+    with pytest.raises(InputError, match="no Flower app began"):
+        strategy(tmp_path)
+
+
+def test_finished_run_waits_for_nobody(tmp_path):
+    made, expected, _ = run(tmp_path)
+    made.air.close()
+    again = strategy(tmp_path)
+    result = again.start(LocalGrid(app(), 0), record(MODEL), num_rounds=3)
+    assert list(result.train_metrics_clientapp) == list(expected.train_metrics_clientapp)

@@ -32,8 +32,10 @@ def desk(tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
+    known = set(systems.SYSTEMS)
     yield tmp_path
-    systems.remove(systems.OWN)
+    for name in {*systems.SYSTEMS} - known | {systems.OWN}:
+        systems.remove(name)
     for follow in systems.WATCHERS:
         follow()
 
@@ -105,11 +107,11 @@ def test_installed_scheme_is_found_by_the_command_line(tmp_path):
     """The entry point of the page's pyproject.toml, as pip would install it."""
     found = {block.title: block.code for block in blocks(ROOT / "docs" / "add-a-scheme.md") if block.title}
     (tmp_path / "power_share.py").write_text(found["power_share.py"], encoding="utf-8")
-    entry = found["pyproject.toml"].split('[project.entry-points."otafl.schemes"]\n')[1].replace('"', "")
+    entry = found["pyproject.toml"].split('[project.entry-points."otafl.systems"]\n')[1].replace('"', "")
     info = tmp_path / "power_share-0.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: power-share\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text(f"[otafl.schemes]\n{entry}")
+    (info / "entry_points.txt").write_text(f"[otafl.systems]\n{entry}")
     (tmp_path / "share.toml").write_text(found["share.toml"], encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     shown = subprocess.run(
@@ -151,9 +153,11 @@ def test_experiments_shown_are_valid(page, desk):
     """Every TOML block with schemes is an experiment: names, keys and values are those of the schema."""
     import tomllib
 
-    own = [block.code for block in blocks(page) if block.language == "python" and "systems.register(" in block.code]
+    own = [block.code for block in blocks(page) if block.language == "python" and "SYSTEM = System(" in block.code]
     for code in own:
-        exec(code, {"__name__": "page"})
+        made = {"__name__": "page"}
+        exec(code, made)
+        systems.add(made["SYSTEM"])
     for block in blocks(page):
         if block.language == "toml" and "[[scheme]]" in block.code and not block.skipped:
             parse(Experiment, tomllib.loads(block.code), f"{name_of(page)}:{block.line}")

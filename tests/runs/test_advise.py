@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from otafl import cli
 from otafl.bounds import merit
 from otafl.core.errors import InputError
 from otafl.report.advice import write_advice
@@ -96,6 +98,32 @@ def test_many_equal_devices_are_useful_and_what_was_assumed_is_said() -> None:
     assert "cares-static" in answer.tied
 
 
+def test_a_task_of_ones_own_brings_its_size_its_samples_and_its_clients() -> None:
+    task = {
+        "task": {"data": "digits", "model": {"name": "logistic"}, "partition": {"kind": "iid"}},
+        "clients": {"kind": "gradient", "clip_norm": 0.3},
+    }
+    question = asked(30, None, 8.0, rounds=10, task=task)
+    assert question.num_params == 650
+    assert question.gamma == pytest.approx(merit.guessed_agreement(1437 / 30), rel=0.01)
+    (option,) = consider(question, ["constant"])
+    assert option.merit is not None
+    assert option.merit.efficiency == pytest.approx(1437 / (30 * 48), rel=2e-3)  # sizes 47 and 48
+    with pytest.raises(InputError, match="num_params=7 but the task's model has 650"):
+        asked(30, 7, 8.0, rounds=10, task=task)
+
+
+def test_more_devices_than_samples_at_hand_are_advised_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(options: object) -> None:
+        raise InputError("mnist is not here")
+
+    monkeypatch.setattr("otafl.tasks.features.outline", absent)
+    answer = advise(1500, 650, 8.0, rounds=5)
+    assert answer.useful
+    assert any("only plans" in note for note in answer.notes)
+    assert "num_params = 650" in answer.to_toml()
+
+
 def test_nothing_is_certified_by_a_bound_that_clipping_alone_gives() -> None:
     for option in consider(asked("200", 650, 8.0, rounds=100), ["cares-static"]):
         assert not option.certified  # with data-free constants the bound is above the clip norm squared
@@ -117,6 +145,9 @@ def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
     [
         ({"eps": None}, "eps is missing"),
         ({"num_params": None}, "num_params is missing"),
+        ({"num_params": 0}, "num_params=0"),
+        ({"task": {"scheme": []}}, "has no .task."),
+        ({"task": 7}, "task=int must be"),
         ({"weights": "own"}, "weights='own'"),
         ({"agreement": 2.0}, "agreement"),
         ({"radio": {"bandwidth_hz": 1e6}}, "has its own"),
@@ -144,3 +175,30 @@ def test_the_page_s_forms_agree_with_plans_made_anew(changes: dict[str, float]) 
     assert got["quality"] == pytest.approx(after.quality, rel=1e-3)
     assert got["tpr"] == pytest.approx(after.row.tpr_at_1pct, rel=1e-3)
     assert got["energy"] == pytest.approx(after.row.energy_mean, rel=0.3)  # other fades, heavy tails
+
+
+def test_the_command_line_says_it_first_writes_everything_and_exits_3_where_nothing_is_useful(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["otafl", "advise", "20", "--num-params", "650", "--eps", "0.5", "--rounds", "20", "--samples", "5"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 3
+    assert capsys.readouterr().out.startswith("Not usefully feasible: ε = 0.5 allows Q = ")
+    assert (tmp_path / "runs/advice/advice.html").exists()
+
+
+def test_simulate_trains_the_best_three(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
+    words = ["otafl", "advise", "60", "--num-params", "110", "--eps", "20", "--rounds", "5", "--simulate", "--json"]
+    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["scheme"] for row in answer["simulated"]] == [row["scheme"] for row in answer["schemes"][:3]]
+    assert all(0 < row["half_width"] < 0.2 and row["seeds"] == 5 for row in answer["simulated"])

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.report.tables import summaries
-from otafl.runs import build
-from otafl.runs.compare import compare, rank, rows, tuning_notes, verdicts
+from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
+from otafl.runs import build, settings
+from otafl.runs.compare import compare, not_separated, rank
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
+from otafl.runs.summaries import summaries
+from otafl.runs.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 
 TWO = """
 rounds = 6
@@ -41,6 +43,8 @@ def entry(label: str, accuracy: list[float], eps: float, **changes: object) -> d
         "label": label, "private": True, "unit": "client", "adjacency": "replace", "delta": 1e-5, "accountant": "zcdp",
         "seeds": list(range(len(accuracy))), "final_accuracy": accuracy, "worst_client": accuracy, "uplink": "analog",
         "final_eps": [eps] * len(accuracy), "rounds": [10.0] * len(accuracy), "energy_per_round": [0.1] * len(accuracy),
+        "joules_mean": [0.1] * len(accuracy), "joules_max": [0.1] * len(accuracy), "clients": 4,
+        "efficiency": [0.9] * len(accuracy), "snr": [50.0] * len(accuracy),
         "channel_uses": 100, "csi": "own", "seconds": 1.0, "target_eps": 10.0, "capped": True,
         "card": {"spent": [{"accountant": "zcdp", "eps_worst": eps}]},
     }  # fmt: skip
@@ -100,19 +104,106 @@ def test_a_comparison_needs_a_target(file: Path, tmp_path: Path):
 
 
 def test_compare_runs_ranks_and_is_resumable(file: Path, tmp_path: Path):
-    run = compare(file, tmp_path / "out", [], None, Reporter())
-    found = rank(summaries(run), 5000.0)
+    (part,) = run_and_write(file, tmp_path / "out", [], None, Reporter())
+    found = rank(summaries(part.run), 5000.0)
     assert {e["label"] for e in found.ranked} == {"a", "b"} and found.references[0]["label"] == "fedavg"
-    assert (tmp_path / "out" / "compare.json").exists()
+    assert json.loads((tmp_path / "out" / "compare.json").read_text())["target"] == 5000.0
     text = (tmp_path / "out" / "compare.md").read_text()
     for e in found.ranked:  # the table's figures are the store's
         assert f"{np.mean(e['final_accuracy']):.3f}" in text
+        assert 0 < e["efficiency"][0] <= 1 + 1e-9 and e["snr"][0] <= e["snr_max"][0] * (1 + 1e-9)
+    assert "<svg" not in (tmp_path / "out" / "compare.html").read_text()  # one target is no frontier
 
 
-def test_a_step_size_at_the_edge_of_its_grid_is_named(tmp_path: Path):
-    (tmp_path / "tuning").mkdir()
-    told = {"best": {"a": 0.1, "b": 0.3}, "grid": [0.1, 0.3, 1.0], "rule": "largest accuracy", "edge": ["a"]}
-    (tmp_path / "tuning" / "step_sizes.json").write_text(json.dumps(told))
-    taken, edge = tuning_notes(tmp_path)
-    assert "a 0.1, b 0.3" in taken and edge.endswith("better: a")
-    assert tuning_notes(tmp_path / "elsewhere") == []
+def test_every_pair_is_corrected_for_all_the_others():
+    """Six near copies: with Holm over 15 pairs a single small p is no separation, a large gap still is."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(0.7, 0.02, 5)
+    near = [entry(f"n{k}", list(base + rng.normal(0, 0.01, 5)), 9.0) for k in range(5)]
+    far = entry("far", list(base - 0.4 + rng.normal(0, 0.005, 5)), 9.0)
+    found = rank([*near, far], 10.0)
+    tied = [e["label"] for e, _ in not_separated(found)]
+    assert "far" not in tied and len(tied) == 4
+    assert all(p >= gap.p for gap, p in found.behind)
+    said = sentence(found, 10.0)
+    assert said.startswith("ε = 10: n") and "far" not in said.split("cannot tell")[1]
+
+
+def test_the_screen_needs_no_more_than_80_columns():
+    from rich.console import Console
+
+    both = [rank([entry("a scheme with a long name", [0.5, 0.6], 1.9), entry("b", [0.4, 0.5], 1.9)], 2.0)] * 2
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table([(2.0, both[0]), (8.0, both[1])]))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "0.550 ± 0.071" in text and "0.90" in text and "1.0e-01" in text
+    assert any("ε = 2" in line for line in lines(both[0], 2.0))
+
+
+MANY = TWO.replace("eps = 5000.0", 'eps = 20.0\naccountant = "gaussian"').replace("rx_scale = 0.2\n", "") + """
+[[scheme]]
+name = "fedavg-dp"
+[[scheme]]
+name = "ridge"
+[[scheme]]
+name = "adascale"
+nu = 1.0
+"""
+
+
+def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path):
+    """Other pixels and labels give the same settings; rounds planned are rounds afforded; step follows the noise."""
+    (path := tmp_path / "many.toml").write_text(MANY)
+    experiment = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"])
+    task = build.build_task(experiment)
+    chosen, said = settings.from_plans(experiment, task)
+    other = task._replace(data=task.data._replace(x=-3 * task.data.x, y=(task.data.y + 1) % 10))
+    assert settings.from_plans(experiment, other)[0] == chosen and not said
+    constant, ideal = chosen.scheme[0], chosen.scheme[3]
+    assert constant.server.step_size == pytest.approx(ideal.server.step_size, rel=1e-3)  # the same Gaussian mechanism
+    again = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3", "privacy.eps=5"])
+    quieter = settings.from_plans(again, task)[0].scheme[0]
+    assert quieter.rx_scale < constant.rx_scale and quieter.server.step_size < constant.server.step_size
+    run = compare(path, tmp_path / "out", ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"], 0)
+    spent = {e["label"]: e for e in summaries(run[0].run)}
+    for label in ("a", "b", "fedavg-dp", "ridge"):
+        assert spent[label]["rounds"] == [20.0] and 0.9 * 20 < spent[label]["final_eps"][0] <= 20.0
+        assert 0.9 < spent[label]["efficiency"][0] <= 1 + 1e-6, label
+    assert not any("trials" in text for text in spent["a"]["card"]["outside_the_guarantee"])
+
+
+def test_trials_are_the_same_low_discrepancy_points_for_all():
+    from scipy.stats import qmc
+
+    theirs = qmc.Halton(3, scramble=False).random(9)[1:]  # theirs begins at 0
+    np.testing.assert_allclose(halton(8), theirs, atol=1e-12)
+    tried = points(16, 200, 0.35)
+    assert tried[0] == (200, 0.35, 1.0) and len(set(tried)) == 16
+    for point in tried:
+        assert 25 <= point.rounds <= 200
+        assert STEP_RANGE[0] <= point.step_scale <= STEP_RANGE[1] and CLIP_RANGE[0] <= point.clip <= CLIP_RANGE[1]
+
+
+def test_validation_keeps_whole_devices_out(tmp_path: Path):
+    one_each = TWO.replace("clients = 4", 'clients = 1437\npartition = { kind = "iid" }')
+    (path := tmp_path / "one.toml").write_text(one_each)
+    experiment = load(path)
+    held_out = on_validation(experiment)
+    task = build.build_task(held_out)
+    assert task.partitions[0].sizes.max() == 1 and held_out.task.clients < 1437  # nobody holds two
+    assert not set(held_out.seed_list) & set(experiment.seed_list) and held_out.seed_list == list(SEEDS)
+    assert held_out.task.report_on == "validation"
+
+
+def test_trials_choose_for_every_scheme_and_the_card_says_so(tmp_path: Path):
+    text = TWO.replace("eps = 5000.0", "eps = 20.0").partition("[[scheme]]")[0]
+    (path := tmp_path / "few.toml").write_text(text + '[[scheme]]\nname = "constant"\nlabel = "a"\n')
+    overrides = ["rounds=30", "seeds=[7]", 'task.weights="equal"']
+    parts = compare(path, tmp_path / "out", overrides, 2)
+    told = json.loads((tmp_path / "out" / "trials" / "trials.json").read_text())
+    assert len(told["points"]) == 2 and set(told["scores"]) == set(told["best"])
+    assert all(len(scores) == 2 for scores in told["scores"].values())
+    card = summaries(parts[0].run)[0]["card"]
+    assert any("2 trials per scheme" in text for text in card["outside_the_guarantee"])
+    assert "outside the guarantee" in parts[0].notes[0]

@@ -93,7 +93,7 @@ def test_a_registered_scheme_joins_them() -> None:
         got = next(air).send({0: np.ones(3, np.float32) / 2, 1: np.ones(3, np.float32) / 2})
         np.testing.assert_allclose(got, 0.125, rtol=1e-6)
     finally:
-        del systems.SCHEMES["half-of-it"], systems.REGISTERED["half-of-it"]
+        systems.remove(systems.OWN)
 
 
 def test_importing_otafl_imports_nothing_heavy() -> None:

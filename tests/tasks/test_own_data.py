@@ -30,6 +30,8 @@ def test_a_share_is_held_out_once_and_owners_follow_their_samples():
     made = task(x, x[:, 0], held_out=0.25, owner=np.arange(40) // 10, split_seed=3)
     assert sorted([*made.x[:, 0], *made.x_held_out[:, 0]]) == list(range(40)) and len(made.x_held_out) == 10
     np.testing.assert_array_equal(made.owner, made.x[:, 0] // 10)
+    lists = task(x.tolist(), x[:, 0].tolist(), held_out=0.25, owner=(np.arange(40) // 10).tolist(), split_seed=3)
+    assert lists.sha256 == made.sha256
     np.testing.assert_array_equal(made.y, made.x[:, 0])
 
 

@@ -23,6 +23,7 @@ from otafl.core.plan import Array
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_pld import Row, distinct_rows
 from otafl.privacy.ledger import Ledger
+from otafl.privacy.spend import release_square
 
 FPR = 0.01
 GRID = np.linspace(-8.0, 8.0, 8001)
@@ -98,8 +99,13 @@ def attack_success(ledger: Ledger) -> Attack:
     if not ledger.parts:
         return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), "exact Gaussian", True)
     accounting = budget.accounting if budget.accounting in participation.CERTIFIED else "none"
-    rows, _, _ = distinct_rows(ledger.events, accounting, ledger.colluders, ledger.releases)
     charged = "" if accounting == budget.accounting else ", every round charged in full"
+    if not sampled:  # one Gaussian for every client
+        released = ledger.events
+        square = participation.charged(released, accounting, ledger.colluders) * (released.rate > 0)
+        total = square.sum(-2) + release_square(ledger.releases, ledger.clients)
+        return _gaussian(float(np.sqrt(np.max(total))), f"exact Gaussian{charged}", True)
+    rows, _, _ = distinct_rows(ledger.events, accounting, ledger.colluders, ledger.releases)
     if all(row.gaussian for row in rows):
         return _gaussian(max(row.mu for row in rows), f"exact Gaussian{charged}", not sampled)
     try:

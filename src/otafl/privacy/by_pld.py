@@ -77,6 +77,10 @@ def account_pld(
 ) -> Spend:
     """Privacy loss distributions; `interval` fixes the grid of the loss (default: by the size of the loss)."""
     check_run(events, delta, adjacency, accounting)
+    if not sampled(events) and accounting in participation.CERTIFIED:  # every run is one Gaussian: mu is all there is
+        square = participation.charged(events, accounting, colluders) * (events.rate > 0)
+        mu = np.sqrt(square.sum(-2) + release_square(releases, square.shape[-1]))
+        return make_spend("pld", gaussian.eps(mu, delta), delta, accounting, [])
     rows, where, apart = distinct_rows(events, accounting, colluders, releases, bins)
     replace = adjacency == "replace"
     eps = np.array([row.eps(delta, replace, bins, interval) for row in rows])[where]

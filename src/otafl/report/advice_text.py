@@ -6,11 +6,12 @@ from rich.table import Table
 
 from otafl.runs.advice import Advice, option_dict
 
-COLUMNS = ("scheme", "Q", "e", "rounds", "heard", "covered", "J/device", "dB left", "s", "CSI", "noise of")
+COLUMNS = ("scheme", "Q", "e", "rounds", "heard", "cover", "J/device", "dB", "s", "CSI", "noise")  # fits 80 characters
+CSI = {"statistical": "stat."}
 LEGEND = (
     "Q: learning signal over noise, 25 is useful and 10 marginal. e: share of the limit that no power control passes. "
-    "heard: weight that arrives. covered: share of the wanted weights that the mean follows. dB left: below the power "
-    "limit. s: seconds on the air."
+    "heard: weight that arrives. cover: share of the wanted weights that the mean follows. dB: below the power limit. "
+    "s: seconds on the air."
 )
 
 
@@ -18,22 +19,25 @@ def show(advice: Advice, console: Console) -> None:
     """Print it; numbers are never cut."""
     say = lambda text, **how: console.print(text, markup=False, highlight=False, soft_wrap=True, **how)  # noqa: E731
     say(advice.sentence, style="bold")
-    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table, refused = Table(box=None, padding=(0, 1, 0, 0), header_style="dim"), []
     for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if number in (0, 9, 10) else "right", no_wrap=number not in (0, 10))
+        table.add_column(column, justify="left" if number in (0, 9, 10) else "right", no_wrap=True)
     for option in advice.options:
         row = option_dict(option)
-        name = escape(row["scheme"] + (" (no radio)" if row["reference"] else ""))
+        name = escape(row["scheme"] + ("*" if row["reference"] else ""))
         if row["Q"] is None:
-            table.add_row(name, "-", *[""] * 8, escape(row["why_not"]))
+            refused.append(f"{row['scheme']}: {row['why_not']}")
             continue
         table.add_row(
             name, f"{row['Q']:.1f}", f"{row['e']:.2f}", str(row["rounds"]), _share(row["heard"]),
             _share(row["covered"]), _number(row["energy_mean"]), _number(row["power_margin_db"], ".0f"),
-            _number(row["seconds"]), row["csi"], escape(row["noise_of"]),
+            _number(row["seconds"]),
+            CSI.get(row["csi"], row["csi"]), "devices" if "devices" in row["noise_of"] else row["noise_of"],
         )  # fmt: skip
     console.print(table)
-    say(LEGEND, style="dim")
+    say(f"{LEGEND} *: error-free links, not the radio: the limit.", style="dim")
+    for text in refused:
+        say(f"No setting: {text}")
     if advice.tied:
         say(f"Cannot be told from the first by Q: {', '.join(advice.tied)}.")
     if advice.free:
@@ -50,7 +54,7 @@ def show(advice: Advice, console: Console) -> None:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.0f} %"
+    return "" if value is None else f"{value:.2f}"
 
 
 def _number(value: float | None, spec: str = ".2g") -> str:

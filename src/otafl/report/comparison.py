@@ -121,7 +121,9 @@ def sentence(found: Comparison, target: float) -> str:
     tied = [entry["label"] for entry, _ in not_separated(found)]
     seeds = len(first["seeds"])
     lead = f"ε = {target:g}: {first['label']} is first with {accuracy:.3f}"
-    if len(tied) == len(found.ranked) - 1:
+    if seeds < 2 and tied:
+        told = "; one seed, no interval"
+    elif len(tied) == len(found.ranked) - 1:
         told = f"; {seeds} seeds tell nobody from it" if tied else ""
     elif tied:
         told = f"; {seeds} seeds cannot tell it from {_listed(tied)}"
@@ -195,7 +197,7 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
     for text in [*said, *refused, *notes, footer(everyone), E_NOTE]:
         console.print(text, markup=False, highlight=False)
     where = last.folder.parent if len(parts) > 1 else last.folder
-    console.print(f"All columns and pairs: {where / 'compare.md'}; pages: {last.run / 'report.html'}", markup=False,
+    console.print(f"All columns and pairs: {where / 'compare.html'}, {where / 'compare.md'}", markup=False,
                   highlight=False, soft_wrap=True)  # fmt: skip
 
 
@@ -245,6 +247,9 @@ def run_and_write(
     write(parts)
     for part in parts:
         write_report([part.run])
+    from otafl.report.compare_page import write_page  # it shows what this module makes
+
+    write_page(parts, path)
     return parts
 
 

@@ -13,6 +13,7 @@ from otafl.report.tables import footer, metric_of, numbers, summaries
 from otafl.runs.afford import without_rounds
 from otafl.runs.disk import storage
 from otafl.runs.results import figures
+from otafl.runs.schema import Own, load
 from otafl.runs.store import RunFolder, SchemeFolder
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Run:
     ----------
     folder : path
         a run folder, as `otafl run` and `run.save` write it
+    own : Own, optional
+        data and model that the run was given in Python, where its models are asked for
 
     Examples
     --------
@@ -47,14 +50,9 @@ class Run:
     (['fedavg'], 2)
     """
 
-    def __init__(self, folder: str | Path, own: Any = None):
-        self.folder, self._own = Path(folder), own
+    def __init__(self, folder: str | Path, own: Own | None = None):
+        self.folder, self.own = Path(folder), own or Own()
         self._store = RunFolder.open(self.folder)
-
-    @property
-    def own(self) -> Any:
-        """Data or a model of somebody's own that it was made with; None where its config says all."""
-        return self._own
 
     @property
     def labels(self) -> list[str]:
@@ -148,9 +146,7 @@ class Run:
         return place
 
     def _experiment(self) -> Any:
-        from otafl.runs.schema import Own, load
-
-        return load(self.folder / "config.toml").bring(self._own or Own())
+        return load(self.folder / "config.toml").bring(self.own)
 
     def __repr__(self) -> str:
         return f"{self.table.round(4).to_string()}\n{footer(summaries(self.folder))}\n{self.folder}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,14 @@ class Advice:
         """The smallest change that alone, after the free ones, would do."""
         reached = [lever for lever in self.free if lever.quality >= merit.USEFUL]
         if reached:
-            return f"; the cheapest single change is {reached[0].said}"
+            return f"; the cheapest single change that makes it useful is {reached[0].said}"
         first = f"; free: {' and '.join(lever.said for lever in self.free)}" if self.free else ""
         if self.after_free is not None and self.free and self.after_free.quality >= merit.USEFUL:
             return f"{first}, which together make it useful"
         if not self.single:
             return f"{first}; no single change of devices, ε, parameters, power or rounds makes it useful"
-        return f"{first}; the cheapest single change{' then' if self.free else ''} is {self.single[0].said}"
+        then = " then" if self.free else ""
+        return f"{first}; the cheapest single change that{then} makes it useful is {self.single[0].said}"
 
     @property
     def notes(self) -> list[str]:
@@ -107,6 +109,18 @@ class Advice:
             notes.append(stand_in_words(self.prepared.experiment, q.num_params))
         return notes
 
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row per scheme, best first; `pandas.DataFrame(advice.table)` is a frame."""
+        return [option_dict(option) for option in self.options]
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(row['scheme'])}</td><td>{'–' if row['Q'] is None else format(row['Q'], '.1f')}</td></tr>"
+            for row in self.table
+        )
+        return f"<p>{escape(self.sentence)}</p><table><tr><th>scheme</th><th>Q</th></tr>{rows}</table>"
+
     def to_dict(self) -> dict[str, Any]:
         q = self.question
         return {
@@ -114,7 +128,7 @@ class Advice:
             "terms": {"site": q.site.name, "devices": q.site.num_devices, "num_params": q.num_params, "eps": q.eps,
                       "delta": q.delta, "accountant": q.accountant, "rounds": q.rounds, "weights": q.weights,
                       "agreement": q.gamma, "unit": "client", "adjacency": "replace"},
-            "schemes": [option_dict(o) for o in self.options], "tied_with_best": self.tied,
+            "schemes": self.table, "tied_with_best": self.tied,
             "free": [lever._asdict() for lever in self.free],
             "after_free": None if self.after_free is None else option_dict(self.after_free),
             "any_one_of": [lever._asdict() for lever in self.single], "notes": self.notes,

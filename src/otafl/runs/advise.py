@@ -7,6 +7,7 @@ said to be outside its domain where it is.
 
 import dataclasses
 import math
+import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ TIE = 0.03  # Q within 3 % of the best is a tie, settled by energy, then by chan
 SAME_ENERGY = 1.25
 LARGE = 1e12  # stands for an energy that is not known
 CSI_ORDER = ("none", "statistical", "own", "global")
-BY_LABELS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
+BLOCKS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,8 @@ def asked(
     if num_params is None and not blocks.get("task"):
         raise InputError("num_params is missing: say how large the model is (--num-params 9610), or give a task")
     validate.positive("eps", eps)
+    if num_params is not None:
+        validate.whole("num_params", num_params)
     validate.one_of("weights", weights, ("samples", "equal"))
     if agreement is not None:
         validate.in_left_open("agreement", agreement, 0, 1)
@@ -202,25 +205,33 @@ def asked(
     size, horizon = num_params or 1, rounds or HORIZONS[0]
     question = Question(place, size, eps, delta, horizon, weights, accountant, agreement, blocks)
     if blocks.get("task"):
-        question = dataclasses.replace(question, num_params=_size(question, num_params))
+        question = _with_task(question, num_params)
     return question if rounds is not None else dataclasses.replace(question, rounds=horizon_for(question))
 
 
-def _size(question: Question, said: int | None) -> int:
-    """Parameters of the user's own model; a different number that was also given is a mistake."""
+def _with_task(question: Question, said: int | None) -> Question:
+    """The size of the user's own model and the samples of its clients; another size that was given is a mistake."""
     with tempfile.TemporaryDirectory() as folder:
-        experiment = experiment_of(question, question.site.write(Path(folder)), [{"name": REFERENCE}])
-        found = facts_of(experiment).model.num_params
+        facts = facts_of(experiment_of(question, question.site.write(Path(folder)), [{"name": REFERENCE}]))
+    found = int(facts.model.num_params)
     if said is not None and said != found:
         raise InputError(f"num_params={said} but the task's model has {found}; leave one of them out")
-    return int(found)
+    devices = question.site.devices._replace(samples=np.asarray(facts.sizes[0], np.int64))
+    return dataclasses.replace(question, num_params=found, site=question.site._replace(devices=devices))
 
 
 def _blocks(task: Any) -> dict[str, Any]:
     """The blocks of an experiment file, or of a dict like one, that say what is learned and how."""
     if task is None:
         return {}
+    if not isinstance(task, dict | str | Path):
+        raise InputError(f"task={type(task).__name__} must be an experiment file or a dict like one")
     data = task if isinstance(task, dict) else read_toml(Path(task))
-    if "task" not in data:
+    if not isinstance(data.get("task"), dict):
         raise InputError(f"{task}: has no [task]; give an experiment file")
-    return {key: data[key] for key in BY_LABELS if key in data}
+    found = {key: data[key] for key in BLOCKS if key in data}
+    source = found["task"].get("data")
+    if not isinstance(task, dict) and isinstance(source, dict) and "path" in source:  # beside its file, not beside ours
+        path = os.path.normpath(Path(task).parent.absolute() / source["path"])
+        found["task"] = {**found["task"], "data": {**source, "path": path}}
+    return found

@@ -50,7 +50,8 @@ def _of_seed(
 ) -> SequenceCertificate:
     plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
     used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
-    noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
+    with np.errstate(invalid="ignore"):  # in rounds that are left out
+        noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
     trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)
     return certify_sequence(
         plan.rx_scale[used],

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.bounds import merit
+from otafl.core.errors import OtaflError
 from otafl.core.files import parse
 from otafl.core.plan import Plan
 from otafl.runs.advise import Option, Question
@@ -17,10 +18,12 @@ from otafl.runs.facts import facts_of
 from otafl.runs.planning import Planned
 from otafl.runs.schema import Experiment
 from otafl.systems.simulated import Refusal
+from otafl.tasks import features
 
 DIGITS_SAMPLES, PIXELS, CLASSES = 1_437, 64, 10
 LOGISTIC = CLASSES * (PIXELS + 1)  # 650 parameters
 MLP_PER_UNIT = PIXELS + 1 + CLASSES
+MOST_UNITS = 10_000  # a wider stand-in would say nothing more and train for hours
 UNHEARD = 0.5  # of its weight, below which a device is named as not heard
 SEEDS = 5
 
@@ -49,12 +52,15 @@ def stand_in(question: Question) -> dict[str, Any]:
             data["pca"] = {"components": components}
         task["model"] = {"name": "logistic"}
     else:
-        task["model"] = {"name": "mlp", "hidden": [max(1, round((size - CLASSES) / MLP_PER_UNIT))]}
+        units = min(MOST_UNITS, max(1, round((size - CLASSES) / MLP_PER_UNIT)))
+        task["model"] = {"name": "mlp", "hidden": [units]}
     return {**task, "data": data}
 
 
 def stand_in_words(experiment: Experiment, num_params: int) -> str:
     task = experiment.task
+    if task.num_params is not None:
+        return f"advice.toml only plans: no stand-in data for {task.clients} devices is here; give --task to train"
     return (
         f"advice.toml trains {task.model.name} on {task.data.name} in place of your task of {num_params:,} parameters; "
         "give --task to use your own"
@@ -82,19 +88,30 @@ def prepare(question: Question, options: list[Option]) -> Prepared:
 def _bare(question: Question, site_file: Path) -> dict[str, Any]:
     """The experiment but for its schemes."""
     blocks = question.blocks
-    if blocks.get("task"):
-        task = {**blocks["task"], "clients": question.site.num_devices, "weights": question.weights}
-    else:
-        task = stand_in(question)
     return {
         "title": f"Advice for {question.site.name}, ε = {question.eps:g}",
         "rounds": question.rounds,
         "seeds": SEEDS,
         **{key: value for key, value in blocks.items() if key != "task"},
         "devices": str(site_file),
-        "task": task,
+        "task": _task(question),
         "privacy": {"eps": question.eps, "delta": question.delta, "accountant": question.accountant},
     }
+
+
+def _task(question: Question) -> dict[str, Any]:
+    """[task]: the user's own, a stand-in, or the size alone where there are more devices than samples at hand."""
+    own = question.blocks.get("task")
+    if own:
+        return {**own, "clients": question.site.num_devices, "weights": question.weights}
+    if question.site.num_devices > DIGITS_SAMPLES:
+        try:
+            features.outline(features.DataOptions(name="mnist"))
+        except OtaflError:
+            samples = [int(n) for n in question.site.devices.samples]
+            declared = {"num_params": question.num_params, "samples": samples, "weights": question.weights}
+            return {"clients": question.site.num_devices, **declared}
+    return stand_in(question)
 
 
 def _scheme(option: Option, data: dict[str, Any]) -> tuple[dict[str, Any], Planned | None]:

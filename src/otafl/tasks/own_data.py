@@ -9,7 +9,6 @@ zero on are labels; text and other whole numbers become labels in sorted order; 
 """
 
 import dataclasses
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,13 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.tasks.features import DataOptions, Part, Task, split
+from otafl.tasks.own_arrays import features_of, fingerprint, labels_of, owners_of, same_length, targets_of
 from otafl.tasks.own_files import Columns, columns_of
 
-MOST_CLASSES = 10_000
+SHARED = (
+    "held-out samples were drawn from the clients' own data: what is reported or rewarded on them says something about "
+    "them that no eps covers"
+)
 USED = ("name", "reward_fraction", "validation_fraction", "train_size", "split_seed")  # of an experiment's task.data
 
 
@@ -39,6 +42,7 @@ class OwnTask:
     partition: dict[str, Any]
     options: dict[str, Any]  # of `features.DataOptions`
     weights: Any
+    notes: tuple[str, ...]  # what lies outside the guarantee, for the card
     sha256: str  # of all of the above that is trained or reported on
 
     def table(self) -> dict[str, Any]:
@@ -88,9 +92,8 @@ def task(
     found = columns_of("x", x, y, owner)
     where = {"reward_fraction": reward_fraction, "validation_fraction": validation_fraction, "split_seed": split_seed}
     train, test, owners = _held_out(found, x, y, owner, held_out, split_seed)
-    labels = _labels(train[1], test[1])
-    y_train, y_test, names, classes = labels
-    ids, holders = _owners(owners, clients)
+    y_train, y_test, names, classes = labels_of(train[1], test[1])
+    ids, holders = owners_of(owners, clients)
     count = clients if ids is None else len(holders)
     if count is None:
         raise InputError("give owner (who holds each sample) or clients (how many there are)")
@@ -99,20 +102,21 @@ def task(
     arrays = (train[0], y_train, test[0], y_test, *(() if ids is None else (ids,)))
     return OwnTask(
         train[0], y_train, test[0], y_test, classes, int(count), ids, holders, names, dealt, where,
-        weights if isinstance(weights, str) else [float(w) for w in weights], fingerprint(arrays),
+        weights if isinstance(weights, str) else [float(w) for w in weights],
+        (SHARED,) if isinstance(held_out, float) else (), fingerprint(arrays),
     )  # fmt: skip
 
 
 def _held_out(found: Columns, x: Any, y: Any, owner: Any, held_out: Any, split_seed: int) -> tuple[Any, Any, Any]:
     """Training pair, held-out pair and the owners of the training samples."""
-    features, targets = _features("x", found.x), _targets("y", found.y)
-    _same_length("x", features, "y", targets)
+    features, targets = features_of("x", found.x), targets_of("y", found.y)
+    same_length("x", features, "y", targets)
     if found.owner is not None:
-        _same_length("x", features, "owner", found.owner)
+        same_length("x", features, "owner", found.owner)
     if isinstance(held_out, bool) or not isinstance(held_out, int | float):
         other = _other(found, x, y, owner, held_out)
-        pair = _features("held_out x", other.x), _targets("held_out y", other.y)
-        _same_length("held_out x", pair[0], "held_out y", pair[1])
+        pair = features_of("held_out x", other.x), targets_of("held_out y", other.y)
+        same_length("held_out x", pair[0], "held_out y", pair[1])
         if pair[0].shape[1:] != features.shape[1:] or pair[1].shape[1:] != targets.shape[1:]:
             raise InputError(f"held_out samples have shape {pair[0].shape[1:]}, training ones {features.shape[1:]}")
         return (features, targets), pair, found.owner
@@ -140,78 +144,6 @@ def _other(found: Columns, x: Any, y: Any, owner: Any, held_out: Any) -> Columns
     return columns_of("held_out", held_out, y, None, skip=owner if isinstance(owner, str) else None)
 
 
-def _features(name: str, x: Any) -> np.ndarray:
-    """(N, ...) float32, or int32 where they are whole numbers; finite."""
-    array = np.asarray(x)
-    if array.dtype == object or array.dtype.kind not in "buif":
-        raise InputError(f"{name} must be numbers but is {array.dtype}; encode text and categories first")
-    if array.ndim < 1 or not len(array):
-        raise InputError(f"{name} must have samples on its first axis but has shape {array.shape}")
-    array = array[:, None] if array.ndim == 1 else array
-    if array.dtype.kind in "ui":
-        if array.min() < -(2**31) or array.max() >= 2**31:
-            raise InputError(f"{name} has whole numbers beyond 32 bits; give them as floating-point numbers")
-        return np.ascontiguousarray(array, np.int32)
-    return _float32(name, array)
-
-
-def _float32(name: str, array: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        made = np.ascontiguousarray(array, np.float32)
-    if not np.all(np.isfinite(made)):
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(made))[0])
-        raise InputError(f"{name}{list(where)} is {array[where]}: every value must be a finite float32 number")
-    return made
-
-
-def _targets(name: str, y: Any) -> np.ndarray:
-    array = np.asarray(y)
-    if array.ndim < 1:
-        raise InputError(f"{name} must have one entry per sample but is {array!r}")
-    return _float32(name, array) if array.dtype.kind == "f" else array
-
-
-def _same_length(first: str, a: Any, second: str, b: Any) -> None:
-    if len(a) != len(b):
-        raise InputError(f"{first} has {len(a)} samples but {second} has {len(b)}")
-
-
-def _labels(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], int]:
-    """Targets as they are trained on, the names of labels that were no numbers from zero on, and how many there are."""
-    if train.dtype.kind == "f" or test.dtype.kind == "f":
-        if train.dtype.kind != test.dtype.kind:
-            raise InputError(f"y is {train.dtype} but held_out y is {test.dtype}: give both as labels or as numbers")
-        return train, test, (), 0
-    if train.ndim > 1:
-        if train.dtype.kind not in "bui":
-            raise InputError(f"y of shape {train.shape} must be numbers but is {train.dtype}")
-        return train.astype(np.int32), test.astype(np.int32), (), 0
-    if train.dtype.kind in "bui" and test.dtype.kind in "bui" and min(train.min(), test.min()) >= 0:
-        most = int(max(train.max(), test.max()))
-        if most >= MOST_CLASSES:
-            raise InputError(f"y has labels up to {most}; at most {MOST_CLASSES} classes. Give floats to regress on y")
-        return train.astype(np.int32), test.astype(np.int32), (), most + 1
-    words = np.unique(np.concatenate([train, test]).astype(str))
-    unknown = np.setdiff1d(words, np.unique(train.astype(str)))
-    if len(unknown):
-        raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
-    number = lambda y: np.searchsorted(words, y.astype(str)).astype(np.int32)  # noqa: E731
-    return number(train), number(test), tuple(map(str, words)), len(words)
-
-
-def _owners(owner: Any, clients: int | None) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    if owner is None:
-        return None, ()
-    ids = np.asarray(owner)
-    if ids.ndim != 1:
-        raise InputError(f"owner must be one id per sample but has shape {ids.shape}")
-    ids = ids if ids.dtype.kind in "bui" else ids.astype(str)
-    names, numbers = np.unique(ids, return_inverse=True)
-    if clients is not None and clients != len(names):
-        raise InputError(f"clients={clients} but owner names {len(names)}; leave clients out")
-    return numbers.astype(np.int32), tuple(map(str, names))
-
-
 def _partition(partition: Any, ids: np.ndarray | None, classes: int) -> dict[str, Any]:
     from otafl.tasks.partitions import NEED_LABELS, PARTITIONS
 
@@ -224,15 +156,6 @@ def _partition(partition: Any, ids: np.ndarray | None, classes: int) -> dict[str
     if not classes and table["kind"] in NEED_LABELS:
         raise InputError(f"partition={table['kind']!r} needs labels; use iid, sizes or shards to regress")
     return dict(table)
-
-
-def fingerprint(arrays: tuple[np.ndarray, ...]) -> str:
-    """SHA-256 of types, shapes and bytes."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> tuple[Task, np.ndarray | None]:
@@ -256,6 +179,6 @@ def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> t
     part = lambda rows: Part(own.x[rows].astype(kind), own.y[rows])  # noqa: E731
     held = lambda rows: Part(own.x_held_out[rows].astype(kind), own.y_held_out[rows])  # noqa: E731
     parts = Task(
-        part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, ()
+        part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, own.notes
     )  # fmt: skip
     return parts, None if own.owner is None else own.owner[train]

@@ -76,8 +76,10 @@ def _column(frame: Any, key: Any) -> Any:
 
 def _values(column: Any) -> Any:
     """A pandas column as NumPy has it: words as words, nullable numbers as numbers."""
-    if column is None or not hasattr(column, "to_numpy"):
-        return column
+    if column is None:
+        return None
+    if not hasattr(column, "to_numpy"):
+        return np.asarray(column)
     values = column.to_numpy()
     return values if values.dtype.kind in "buif" else np.asarray([str(value) for value in values])
 

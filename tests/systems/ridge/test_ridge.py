@@ -13,6 +13,7 @@ from otafl.core.plan import Context, Message
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, events
 from otafl.runs.energy import check_energy, planned_energy
+from otafl.systems.ridge import phases
 from otafl.systems.ridge.certificate import certify
 from otafl.systems.ridge.inversion import (
     Levels,
@@ -158,3 +159,15 @@ def test_refusals():
         ridge(Config(kappa=0.1, joules=1.0), EQUAL, MESSAGE, CONTEXT)
     with pytest.raises(InputError, match="privacy target"):
         ridge(Config(), EQUAL, MESSAGE, CONTEXT._replace(eps=np.inf))
+
+
+def test_phases_are_what_plans_with_that_energy_come_to():
+    """The closed form of the diagram against the certificate of a policy that is capped at so many joules."""
+    message = MESSAGE._replace(sensitivity=np.full(4, 3.0))
+    for joules in (1.0, 1e-3, 1e-4):
+        certified = certify(Config(joules=joules), EQUAL, message, CONTEXT, np.ones(4))
+        mu = np.sqrt(2 * Budget(8.0, 1e-5, "gaussian").zcdp)
+        allowed = phases.allowed_energy(joules, mu, EQUAL.trusted_noise_var, 1.5, 3.0)
+        assert certified.efficiency == pytest.approx(float(phases.ridge(allowed)), rel=2e-3)
+        assert float(phases.ridge(allowed)) >= float(phases.truncated(allowed, True)) * (1 - 1e-3)
+        assert float(phases.truncated(allowed, True)) >= float(phases.truncated(allowed, False)) * (1 - 1e-9)

@@ -32,16 +32,17 @@ class RunFolder:
         if (self.path / "model.npz").exists():
             self.model, self.rows = unpacked(self.path / "model.npz", like)
 
-    def same_as_before(self, asked: Row) -> None:
+    def keep_asked(self, asked: Row) -> None:
+        """Write down what a new run was started with."""
+        write_atomic(self.path / "flower.json", to_json(asked))
+
+    def check_asked(self, asked: Row) -> None:
         """Refuse to go on with other settings than the run was started with."""
         place, now = self.path / "flower.json", json.loads(to_json(asked))
-        if not place.exists():
-            write_atomic(place, to_json(asked))
-            return
         try:
             before = json.loads(place.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise InputError(f"{place}: cannot be read; the run cannot go on") from None
+            raise InputError(f"{self.path}: holds a loop that no Flower app began; use another folder") from None
         for name in sorted({*before, *now}):
             if before.get(name) != now.get(name):
                 raise InputError(

@@ -5,7 +5,6 @@ the card says so. Weights, noise and charges are those of the plan, made before 
 changes none of them.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
@@ -21,6 +20,7 @@ from otafl.connect.flower.folder import Row, RunFolder, form
 from otafl.connect.flower.leaves import Leaves, arrays_of, on_air, replaced, update_of
 from otafl.connect.flower.mod import CLIP_NORM, NAMES, RECORD
 from otafl.connect.flower.nodes import Nodes
+from otafl.connect.flower.record import metrics_of, row_of
 from otafl.core.errors import BudgetExceeded, InputError
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -71,12 +71,12 @@ class OverTheAir(Strategy):
         self.folder = RunFolder(folder, arrays)
         asked = {"scheme": repr(chosen(scheme)), "leaves": self.names, **air}
         if (Path(folder) / "loop.json").exists():
-            self.folder.same_as_before(asked)
+            self.folder.check_asked(asked)
             self.air = Air.restore(folder, like=like)
         else:
             outside = [*air.pop("outside", ()), SEES_ALL, MISSING]
             self.air = Air(scheme, like=like, folder=folder, outside=outside, **air)
-            self.folder.same_as_before(asked)
+            self.folder.keep_asked(asked)
         self.nodes = Nodes(self.air.num_clients)
         self._first = len(self.folder.rows)  # rounds that an earlier start has finished
         self._round: Any = None
@@ -107,7 +107,8 @@ class OverTheAir(Strategy):
             )
         if self.closed_loop and evaluate_fn is None:
             raise InputError("evaluate_fn is missing: this scheme learns from the accuracy that it returns")
-        self.nodes.wait_for_all(grid, self.patience_s)
+        if self._first < num_rounds:
+            self.nodes.wait_for_all(grid, self.patience_s)
         try:
             evaluation = self._evaluation(evaluate_fn)
             return super().start(
@@ -204,7 +205,7 @@ class OverTheAir(Strategy):
 
     def _read(self, replies: Iterable[Message], model: Leaves) -> list[Any]:
         """Updates of this and perhaps other rounds, by device. An error is no reply."""
-        from otafl.runs.replies import Reply
+        from otafl.runs.air.replies import Reply
 
         out = []
         for reply in replies:
@@ -242,35 +243,3 @@ def _update(reply: Message, model: Leaves, device: int) -> list[np.ndarray]:
     except InputError as problem:
         log(WARNING, "Device %d: %s", device, problem)
         return []
-
-
-def row_of(current: Any, air: Any) -> Row:
-    """The record of a round that was answered. Who was silent, SNR and energies are for the simulation's eyes only."""
-    snr = float(current.snr)
-    row: Row = {
-        "asked": current.asked.tolist(),
-        "silent": current.silent.tolist(),
-        "eps": float(current.eps),
-        **mu_of(air),
-        "snr-db": 10 * math.log10(snr) if snr > 0 else -math.inf,
-        "energy-j": current.energy.tolist(),
-        "faults": [str(fault) for fault in current.faults],
-    }
-    for fault in current.faults:
-        row.setdefault(fault.kind.replace(" ", "-"), []).append(int(fault.client))
-    return {**row, **({"failed": 1} if current.failed else {})}
-
-
-def mu_of(air: Any) -> Row:
-    """mu of Gaussian differential privacy, worst client; none where units are sampled: it says nothing there."""
-    from otafl.privacy.attack import attack_success
-
-    sampled = np.any(np.asarray(air.job.message.rate) < 1)
-    mu = None if sampled else attack_success(air.ledger).mu
-    return {} if mu is None else {"mu": float(mu)}
-
-
-def metrics_of(row: Row) -> MetricRecord:
-    """A round's numbers as Flower keeps them; text stays in the report."""
-    numbers = {name: value for name, value in row.items() if name != "faults" and value is not None}
-    return MetricRecord({name: float(value) if isinstance(value, str) else value for name, value in numbers.items()})

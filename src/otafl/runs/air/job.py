@@ -108,7 +108,7 @@ def _weights(settings: Settings, listed: bool) -> Any:
     """As an experiment's `task.weights`: a list, by size where sizes are known, else equal."""
     if settings.weights is not None:
         return list(settings.weights)
-    return "sizes" if listed or settings.sizes is not None else "equal"
+    return "samples" if listed or settings.sizes is not None else "equal"
 
 
 def _sizes(settings: Settings, count: int, known: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from otafl.core.plan import Plan
 from otafl.runs.air.replies import Fault
 from otafl.runs.air.settings import Settings, from_json
 from otafl.runs.disk import locked, storage
-from otafl.runs.sealed import pack, read_sealed, reading, unpack, with_seal
+from otafl.runs.sealed import read_sealed, reading, with_seal
 
 LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
 MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"
@@ -147,9 +147,9 @@ class Folder:
 
     def keep_answer(self, number: int, flat: Sequence[np.ndarray]) -> None:
         if self.path is not None:
-            content = pack({"answer": np.concatenate(flat)}, f"answer {number}")
+            leaves = [np.ascontiguousarray(leaf, "<f4").data for leaf in flat]
             with storage(self.path):
-                write_atomic(self.path / ANSWER, content)
+                write_atomic(self.path / ANSWER, b"".join([_seal(number, leaves), b"\n", *leaves]))
 
     def stored(self, state: State, number: int, messages: str) -> np.ndarray | None:
         """The answer that this round had, for the same messages; None if it was never sent. Others are refused."""
@@ -164,10 +164,10 @@ class Folder:
             return None
         assert self.path is not None
         with reading(self.path / ANSWER, MEND):
-            found = unpack((self.path / ANSWER).read_bytes(), f"answer {number}")
-        if found is None:
+            seal, _, body = (self.path / ANSWER).read_bytes().partition(b"\n")
+        if seal != _seal(number, [body]):
             raise InputError(f"{self.path / ANSWER}: is damaged, or not the answer of round {number}; {MEND}")
-        return found["answer"]
+        return np.frombuffer(body, "<f4").astype(np.float32)
 
     def close(self) -> None:
         """Let another process go on."""
@@ -181,6 +181,14 @@ class Folder:
             raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         with storage(self.path):
             write_atomic(self.path / name, json.dumps(with_seal(content)))
+
+
+def _seal(number: int, parts: Sequence[Any]) -> bytes:
+    """SHA-256 of the answer and of its round. Plain numbers, no npz: a model is written in every round."""
+    found = hashlib.sha256(f"answer {number}\n".encode())
+    for part in parts:
+        found.update(part)
+    return found.hexdigest().encode()
 
 
 def _locked(path: Path) -> ExitStack:

@@ -1,0 +1,63 @@
+"""The page of a comparison: the frontier first, then verdicts, tables with the limit, and links to the runs."""
+
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from otafl.core.files import write_atomic
+from otafl.report.comparison import E_NOTE, HEAD, found_in, rows, sentence, verdicts
+from otafl.report.frontier import picture, points_of, stored
+from otafl.runs.compare import Part
+from otafl.runs.schema import load
+
+STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task
+
+
+def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
+    """A page that stands on its own."""
+    css = (files("otafl.report") / "assets" / "page.css").read_text(encoding="utf-8")
+    body = [f"<h1>{escape(title)}</h1>"]
+    if frontier is not None:
+        body.append(f"<figure>{picture(frontier)}<figcaption>{escape(_caption(frontier))}</figcaption></figure>")
+    for part in parts:
+        found = found_in(part)
+        body.append(f"<h2>ε = {part.target:g}</h2><p><strong>{escape(sentence(found, part.target))}</strong></p>")
+        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows(found)]
+        head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
+        lines = "".join(f"<tr>{row}</tr>" for row in cells)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+        body.append(f'<div style="overflow-x:auto">{table}</div>')
+        body.append("<details><summary>Neighbours in the ranking</summary><ul>")
+        body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]
+        body.append("</ul></details>")
+        link = escape(f"{part.folder.name}/run/report.html" if len(parts) > 1 else "run/report.html")
+        body.append(f'<p><a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a></p>')
+    notes = dict.fromkeys(note for part in parts for note in part.notes)
+    body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE)]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{css}</style></head><body><main>{''.join(body)}</main></body></html>"
+    )
+
+
+def _caption(told: dict[str, Any]) -> str:
+    counts = sorted({point["devices"] for point in told["points"]})
+    stored_run = f"Stored run of {told['date']} (otafl reproduce {told['preset']}). " if "date" in told else ""
+    listed = ", ".join(f"{count:,}" for count in counts)
+    return (
+        f"{stored_run}Bands: from the worst to the best scheme, for {listed} devices; marks: schemes. "
+        "At one ε schemes differ little in accuracy and much in energy; the number of devices decides."
+    )
+
+
+def write_page(parts: list[Part], path: Path) -> Path:
+    """compare.html beside the targets' folders."""
+    experiment = load(path)
+    own = {"points": points_of(parts, experiment.task.clients)}
+    known = stored() if path.stem in STORED_FOR else None
+    frontier = known or (own if len(parts) > 1 else None)
+    folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
+    file = folder / "compare.html"
+    write_atomic(file, page(parts, experiment.title or path.stem, frontier))
+    return file

@@ -1,0 +1,159 @@
+"""The frontier: accuracy over ε for several numbers of devices, and what a device pays in energy."""
+
+import io
+import json
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from otafl import __version__
+from otafl.core.files import to_json, write_atomic
+from otafl.report.comparison import found_in, placed
+from otafl.report.plots import COLOURS, MARKERS, STYLE
+from otafl.runs.compare import Part, compare
+from otafl.runs.presets import Preset
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import config_hash, load
+from otafl.runs.statistics import numbers
+from otafl.runs.tune import settings_of
+
+Point = dict[str, Any]
+STORED = "frontier.json"  # in report/assets: a dated run of the preset demo-frontier
+BANDS = ("#4C72B0", "#55A868", "#C44E52", "#8172B2")
+
+
+def points_of(parts: list[Part], devices: int) -> list[Point]:
+    """One point per target and scheme."""
+    found = []
+    for part in parts:
+        for entry, place in placed(found_in(part)):
+            accuracy, joules = numbers(entry["final_accuracy"]), numbers(entry["joules_mean"])
+            found.append({
+                "devices": devices, "eps": part.target, "label": entry["label"], "private": place != "ref",
+                "accuracy": float(np.mean(accuracy)), "seeds": len(accuracy),
+                "sd": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
+                "joules": float(np.mean(joules)) if entry["uplink"] == "analog" else None,
+                "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
+            })  # fmt: skip
+    return found
+
+
+def stored() -> dict[str, Any] | None:
+    """The frontier that travels with the package, if one does."""
+    file = files("otafl.report") / "assets" / STORED
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def frontier(path: Path, folder: Path, overrides: list[str], reporter: Reporter | None = None) -> dict[str, Any]:
+    """Run a frontier preset: `settings.devices` times `settings.eps`; goes on where it stopped."""
+    experiment = load(path, overrides)
+    counts = settings_of(path, overrides).get("devices") or [experiment.task.clients]
+    points: list[Point] = []
+    for count in counts:
+        parts = compare(path, folder / f"devices-{count}", [*overrides, f"task.clients={count}"], None, reporter)
+        points += points_of(parts, count)
+    privacy = experiment.privacy
+    told = {
+        "date": datetime.now(UTC).date().isoformat(), "version": __version__, "preset": path.stem,
+        "config_sha256": config_hash(experiment), "rounds": experiment.rounds, "seeds": experiment.seed_list,
+        "terms": f"{privacy.accountant}, delta={privacy.delta:g}", "title": experiment.title, "points": points,
+    }  # fmt: skip
+    write_atomic(folder / STORED, to_json(told))
+    return told
+
+
+def picture(told: dict[str, Any]) -> str:
+    """An SVG for a page: a band per number of devices, schemes as marks; below it joules per device."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    counts = sorted({point["devices"] for point in told["points"]})
+    labels = list(dict.fromkeys(point["label"] for point in told["points"] if point["private"]))
+    style = {**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(6.6, 5.6))
+        top, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        for n, count in enumerate(counts):
+            _band(top, [p for p in told["points"] if p["devices"] == count and p["private"]], count, n, labels)
+        _energy(below, [p for p in told["points"] if p["devices"] == counts[-1] and p["joules"]], labels)
+        best = [point["accuracy"] for point in told["points"] if not point["private"]]
+        if best:
+            top.axhline(max(best), color="black", linewidth=1, linestyle=(0, (4, 3)))
+            top.annotate("without privacy", (0, max(best)), xycoords=("axes fraction", "data"), xytext=(4, 3),
+                         textcoords="offset points", fontsize=8)  # fmt: skip
+        top.set(ylabel="accuracy", ylim=(0, 1))
+        top.legend(loc="lower right", ncols=2)
+        below.set(xscale="log", yscale="log", xlabel="ε", ylabel=f"J per device\n({counts[-1]:,} devices)")
+        ticks = sorted({point["eps"] for point in told["points"]})
+        below.set_xticks(ticks, [f"{eps:g}" for eps in ticks])
+        below.minorticks_off()
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _band(axes: Any, points: list[Point], count: int, n: int, labels: list[str]) -> None:
+    eps = sorted({point["eps"] for point in points})
+    at = [[point["accuracy"] for point in points if point["eps"] == one] for one in eps]
+    colour = BANDS[n % len(BANDS)]
+    axes.fill_between(eps, [min(a) for a in at], [max(a) for a in at], color=colour, alpha=0.25, linewidth=0,
+                      label=f"{count:,} devices")  # fmt: skip
+    for point in points:
+        marker = MARKERS[labels.index(point["label"]) % len(MARKERS)]
+        axes.plot(point["eps"], point["accuracy"], marker, color=colour, markersize=3.5)
+
+
+def _energy(axes: Any, points: list[Point], labels: list[str]) -> None:
+    for label in labels:
+        own = sorted((p["eps"], p["joules"]) for p in points if p["label"] == label)
+        if own:
+            k = labels.index(label)
+            axes.plot(*zip(*own), marker=MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)], label=label,
+                      linewidth=1)  # fmt: skip
+    axes.legend(fontsize=7, ncols=2)
+
+
+def table(told: dict[str, Any]) -> Table:
+    """Least to largest mean accuracy of the schemes, one row per number of devices."""
+    eps = sorted({point["eps"] for point in told["points"]})
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    made.add_column("devices", justify="right")
+    for one in eps:
+        made.add_column(f"ε = {one:g}", justify="right", no_wrap=True)
+    for count, cells in spans(told):
+        made.add_row(f"{count:,}", *cells)
+    return made
+
+
+def spans(told: dict[str, Any]) -> list[tuple[int, list[str]]]:
+    """Accuracy from the worst to the best scheme, per number of devices and ε."""
+    eps = sorted({point["eps"] for point in told["points"]})
+    rows = []
+    for count in sorted({point["devices"] for point in told["points"]}):
+        own = [p for p in told["points"] if p["devices"] == count and p["private"]]
+        at = [[p["accuracy"] for p in own if p["eps"] == one] for one in eps]
+        rows.append((count, [f"{min(a):.2f}–{max(a):.2f}" if a else "–" for a in at]))
+    return rows
+
+
+def frontier_preset(
+    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
+) -> None:
+    """`otafl reproduce demo-frontier`: runs, table, frontier.json, frontier.svg, results.md."""
+    told = frontier(path, folder, overrides, reporter)
+    write_atomic(folder / "frontier.svg", picture(told))
+    heads = sorted({point["eps"] for point in told["points"]})
+    lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", ""]
+    lines += ["| devices | " + " | ".join(f"ε = {eps:g}" for eps in heads) + " |", "|" + "---|" * (len(heads) + 1)]
+    lines += [f"| {count:,} | " + " | ".join(cells) + " |" for count, cells in spans(told)]
+    write_atomic(folder / "results.md", "\n".join([*lines, "", f"Run on {told['date']}, {told['terms']}."]) + "\n")
+    console.print(table(told))
+    console.print(f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", markup=False,
+                  highlight=False, soft_wrap=True)  # fmt: skip

@@ -1,0 +1,94 @@
+"""The phase diagram: which inversion rule learns most, and whether it is useful, over energy, ε and devices."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from otafl.bounds import merit
+from otafl.core.files import to_json, write_atomic
+from otafl.privacy.gaussian import budget_rho
+from otafl.report.plots import STYLE
+from otafl.runs.presets import Preset
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import load
+from otafl.runs.tune import settings_of
+from otafl.systems.ridge import phases
+
+TIE = 0.03  # relative gap of S below which rules count as alike
+
+
+def diagram(eps: list[float], joules: np.ndarray, terms: dict[str, float]) -> dict[str, Any]:
+    """S / S_max of every rule over the energy of a device, and the devices that are needed for Q = 10 and 25."""
+    sheets = []
+    for one in eps:
+        mu = float(np.sqrt(2 * budget_rho(one, terms["delta"])))
+        allowed = phases.allowed_energy(joules, mu, terms["noise_var"], terms["clip_norm"], terms["sensitivity"])
+        rules = {
+            "ridge": phases.ridge(allowed),
+            "truncated, realised": phases.truncated(allowed, True),
+            "truncated, charged in full": phases.truncated(allowed, False),
+        }
+        each = merit.quality(merit.learning_snr_max(1, mu, terms["clip_norm"], terms["sensitivity"]),
+                             terms["agreement"], int(terms["num_params"]))  # fmt: skip
+        needed = {f"Q = {q:g}": (q / (each * rules["ridge"])).tolist() for q in (merit.MARGINAL, merit.USEFUL)}
+        best = np.maximum(rules["truncated, realised"], rules["truncated, charged in full"])
+        sheets.append({"eps": one, "mu": mu, "efficiency": {name: e.tolist() for name, e in rules.items()},
+                       "gain": (rules["ridge"] / best - 1).tolist(), "devices": needed})  # fmt: skip
+    return {"joules": joules.tolist(), "terms": terms, "sheets": sheets}
+
+
+def picture(told: dict[str, Any]) -> str:
+    """SVG: one panel per ε; colour: lead of the ridge in S, lines: devices from which on it is marginal and useful."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    joules, devices = np.array(told["joules"]), np.geomspace(10, 1e5, 200)
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(9.5, 3.3), layout="constrained")
+        panels = figure.subplots(1, len(told["sheets"]), sharey=True, squeeze=False)[0]
+        for axes, sheet in zip(panels, told["sheets"]):
+            gain = np.broadcast_to(100 * np.array(sheet["gain"]), (len(devices), len(joules)))
+            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto")
+            for (name, line), dash in zip(sheet["devices"].items(), ((0, (4, 3)), "-")):
+                axes.plot(joules, line, color="black", linestyle=dash, linewidth=1.2, label=name)
+            axes.set(xscale="log", yscale="log", ylim=(10, 1e5), xlabel="J per device, whole run",
+                     title=f"ε = {sheet['eps']:g}")  # fmt: skip
+        panels[0].set_ylabel("devices")
+        panels[0].legend(loc="upper right")
+        figure.colorbar(shown, ax=list(panels), label="lead of the ridge in S (%)")
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def phases_preset(
+    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
+) -> None:
+    """`otafl reproduce demo-phases`: phases.json, phases.svg and one line per ε; nothing is trained."""
+    experiment, wanted = load(path, overrides), settings_of(path, overrides)
+    clip = experiment.clients.clip_norm
+    terms = {"delta": experiment.privacy.delta, "noise_var": experiment.radio.noise_var(), "clip_norm": clip,
+             "sensitivity": 2 * clip, "agreement": wanted["agreement"], "num_params": wanted["num_params"]}  # fmt: skip
+    told = diagram(wanted["eps"], np.geomspace(float(wanted["joules"][0]), float(wanted["joules"][1]), 120), terms)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "phases.json", to_json(told))
+    write_atomic(folder / "phases.svg", picture(told))
+    lines = [sentence(sheet, told["joules"]) for sheet in told["sheets"]]
+    write_atomic(folder / "results.md", "\n".join(f"- {line}" for line in lines) + "\n")
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+
+
+def sentence(sheet: dict[str, Any], joules: list[float]) -> str:
+    """Where the rules are alike, by how much the ridge leads elsewhere, and how many devices are useful."""
+    gain, useful = np.array(sheet["gain"]), sheet["devices"][f"Q = {merit.USEFUL:g}"]
+    alike = np.flatnonzero(gain < TIE)
+    tie = f"alike (within {TIE:.0%}) from {joules[alike[0]]:.1e} J per device on" if alike.size else "never alike"
+    return (
+        f"ε = {sheet['eps']:g}: ridge leads by up to {gain.max():.0%} in S, {tie}; useful from {min(useful):,.0f} "
+        f"devices with {joules[-1]:.0e} J, from {useful[0]:,.0f} with {joules[0]:.0e} J."
+    )

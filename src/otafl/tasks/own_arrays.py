@@ -1,0 +1,91 @@
+"""Arrays of somebody's own, checked and brought into the types that are trained on; every refusal is one line. Host."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from otafl.core.errors import InputError
+
+MOST_CLASSES = 10_000
+
+
+def features_of(name: str, x: Any) -> np.ndarray:
+    """(N, ...) float32, or int32 where they are whole numbers; finite."""
+    array = np.asarray(x)
+    if array.dtype == object or array.dtype.kind not in "buif":
+        raise InputError(f"{name} must be numbers but is {array.dtype}; encode text and categories first")
+    if array.ndim < 1 or not len(array):
+        raise InputError(f"{name} must have samples on its first axis but has shape {array.shape}")
+    array = array[:, None] if array.ndim == 1 else array
+    if array.dtype.kind in "ui":
+        if array.min() < -(2**31) or array.max() >= 2**31:
+            raise InputError(f"{name} has whole numbers beyond 32 bits; give them as floating-point numbers")
+        return np.ascontiguousarray(array, np.int32)
+    return _float32(name, array)
+
+
+def _float32(name: str, array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        made = np.ascontiguousarray(array, np.float32)
+    if not np.all(np.isfinite(made)):
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(made))[0])
+        raise InputError(f"{name}{list(where)} is {array[where]}: every value must be a finite float32 number")
+    return made
+
+
+def targets_of(name: str, y: Any) -> np.ndarray:
+    array = np.asarray(y)
+    if array.ndim < 1:
+        raise InputError(f"{name} must have one entry per sample but is {array!r}")
+    return _float32(name, array) if array.dtype.kind == "f" else array
+
+
+def same_length(first: str, a: Any, second: str, b: Any) -> None:
+    if len(a) != len(b):
+        raise InputError(f"{first} has {len(a)} samples but {second} has {len(b)}")
+
+
+def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], int]:
+    """Targets as they are trained on, the names of labels that were no numbers from zero on, and how many there are."""
+    if train.dtype.kind == "f" or test.dtype.kind == "f":
+        if train.dtype.kind != test.dtype.kind:
+            raise InputError(f"y is {train.dtype} but held_out y is {test.dtype}: give both as labels or as numbers")
+        return train, test, (), 0
+    if train.ndim > 1:
+        if train.dtype.kind not in "bui":
+            raise InputError(f"y of shape {train.shape} must be numbers but is {train.dtype}")
+        return train.astype(np.int32), test.astype(np.int32), (), 0
+    if train.dtype.kind in "bui" and test.dtype.kind in "bui" and min(train.min(), test.min()) >= 0:
+        most = int(max(train.max(), test.max()))
+        if most >= MOST_CLASSES:
+            raise InputError(f"y has labels up to {most}; at most {MOST_CLASSES} classes. Give floats to regress on y")
+        return train.astype(np.int32), test.astype(np.int32), (), most + 1
+    words = np.unique(np.concatenate([train, test]).astype(str))
+    unknown = np.setdiff1d(words, np.unique(train.astype(str)))
+    if len(unknown):
+        raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
+    number = lambda y: np.searchsorted(words, y.astype(str)).astype(np.int32)  # noqa: E731
+    return number(train), number(test), tuple(map(str, words)), len(words)
+
+
+def owners_of(owner: Any, clients: int | None) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    if owner is None:
+        return None, ()
+    ids = np.asarray(owner)
+    if ids.ndim != 1:
+        raise InputError(f"owner must be one id per sample but has shape {ids.shape}")
+    ids = ids if ids.dtype.kind in "bui" else ids.astype(str)
+    names, numbers = np.unique(ids, return_inverse=True)
+    if clients is not None and clients != len(names):
+        raise InputError(f"clients={clients} but owner names {len(names)}; leave clients out")
+    return numbers.astype(np.int32), tuple(map(str, names))
+
+
+def fingerprint(arrays: tuple[np.ndarray, ...]) -> str:
+    """SHA-256 of types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
