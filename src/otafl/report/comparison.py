@@ -158,17 +158,16 @@ def table(parts: list[tuple[float, Comparison]]) -> Table:
     made.add_column("scheme", max_width=LABEL_WIDTH)
     for target, _ in parts:
         made.add_column(f"ε = {target:g}", justify="right", no_wrap=True)
-    for name in ("e", "J/device", "rounds", "CSI"):
+    single = len(parts) == 1  # room for more
+    for name in ("e", "J/device", *(("rounds", "CSI") if single else ())):
         made.add_column(name, justify="right", no_wrap=True)
     known = [{entry["label"]: entry for entry, _ in placed(found)} for _, found in parts]
-    for entry, place in placed(last):
-        label = entry["label"] if place != "ref" else f"{entry['label']}"
+    for entry, _ in placed(last):
+        label = entry["label"]
         accuracy = [result(own[label], "final_accuracy") if label in own else "–" for own in known]
         efficiency = _mean(entry, "efficiency", ".2f") if entry["private"] else "–"
-        made.add_row(
-            escape(named(entry)), *accuracy, efficiency, joules(entry), _mean(entry, "rounds", ".0f"),
-            SHORT_CSI.get(entry["csi"], entry["csi"]),
-        )  # fmt: skip
+        more = [_mean(entry, "rounds", ".0f"), SHORT_CSI.get(entry["csi"], entry["csi"])] if single else []
+        made.add_row(escape(named(entry)), *accuracy, efficiency, joules(entry), *more)
     return made
 
 

@@ -98,3 +98,23 @@ def test_statistics_that_do_not_fit_the_channel_are_refused():
     policy, trace, _ = made(mode="analytic", sigma=10.0, scale_bits=50)
     with pytest.raises(InputError, match="must agree"):
         plan_ahead(policy, (), trace)
+
+
+def test_digital_links_without_a_ring_have_the_rings_sum_and_its_noise():
+    """Weights 1 on a complex channel, clients' noise as charged, and the tiny decoding error of a digital ring."""
+    from otafl.core.plan import Context, Message
+    from otafl.core.rounds import plan_ahead
+    from otafl.core.uplink import uplink_of
+    from otafl.systems.eezofl.policy import Config, eezofl, job_of
+    from small import deployment, trace
+
+    message = Message(8, 1.0, np.ones(4), np.full(4, 2.0), np.ones(4), "client", "replace")
+    policy = eezofl(Config(mode="digital-analytic", dp_noise=0.3), deployment(), message, Context(rounds=5))
+    uplink = uplink_of(policy)
+    met, site = uplink.site(trace(5), deployment())
+    _, plan, _ = plan_ahead(policy, policy.init(None), met)
+    link = uplink.lower(plan, met.gain, site)
+    np.testing.assert_allclose(link.weight, 1.0)
+    ring = job_of(Config(mode="digital", dp_noise=0.3), 4, message, 0)  # the same job with its ring
+    np.testing.assert_allclose(link.noise_std**2 - 4 * 0.3**2, ring.expected_rms**2, rtol=1e-6)
+    assert uplink.name == "digital-analytic"
