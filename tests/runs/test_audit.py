@@ -120,6 +120,14 @@ def test_what_is_no_audit_is_refused(tmp_path: Path) -> None:
         audit(experiment, 1)
 
 
+def test_a_scheme_is_weakly_attacked_where_its_dearest_clients_are(tmp_path: Path) -> None:
+    scheme = audit(experiment_of(tmp_path, ONE), 60).schemes[0]
+    cheap = next(canary for canary in scheme.canaries if not canary.finding.weak)
+    charge = cheap.finding.charge
+    dear = cheap._replace(finding=cheap.finding._replace(charge=charge._replace(eps=9 * charge.eps, mu=9 * charge.mu)))
+    assert scheme._replace(canaries=[cheap, dear]).weak and not scheme._replace(canaries=[cheap]).weak
+
+
 def test_lower_bounds_are_rounded_down() -> None:
     assert [rounded_down(x) for x in (1.23459, 0.0, np.inf, 12345.6)] == ["1.234", "0", "inf", "1.234e+04"]
 

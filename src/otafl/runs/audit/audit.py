@@ -16,6 +16,7 @@ from otafl.runs.audit.targets import Prepared, prepare
 from otafl.runs.schema import Experiment, Own, config_hash, load
 from otafl.runs.store import RunFolder, run_of
 
+DEAREST = 0.99  # of the largest charge: such clients decide whether an attack was weak
 RUNS = 1000  # of each world of each pattern
 Progress = Callable[[str, int], None]  # scheme, runs more that are done
 
@@ -54,8 +55,10 @@ class SchemeAudit(NamedTuple):
 
     @property
     def weak(self) -> bool:
-        """Whether no canary came near its charge."""
-        return bool(self.canaries) and all(canary.finding.weak for canary in self.canaries)
+        """Whether no canary of those that are charged most came near its charge."""
+        most = max((canary.finding.charge.eps for canary in self.canaries), default=0.0)
+        dearest = [canary for canary in self.canaries if canary.finding.charge.eps >= DEAREST * most]
+        return bool(dearest) and all(canary.finding.weak for canary in dearest)
 
     @property
     def verdict(self) -> str:
