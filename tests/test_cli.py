@@ -134,7 +134,7 @@ def test_brackets_in_labels_and_titles_are_printed_as_they_are(label: str, otafl
     code, out, err = otafl("report", "o [/x]")
     assert (code, err) == (0, "") and "wrote o [/x]/report.html" in out
     code, out, err = otafl("compare", "small.toml", "--set", schemes, "--out", "c [/x]")
-    assert (code, err) == (0, "") and f"│ {label} " in out and "c [/x]/run/report.html" in out
+    assert (code, err) == (0, "") and f" {label} " in out and "c [/x]/compare.html" in out
     code, out, err = otafl("report", "c [/x]")  # the folder of a comparison stands for its run
     assert (code, err) == (0, "") and "wrote c [/x]/run/report.html" in out
 

@@ -95,7 +95,7 @@ def run(
 def _show_run(folder: Path) -> None:
     from otafl.report.tables import comparison
 
-    table, footer = comparison(folder)
+    table, footer = comparison(folder, out.width)
     out.print(table)
     out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
 

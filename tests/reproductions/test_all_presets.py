@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
-from otafl.reproductions import all_presets, record
+from otafl.reproductions import all_presets, preset_run, record
 from otafl.runs import presets
 from otafl.runs.progress import Reporter
 from processes import ENVIRONMENT, start_until_checkpoint
@@ -50,7 +50,7 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Call
             if name in faults:
                 raise faults[name]
 
-        monkeypatch.setattr(presets, "reproduce", fake)
+        monkeypatch.setattr(preset_run, "reproduce", fake)
         return calls
 
     return run

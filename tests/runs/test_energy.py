@@ -99,7 +99,7 @@ def test_a_visible_stop_must_not_be_felt_in_delta(tiny: Any, tmp_path: Path) -> 
 
 def test_add_remove_needs_declared_weights(tiny: Any, tmp_path: Path) -> None:
     clients = "clients={kind='per-sample', rate=0.2, divisor=4.0, size_max=30}"
-    with pytest.raises(InputError, match=r"task\.weights='sizes' is false"):
+    with pytest.raises(InputError, match=r"task\.weights='samples' is false"):
         runner.start(tiny(clients, *POISSON_RUN[1:]), tmp_path / "run")
     with pytest.raises(InputError, match="sums to"):
         tiny("task.weights=[0.1, 0.2, 0.3, 0.3]")

@@ -22,6 +22,7 @@ class Host(IntEnum):
     COINS = 107
     RING_PILOTS = 108  # pilots of encrypted uplinks
     RING_SETUP = 109  # the channel through which a control once aggregated its key
+    LOW_BITS = 110  # below float32: no two scalars of a device are equal by rounding
     OPC = 0x09C  # fading draws of OPC's normaliser
     CALIBRATION = 0xADA  # AdaScale's simulated traces
 

@@ -1,6 +1,6 @@
 """Checks at the edge: every message gives the name, the value and the rule.
 
->>> from otafl import validate
+>>> from otafl.core import validate
 >>> validate.in_open("delta", 1.5, 0, 1)
 Traceback (most recent call last):
 otafl.core.errors.InputError: delta=1.5 must lie in (0, 1)

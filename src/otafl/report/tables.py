@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
@@ -59,27 +60,53 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict
     return {"mean": gap.mean, "half_width": half, "pairs": gap.pairs}
 
 
-def comparison(folder: Path) -> tuple[Table, str]:
-    """The main table of a run, and the footer that says what its epsilon means."""
+LABEL_WIDTH = 32  # longer labels break; numbers never do
+
+
+def comparison(folder: Path, width: int = 10**6) -> tuple[Table, str]:
+    """The main table of a run with the columns that fit, and the footer that says what its epsilon means."""
     found = summaries(folder)
     title = RunFolder.open(folder).manifest["title"]
     table = Table(title=escape(title) if title else None, title_justify="left")
-    metric = metric_of(found)
-    heads = f"scheme|{metric}|worst client|ε|μ|TPR@1 %|rounds|silent weight|energy/round|time"
-    for name in heads.split("|"):
-        table.add_column(name, justify="left" if name == "scheme" else "right")
-    for entry in found:
-        table.add_row(
-            escape(named(entry)),
-            *(result(entry, name) for name in (figures(metric)[0], "worst_client")),
-            mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
-            *attack_cells(entry),
-            f"{np.mean(numbers(entry['rounds'])):.0f}",
-            share(numbers(entry["silent_weight"])),
-            energy(numbers(entry["energy_per_round"])) if entry["uplink"] == "analog" else "–",
-            f"{entry['seconds']:.1f} s",
-        )
+    columns = _columns(found)
+    for name in fitting({head: max(map(cell_len, (head, *cells))) for head, cells in columns.items()}, width):
+        own = {"max_width": LABEL_WIDTH} if name == "scheme" else {"justify": "right", "no_wrap": True}
+        table.add_column(name, **own)  # type: ignore[arg-type]
+    for n in range(len(found)):
+        table.add_row(*(escape(columns[str(column.header)][n]) for column in table.columns))
     return table, footer(found)
+
+
+def fitting(needed: dict[str, int], width: int) -> list[str]:
+    """As many columns as fit, the first first; at least three."""
+    taken = 1
+    shown: list[str] = []
+    for name, cells in needed.items():
+        taken += 3 + (min(cells, LABEL_WIDTH) if name == "scheme" else cells)
+        if taken > width and len(shown) >= 3:
+            break
+        shown.append(name)
+    return shown
+
+
+def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Cells of every column, the most important first."""
+    metric = metric_of(found)
+    attacks = [attack_cells(entry) for entry in found]
+    return {
+        "scheme": [named(entry) for entry in found],
+        metric: [result(entry, figures(metric)[0]) for entry in found],
+        "ε": [mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞" for entry in found],
+        "rounds": [f"{np.mean(numbers(entry['rounds'])):.0f}" for entry in found],
+        "μ": [mu for mu, _ in attacks],
+        "TPR@1 %": [power for _, power in attacks],
+        "worst client": [result(entry, "worst_client") for entry in found],
+        "energy/round": [
+            energy(numbers(entry["energy_per_round"])) if entry["uplink"] == "analog" else "–" for entry in found
+        ],
+        "silent": [share(numbers(entry["silent_weight"])) for entry in found],
+        "time": [f"{entry['seconds']:.1f} s" for entry in found],
+    }
 
 
 def metric_of(found: list[dict[str, Any]]) -> str:

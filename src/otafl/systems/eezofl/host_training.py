@@ -25,7 +25,6 @@ from otafl.runs.schema import Experiment, options_of
 from otafl.systems.eezofl.policy import Config, job_of
 
 LOW_BITS = 2.0**-30  # below float32: devices refuse to send equal scalars twice, and float32 repeats itself
-LOW_BITS_STREAM = 110  # second word of their generator
 
 
 class HostRun(NamedTuple):
@@ -52,7 +51,7 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
     gains = np.real(draw(experiment.channel, count, rounds, seed).gain)
     talk, learn = _compiled(setup.clients, setup.optimizer, task.data, jax.tree.map(lambda leaf: leaf[0], seeds))
     evaluate, rng = jax.jit(build.evaluator(task.model, task.classes)), np.random.default_rng(seed)
-    low_bits = np.random.default_rng([seed, LOW_BITS_STREAM])
+    low_bits = np.random.default_rng([seed, streams.Host.LOW_BITS])
     losses, refused = [], []
     with jax.enable_x64(True):
         params = task.model.init(jax.random.fold_in(seeds.key[0], streams.Seed.INIT))
