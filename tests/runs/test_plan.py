@@ -203,3 +203,24 @@ def test_measured_gains_are_played_once_each(tmp_path: Path) -> None:
     assert plan(experiment).rows[0].rounds == [4, 4]
     with pytest.raises(InputError, match="2 seeds x 5 rounds need 10 measured rows, the file has 8"):
         plan(load(tmp_path / "file.toml", ["rounds=5"]))
+
+
+def test_clients_that_retire_at_their_own_cap_train_longer_and_are_charged_no_more(tmp_path):
+    from otafl.runs import runner
+    from otafl.runs.schema import Experiment
+    from otafl.runs.store import RunFolder
+
+    said = {
+        "rounds": 40, "seeds": 1, "channel": "cares", "evaluate_every": 20,
+        "task": {"data": "digits", "clients": 5, "model": {"name": "logistic"}, "weights": [0.4, 0.3, 0.15, 0.1, 0.05]},
+        "scheme": [{"name": "constant", "rx_scale": 0.3}],
+    }  # fmt: skip
+    rounds = {}
+    for stop in ("worst", "each"):
+        experiment = Experiment(**said, privacy={"eps": 150.0, "stop": stop})
+        place = RunFolder.open(runner.start(experiment, tmp_path / stop)).scheme("constant")
+        summary = place.json("summary")
+        rounds[stop] = summary["rounds"][0]
+        assert summary["final_eps"][0] <= 150.0
+        assert ("retire at their own cap" in (place.path / "card.md").read_text()) == (stop == "each")
+    assert rounds["each"] > rounds["worst"] > 0

@@ -121,11 +121,22 @@ def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Priv
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
+        assumptions=_retirement(run, worst),
         reward=in_words(site, run.releases[worst], rounds),
         identity=_identity(run),
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
     )
+
+
+def _retirement(run: "Execution", worst: int) -> list[str]:
+    """What the card says where clients retire at their own cap."""
+    if run.experiment.privacy.stop == "worst" or not run.capped:
+        return []
+    last = run.plans[worst].max_norm[np.flatnonzero(run.plans[worst].live)[-1:]]
+    noise = "keep sending artificial noise" if run.experiment.privacy.retired_noise else "send nothing"
+    count = f"{int(np.sum(last < 0))} of {last.shape[-1]} are silent in the last round"
+    return [f"clients retire at their own cap, by a public plan: {count}; retired clients {noise}"]
 
 
 def _identity(run: "Execution") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyVio
 from otafl.core.plan import Link, Plan, Trace, check_silence
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_realised, events, uplink_checks
+from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
 from otafl.runs.afford import least, least_eps
 from otafl.runs.energy import check_energy
@@ -23,6 +24,14 @@ from otafl.runs.facts import Facts
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
+
+
+def refuse_retirement(label: str, loop: str, uplink_name: str) -> None:
+    """A closed loop would need a filter per client; a sum of ciphertexts opens only if all take part."""
+    if loop != "open":
+        raise InputError(f"{label}: privacy.stop='each' needs a plan made in advance; a closed loop has none")
+    if uplink_name not in ("analog", "perfect"):
+        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {uplink_name!r}; use 'worst'")
 
 
 class Planned:
@@ -56,6 +65,8 @@ class Planned:
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
         if self.loop == "round":
             check_public(self.label, first.policy.feedback, task.public_samples, task.metric)
+        if experiment.privacy.stop == "each" and self.capped:
+            refuse_retirement(self.label, self.loop, self.uplink.name)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
@@ -98,6 +109,7 @@ class Planned:
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
             check_silence(site.policy, site.message, plan)
+            plan = self._retire(plan, site, ledger)
             charged = self._charge(plan, site, site.trace, ledger)
             check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
             self._try_uplink(charged, site.trace, site)
@@ -106,6 +118,14 @@ class Planned:
                 self.least_eps.append(least_eps(ledger, released))
             self.plans.append(charged)
             self.infos.append(info)
+
+    def _retire(self, plan: Plan, site: build.Site, ledger: Ledger) -> Plan:
+        """Clients that reach their own cap fall silent, where the experiment says so; the others go on."""
+        privacy = self.experiment.privacy
+        if privacy.stop == "worst" or not self.capped:
+            return plan
+        released = events(plan, site.trace, site.deployment, site.message)
+        return retired(plan, rounds_in(ledger, released, privacy.retired_noise), privacy.retired_noise)
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""

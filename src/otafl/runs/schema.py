@@ -215,6 +215,10 @@ class Privacy(FileModel):
     accounting: Literal["none", "realised", "visible", "hidden"] = Field(
         "none", description="what silence is worth; none charges every round in full"
     )
+    stop: Literal["worst", "each"] = Field(
+        "worst", description="worst: the run ends for all at the worst client's cap; each: clients retire at their own"
+    )
+    retired_noise: bool = Field(True, description="retired clients keep sending their artificial noise")
     already_spent: Path | None = Field(
         None, description="ledger of an earlier run on the same clients: what it spent counts"
     )

@@ -1,0 +1,60 @@
+"""Clients that retire at their own cap: `privacy.stop = "each"`. Host, float64.
+
+Who is silent from which round on is a function of the trace, the plan and the cap alone, so it is public and carries no
+information about data; client k pays for the rounds in which it may send, and for no others (adaptive composition). No
+filter theorem is needed. Retired devices stay on the air with their artificial noise unless told otherwise: then nobody
+leaves earlier because somebody else did.
+"""
+
+import numpy as np
+
+from otafl.core.errors import InputError
+from otafl.core.plan import Array, Events, Plan
+from otafl.privacy.accountants import round_costs
+from otafl.privacy.events import pick
+from otafl.privacy.ledger import Ledger
+
+BELOW = 1 - 1e-12  # running sums of doubles in another order stay within the ledger's exact ones
+
+
+def rounds_in(ledger: Ledger, released: Events, keep_noise: bool = True) -> Array:
+    """Which rounds each client is in, (T, K): from the first that would pass its own cap on it is out for good.
+
+    >>> ones = np.ones((60, 3))
+    >>> run = Events(ones * [0.5, 0.3, 0.2], ones * 4 / 3, ones > 0, ones, np.zeros(60), ones[:, 0] > 0, np.ones(3),
+    ...              np.full(3, 2.0))
+    >>> from otafl.privacy import Budget
+    >>> ledger = Ledger(Budget(eps=8.0, delta=1e-5, adjacency="replace"), clients=3)
+    >>> rounds_in(ledger, run).sum(0).tolist(), rounds_in(ledger, run, keep_noise=False).sum(0).tolist()
+    ([8, 23, 52], [8, 18, 27])
+    """
+    budget = ledger.budget
+    if not budget.counted.additive:
+        raise InputError(
+            f"privacy.stop='each' needs an accountant whose costs add ('gaussian', 'zcdp'), not {budget.accountant!r}"
+        )
+    cap = budget.zcdp * BELOW
+    spent, active = ledger.zcdp(), np.ones(ledger.clients, bool)
+    inside = np.zeros(released.amp.shape, bool)
+    for t in np.flatnonzero(released.live):
+        row = pick(released, slice(t, t + 1))
+        while np.any(active):  # who leaves may take noise along, so that the next has to leave too
+            noise = row.artificial_var if keep_noise else np.where(active, row.artificial_var, 0.0)
+            cost = round_costs(row._replace(artificial_var=noise), budget.accounting, ledger.colluders)[0]
+            over = active & ~(spent + cost <= cap)
+            if not np.any(over):
+                spent, inside[t] = spent + np.where(active, cost, 0.0), active
+                break
+            active = active & ~over
+    return inside
+
+
+def retired(plan: Plan, inside: Array, keep_noise: bool = True) -> Plan:
+    """The plan with every client silent from its last round on; it ends where nobody is left."""
+    return plan._replace(
+        tx=np.where(inside, plan.tx, 0),
+        noise=plan.noise if keep_noise else np.where(inside, plan.noise, 0),
+        max_norm=np.where(inside, plan.max_norm, -1.0),
+        send_prob=np.where(inside, plan.send_prob, 0.0),
+        live=plan.live & np.any(inside, axis=-1),
+    )

@@ -1,0 +1,53 @@
+"""Clients that retire at their own cap: the ledger never passes it, and nobody leaves a round too early."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otafl.core.errors import InputError
+from otafl.core.plan import Events
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.retire import rounds_in
+
+ACCOUNTANTS = st.sampled_from(["zcdp", "gaussian"])
+
+
+def run(rounds: int, clients: int, seed: int) -> Events:
+    rng = np.random.default_rng(seed)
+    shape = (rounds, clients)
+    return Events(
+        amp=rng.exponential(size=shape), artificial_var=rng.exponential(size=shape), possible=np.ones(shape, bool),
+        send_prob=np.ones(shape), receiver_var=rng.uniform(0.5, 2, rounds), live=np.ones(rounds, bool),
+        rate=np.ones(clients), sensitivity=np.full(clients, 1.5),
+    )  # fmt: skip
+
+
+def masked(events: Events, inside: np.ndarray, keep_noise: bool) -> Events:
+    noise = events.artificial_var if keep_noise else np.where(inside, events.artificial_var, 0.0)
+    return events._replace(amp=np.where(inside, events.amp, 0.0), artificial_var=noise, live=inside.any(1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**31), st.booleans(), ACCOUNTANTS)
+def test_every_client_stays_within_its_own_cap_and_leaves_no_round_too_early(rounds, clients, seed, keep, accountant):
+    events, budget = run(rounds, clients, seed), Budget(6.0, 1e-5, accountant)
+    inside = rounds_in(Ledger(budget, clients), events, keep)
+    assert np.all(np.diff(inside.astype(int), axis=0) <= 0)  # out for good
+    ledger = Ledger(budget, clients)
+    ledger.spend(masked(events, inside, keep))  # raises where any cap is passed
+    assert np.all(ledger.spent().eps <= 6.0)
+    if keep:  # one round more would pass the cap of whoever left
+        for k in range(clients):
+            last = int(inside[:, k].sum())
+            if last < rounds:
+                longer = inside.copy()
+                longer[: last + 1, k] = True
+                costs = Ledger(Budget(np.inf, 1e-5, accountant), clients)
+                costs.spend(masked(events, longer, True))
+                assert costs.spent().eps[k] > 6.0 * (1 - 1e-9)
+
+
+def test_an_accountant_whose_costs_do_not_add_is_refused():
+    with pytest.raises(InputError, match="costs add"):
+        rounds_in(Ledger(Budget(6.0, 1e-5, "pld"), 2), run(3, 2, 0))
