@@ -216,11 +216,14 @@ def test_clients_that_retire_at_their_own_cap_train_longer_and_are_charged_no_mo
         "scheme": [{"name": "constant", "rx_scale": 0.3}],
     }  # fmt: skip
     rounds = {}
+    second = {"gain": 0.01, "noise_std": 0.05}
     for stop in ("worst", "each"):
-        experiment = Experiment(**said, privacy={"eps": 150.0, "stop": stop})
+        experiment = Experiment(**said, privacy={"eps": 150.0, "stop": stop, "eavesdropper": second})
         place = RunFolder.open(runner.start(experiment, tmp_path / stop)).scheme("constant")
         summary = place.json("summary")
         rounds[stop] = summary["rounds"][0]
         assert summary["final_eps"][0] <= 150.0
         assert ("retire at their own cap" in (place.path / "card.md").read_text()) == (stop == "each")
+        [heard] = [one for one in place.json("card")["observers"] if one["observer"] == "eavesdropper"]
+        assert heard["eps"] > summary["final_eps"][0]  # it has the server's sums, and its own
     assert rounds["each"] > rounds["worst"] > 0

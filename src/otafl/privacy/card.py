@@ -165,7 +165,7 @@ def make_card(
         alarms=(*alarms, *_large_delta(budget.delta, message.unit, many)),
         reward=reward,
         attack=attack_success(ledger),
-        observers=(*_observers(ledger, guarantee), *observers),
+        observers=(*_observers(ledger, guarantee, {one.observer for one in observers}), *observers),
         notices=(SIMULATION,) if simulated else (),
         identity={**(identity or {}), "noise_multiplier": _least_multiplier(ledger)},
     )
@@ -177,14 +177,16 @@ def _large_delta(delta: float, unit: str, many: int | None) -> list[str]:
     return [f"δ = {delta:g} is not below 1/n = {1 / many:.3g} (n = {many} {unit}s): it would allow to publish a {unit}"]
 
 
-def _observers(ledger: Ledger, guarantee: float) -> list[Observer]:
+def _observers(ledger: Ledger, guarantee: float, declared: set[str]) -> list[Observer]:
     """Whoever sees less than the server is charged as the server; whoever sees something else is not covered."""
     out = [Observer("server", "every received sum, every model", guarantee, "the guarantee above")]
     if ledger.budget.colluders:
         who = f"server with clients {', '.join(map(str, ledger.budget.colluders))}"
         out.append(Observer(who, "also their messages and noise", guarantee, "their noise was not counted"))
     out.append(Observer("buyer", "the final model", guarantee, "charged as the server: less is not certified"))
-    out.append(Observer("eavesdropper", "another receiver's sums", None, "not covered: no such receiver is declared"))
+    if "eavesdropper" not in declared:
+        why = "not covered: no such receiver is declared"
+        out.append(Observer("eavesdropper", "another receiver's sums", None, why))
     return out
 
 

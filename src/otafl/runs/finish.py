@@ -11,7 +11,9 @@ from otafl.core.errors import RunError
 from otafl.core.files import to_json
 from otafl.core.plan import Plan, Trace
 from otafl.core.rounds import Carry
-from otafl.privacy import PrivacyCard, attack_success, check_realised, events, make_card
+from otafl.privacy import PrivacyCard, account, attack_success, check_realised, events, make_card
+from otafl.privacy.card import Observer
+from otafl.privacy.eavesdropper import overheard
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
@@ -55,7 +57,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
-    card = _card(run, worst, remarks, int(np.sum(outcome.live[worst])))
+    card = _card(run, worst, remarks, outcome)
     left_out = int(np.sum(records["stats.left_out"][records["live"]]))
     if left_out:
         run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
@@ -108,7 +110,7 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
     return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
 
 
-def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> PrivacyCard:
+def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) -> PrivacyCard:
     site = run.setup.sites[worst]
     insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
     alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
@@ -122,7 +124,8 @@ def _card(run: "Execution", worst: int, remarks: list[str], rounds: int) -> Priv
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
         assumptions=_retirement(run, worst),
-        reward=in_words(site, run.releases[worst], rounds),
+        observers=_eavesdropper(run, outcome),
+        reward=in_words(site, run.releases[worst], int(np.sum(outcome.live[worst]))),
         identity=_identity(run),
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
@@ -137,6 +140,23 @@ def _retirement(run: "Execution", worst: int) -> list[str]:
     noise = "keep sending artificial noise" if run.experiment.privacy.retired_noise else "send nothing"
     count = f"{int(np.sum(last < 0))} of {last.shape[-1]} are silent in the last round"
     return [f"clients retire at their own cap, by a public plan: {count}; retired clients {noise}"]
+
+
+def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
+    """The second receiver that the experiment declares, charged by the budget's accountant; the worst seed."""
+    who = run.experiment.privacy.eavesdropper
+    if who is None or run.uplink.name != "analog":
+        return []
+    if run.loop != "open":
+        return [Observer("eavesdropper", "its own antennas", None, "not covered: a plan that was played is no guarantee")]
+    budget = run.budget
+    found = []
+    for s, released in enumerate(outcome.events):
+        heard = overheard(Plan(*(leaf[s] for leaf in outcome.plans)), released, who)
+        found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
+    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
+    why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
+    return [Observer("eavesdropper", sees, float(max(found)), why)]
 
 
 def _identity(run: "Execution") -> dict[str, Any]:

@@ -22,6 +22,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
+from otafl.privacy.eavesdropper import Eavesdropper
 from otafl.runs.store import slug
 from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
@@ -29,7 +30,7 @@ from otafl.tasks.models import MODELS, Model
 from otafl.tasks.own_data import OwnTask
 from otafl.tasks.partitions import PARTITIONS
 
-for strict in (DataOptions, PcaOptions):  # unknown keys are mistakes here as everywhere
+for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mistakes here as everywhere
     strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined, union-attr]
 
 Positive = Annotated[float, Field(gt=0)]
@@ -217,6 +218,9 @@ class Privacy(FileModel):
     )
     stop: Literal["worst", "each"] = Field(
         "worst", description="worst: the run ends for all at the worst client's cap; each: clients retire at their own"
+    )
+    eavesdropper: Eavesdropper | None = Field(
+        None, description="a second receiver: gain at most, noise_std at least, antennas, downlink; its eps is on the card"
     )
     retired_noise: bool = Field(True, description="retired clients keep sending their artificial noise")
     already_spent: Path | None = Field(
