@@ -148,7 +148,8 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
     if who is None or run.uplink.name != "analog":
         return []
     if run.loop != "open":
-        return [Observer("eavesdropper", "its own antennas", None, "not covered: a plan that was played is no guarantee")]
+        why = "not covered: a plan that was played is no guarantee"
+        return [Observer("eavesdropper", "its own antennas", None, why)]
     budget = run.budget
     found = []
     for s, released in enumerate(outcome.events):

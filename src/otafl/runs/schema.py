@@ -220,7 +220,7 @@ class Privacy(FileModel):
         "worst", description="worst: the run ends for all at the worst client's cap; each: clients retire at their own"
     )
     eavesdropper: Eavesdropper | None = Field(
-        None, description="a second receiver: gain at most, noise_std at least, antennas, downlink; its eps is on the card"
+        None, description="a second receiver: gain at most, noise_std at least, antennas, downlink; on the card"
     )
     retired_noise: bool = Field(True, description="retired clients keep sending their artificial noise")
     already_spent: Path | None = Field(
