@@ -222,7 +222,7 @@ def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) ->
         with pytest.raises(PrivacyViolation, match=said):
             opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}})
     finally:
-        systems.remove("liar")
+        systems.remove(systems.OWN)
 
 
 # --- noise --------------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def planned_and_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path
     """Every scheme there is on one small site, planned, then run."""
     folder = tmp_path_factory.mktemp("plan")
     path = folder / "all.toml"
+    systems.remove(systems.OWN)  # what another test registered
     path.write_text(HEAD + "".join(text_of(name) for name in systems.SCHEMES if name not in ELSEWHERE))
     experiment = load(path)
     return plan(experiment), runner.start(experiment, folder / "run"), experiment

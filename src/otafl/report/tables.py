@@ -60,7 +60,7 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict
     return {"mean": gap.mean, "half_width": half, "pairs": gap.pairs}
 
 
-LABEL_WIDTH = 32  # longer labels break; numbers never do
+LABEL_WIDTH = 32  # where room is short longer labels break; numbers never do
 
 
 def comparison(folder: Path, width: int = 10**6) -> tuple[Table, str]:
@@ -70,8 +70,8 @@ def comparison(folder: Path, width: int = 10**6) -> tuple[Table, str]:
     table = Table(title=escape(title) if title else None, title_justify="left")
     columns = _columns(found)
     for name in fitting({head: max(map(cell_len, (head, *cells))) for head, cells in columns.items()}, width):
-        own = {"max_width": LABEL_WIDTH} if name == "scheme" else {"justify": "right", "no_wrap": True}
-        table.add_column(name, **own)  # type: ignore[arg-type]
+        label = name == "scheme"
+        table.add_column(name, justify="left" if label else "right", no_wrap=not label)
     for n in range(len(found)):
         table.add_row(*(escape(columns[str(column.header)][n]) for column in table.columns))
     return table, footer(found)
