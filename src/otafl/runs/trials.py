@@ -13,15 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.errors import RunError
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
 from otafl.runs.progress import Reporter
-from otafl.runs.runner import run_in
-from otafl.runs.schema import Experiment, config_hash
+from otafl.runs.schema import Experiment
 from otafl.runs.settings import STEP_SCALE, from_plans
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import LAST
+from otafl.runs.tune import LAST, trained
 from otafl.tasks import features
 
 FEWEST_ROUNDS = 25
@@ -198,24 +195,10 @@ def _winner(scores: list[tuple[float, float]]) -> int:
 def _scores(
     experiment: Experiment, folder: Path, reporter: Reporter | None
 ) -> dict[str, tuple[float, float]]:
-    """(loss, its standard error) of every scheme; where one diverges, those after it go on in a folder of their own."""
-    scores: dict[str, tuple[float, float]] = {}
-    left = list(experiment.scheme)
-    while left:
-        part = experiment.model_copy(update={"scheme": left})
-        place = folder / config_hash(part)[:12]
-        try:
-            run_in(place, part, reporter)
-        except RunError as refusal:
-            if "not finite" not in str(refusal):
-                raise
-        run = RunFolder.open(place)
-        done = [label for label in part.labels if run.scheme(label).finished]
-        scores |= {label: _loss(run.scheme(label).read("evaluations")) for label in done}
-        if len(done) < len(left):
-            scores[part.labels[len(done)]] = (float("nan"), 0.0)
-        left = left[len(done) + 1 :]
-    return scores
+    """(loss, its standard error) of every scheme; NaN where it diverged."""
+    runs = trained(experiment, folder, reporter)
+    diverged = (float("nan"), 0.0)
+    return {label: diverged if place is None else _loss(place.read("evaluations")) for label, place in runs.items()}
 
 
 def _loss(table: dict[str, np.ndarray]) -> tuple[float, float]:

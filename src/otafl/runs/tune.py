@@ -70,8 +70,14 @@ def _first_best(scores: list[float], metric: Metric) -> int:
 
 
 def _scores(experiment: Experiment, folder: Path, metric: Metric, reporter: Reporter | None) -> dict[str, float]:
-    """Score of every scheme; where one diverges, the schemes after it go on in a folder of their own."""
-    scores: dict[str, float] = {}
+    """Score of every scheme; NaN where it diverged."""
+    runs = trained(experiment, folder, reporter)
+    return {label: float("nan") if place is None else score(place, metric) for label, place in runs.items()}
+
+
+def trained(experiment: Experiment, folder: Path, reporter: Reporter | None) -> dict[str, SchemeFolder | None]:
+    """Every scheme's results; None where it diverged: the schemes after it go on in a folder of their own."""
+    found: dict[str, SchemeFolder | None] = {}
     left = list(experiment.scheme)
     while left:
         part = experiment.model_copy(update={"scheme": left})
@@ -83,11 +89,11 @@ def _scores(experiment: Experiment, folder: Path, metric: Metric, reporter: Repo
                 raise
         run = RunFolder.open(place)
         done = [label for label in part.labels if run.scheme(label).finished]
-        scores |= {label: score(run.scheme(label), metric) for label in done}
+        found |= {label: run.scheme(label) for label in done}
         if len(done) < len(left):
-            scores[part.labels[len(done)]] = float("nan")
+            found[part.labels[len(done)]] = None
         left = left[len(done) + 1 :]
-    return scores
+    return found
 
 
 def score(scheme: SchemeFolder, metric: Metric) -> float:
