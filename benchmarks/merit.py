@@ -20,9 +20,9 @@ from scipy.stats import spearmanr
 from otafl.bounds import merit
 from otafl.core.files import to_json
 from otafl.runs import runner
-from otafl.runs.advise import asked, consider
+from otafl.runs.advice.advise import asked, consider
+from otafl.runs.advice.stand_in import prepare
 from otafl.runs.progress import Reporter
-from otafl.runs.stand_in import prepare
 
 DIGITS, ROUNDS, CHANCE, WITHOUT_PRIVACY = 1437, 150, 0.1, 0.962
 LINEAR = list(itertools.product((60, 120, 400, 800), (1.5, 3.0, 6.0, 12.0), (650,)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from dp_accounting.rdp import RdpAccountant
 
 from otafl.privacy import Ledger
-from otafl.runs.store import RunFolder
+from otafl.runs.folder.store import RunFolder
 
 
 def main(path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import otafl
 from otafl import systems
 from otafl.core.errors import DataMissing, InputError, OtaflError
-from otafl.runs.store import RunFolder
+from otafl.runs.folder.store import RunFolder
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 5)).astype(np.float32)

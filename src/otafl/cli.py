@@ -155,7 +155,7 @@ def advise(
     from otafl.core import files
     from otafl.report.advice import write_advice
     from otafl.report.advice_text import show
-    from otafl.runs.advice import advise as give_advice
+    from otafl.runs.advice.value import advise as give_advice
     from otafl.runs.schema import assign
 
     receiver: dict[str, Any] = {}
@@ -181,7 +181,7 @@ def advise(
 def _simulate(advice: Any, folder: Path, quiet: bool) -> list[Any]:
     """Train the best three and show accuracy with its interval."""
     from otafl.report import write_report
-    from otafl.runs.advice_trained import simulate
+    from otafl.runs.advice.trained import simulate
     from otafl.runs.progress import Reporter, reporter
 
     run_folder, trained = simulate(advice, folder, Reporter() if quiet else reporter(err, False))
@@ -287,7 +287,7 @@ def _plan_experiment(
 ) -> None:
     from otafl.core import files
     from otafl.report import plans
-    from otafl.runs import plan as planning
+    from otafl.runs.planning import table as planning
     from otafl.runs.presets import find
     from otafl.runs.schema import load
 
@@ -424,7 +424,7 @@ def report(
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
     from otafl.report import write_report
-    from otafl.runs.store import run_of
+    from otafl.runs.folder.store import run_of
 
     for path in write_report([run_of(path) for path in runs], out_file):
         out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)

@@ -15,13 +15,13 @@ from otafl.report import write_report
 from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
-from otafl.runs.advice import Advice
-from otafl.runs.advice import advise as give_advice
+from otafl.runs.advice.value import Advice
+from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.described import described, own_of
-from otafl.runs.plan import PlanTable
-from otafl.runs.plan import plan as plan_all
+from otafl.runs.planning.table import PlanTable
+from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.progress import Reporter, reporter
 
 

@@ -12,8 +12,8 @@ from otafl.core.files import parse
 from otafl.crypto import participant, randomness, round_sum, simulation, uplink, xmkckks
 from otafl.privacy import Ledger
 from otafl.runs import runner
+from otafl.runs.folder.store import RunFolder, SchemeFolder, read_table
 from otafl.runs.schema import Experiment
-from otafl.runs.store import RunFolder, SchemeFolder, read_table
 
 RING_DEGREE, ROUNDS = 128, 4
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from otafl.core.files import to_json
-from otafl.runs.store import RunFolder, parquet
+from otafl.runs.folder.store import RunFolder, parquet
 
 CONFIG = """rounds = 30
 [task]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from otafl.report.advice import page_data, render
-from otafl.runs.advice import Advice, advise
-from otafl.runs.advice_forms import State, base_of, forms
+from otafl.runs.advice.forms import State, base_of, forms
+from otafl.runs.advice.value import Advice, advise
 
 pytestmark = pytest.mark.browser
 

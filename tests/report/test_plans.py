@@ -10,7 +10,7 @@ from rich.console import Console
 
 from otafl import cli
 from otafl.report import plans
-from otafl.runs.plan import plan
+from otafl.runs.planning.table import plan
 from otafl.runs.schema import load
 
 FILE = """

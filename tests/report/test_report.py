@@ -17,8 +17,8 @@ from otafl.report.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.report.page import embed, render
 from otafl.report.plots import PLOTS, _line, carried, seed_statistics
 from otafl.report.tables import comparison, paired_difference
-from otafl.runs.statistics import numbers
-from otafl.runs.store import RunFolder
+from otafl.runs.comparing.statistics import numbers
+from otafl.runs.folder.store import RunFolder
 
 NASTY = "</script><b>&\"'`$x_1$ {0} \u2028"
 TWO = {"one": {}, "two": {"private": False, "noiseless": True, "silence": 0.0}}

@@ -13,10 +13,10 @@ from otafl.bounds import merit
 from otafl.core.errors import InputError
 from otafl.report.advice import write_advice
 from otafl.runs import runner
-from otafl.runs.advice import Advice, advise
-from otafl.runs.advice_forms import State, base_of, forms
-from otafl.runs.advice_site import read_site
-from otafl.runs.advise import asked, consider
+from otafl.runs.advice.advise import asked, consider
+from otafl.runs.advice.forms import State, base_of, forms
+from otafl.runs.advice.site import read_site
+from otafl.runs.advice.value import Advice, advise
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 

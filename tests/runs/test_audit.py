@@ -15,9 +15,9 @@ from otafl.report import audits
 from otafl.runs.audit import audit as whole
 from otafl.runs.audit.audit import Audit, audit, rounded_down
 from otafl.runs.audit.target import Target
+from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.presets import packaged
 from otafl.runs.schema import load
-from otafl.runs.store import SchemeFolder
 
 SURE = 1e-6  # fixed keys and this error: no luck of the day
 HEAD = """

@@ -8,12 +8,13 @@ import pytest
 
 from otafl.core.errors import InputError
 from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
-from otafl.runs import build, settings
-from otafl.runs.compare import compare, not_separated, rank
+from otafl.runs import build
+from otafl.runs.comparing import settings
+from otafl.runs.comparing.compare import compare, not_separated, rank
+from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.runs.summaries import summaries
-from otafl.runs.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 
 TWO = """
 rounds = 6

@@ -13,11 +13,11 @@ from otafl.core.files import to_json
 from otafl.report import collect
 from otafl.report.tables import summaries
 from otafl.runs import runner
+from otafl.runs.folder.sealed import with_seal
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
 from otafl.runs.schema import load
-from otafl.runs.sealed import with_seal
-from otafl.runs.store import RunFolder
 
 Damage = Callable[[Path, random.Random], None]
 

@@ -9,8 +9,9 @@ import pytest
 from otafl import systems as policies
 from otafl.core.errors import InputError, RunError
 from otafl.core.plan import Deployment, Message, Plan
-from otafl.runs import planning, runner
-from otafl.runs.energy import check_energy, planned_energy
+from otafl.runs import runner
+from otafl.runs.planning import planned as planning
+from otafl.runs.planning.energy import check_energy, planned_energy
 
 ONES = np.ones(2)
 SITE = Deployment(np.array([4.0, 9.0]), 0.01, 0.01, ONES / 2, 10)

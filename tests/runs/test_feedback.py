@@ -21,9 +21,9 @@ from otafl.core.rounds import Row, make_round, stack
 from otafl.privacy import Ledger
 from otafl.runs import build, runner
 from otafl.runs.feedback import private_accuracy
+from otafl.runs.folder.store import read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
-from otafl.runs.store import read_table
 
 Tiny = Callable[..., Experiment]
 NOISE = 0.5

@@ -13,9 +13,9 @@ import tomli_w
 
 from otafl.core.errors import InputError, OtaflError
 from otafl.runs import runner
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load, resolved
-from otafl.runs.store import RunFolder
 
 ROOT = Path(__file__).parents[2]
 EXTREME = (

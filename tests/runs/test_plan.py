@@ -12,10 +12,10 @@ from otafl.core.errors import InputError
 from otafl.privacy import Ledger
 from otafl.report.tables import numbers, summaries
 from otafl.runs import build, runner
-from otafl.runs.facts import facts_of
-from otafl.runs.plan import plan
+from otafl.runs.folder.store import read_table
+from otafl.runs.planning.facts import facts_of
+from otafl.runs.planning.table import plan
 from otafl.runs.schema import Experiment, load, resolved
-from otafl.runs.store import read_table
 
 HEAD = """
 rounds = 6
@@ -208,8 +208,8 @@ def test_measured_gains_are_played_once_each(tmp_path: Path) -> None:
 
 def test_clients_that_retire_at_their_own_cap_train_longer_and_are_charged_no_more(tmp_path):
     from otafl.runs import runner
+    from otafl.runs.folder.store import RunFolder
     from otafl.runs.schema import Experiment
-    from otafl.runs.store import RunFolder
 
     said = {
         "rounds": 40, "seeds": 1, "channel": "cares", "evaluate_every": 20,

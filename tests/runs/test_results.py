@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otafl.core.plan import Events
 from otafl.privacy import Budget, Ledger, eps_curve
 from otafl.privacy.events import pick
-from otafl.runs.results import summarise, value_at_eps
+from otafl.runs.folder.results import summarise, value_at_eps
 
 FINITE = st.floats(0.01, 10, allow_nan=False)
 

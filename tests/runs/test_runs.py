@@ -20,14 +20,14 @@ from otafl.privacy.card import round_up
 from otafl.report import collect
 from otafl.report.tables import comparison, summaries
 from otafl.runs import build, runner
-from otafl.runs.afford import without_rounds
-from otafl.runs.compare import rank
-from otafl.runs.disk import StorageError, locked
+from otafl.runs.comparing.compare import rank
 from otafl.runs.execution import Execution
+from otafl.runs.folder.disk import StorageError, locked
+from otafl.runs.folder.sealed import with_seal
+from otafl.runs.folder.store import SchemeFolder, read_table
+from otafl.runs.planning.afford import without_rounds
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
-from otafl.runs.sealed import with_seal
-from otafl.runs.store import SchemeFolder, read_table
 from otafl.tasks.ghost import Ghost
 from otafl.tasks.models import Model, client_gradients
 from otafl.tasks.models import per_sample as per_sample_gradients

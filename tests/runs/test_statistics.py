@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from otafl.runs.statistics import Gap, half_width, holm, mean_sd, paired, seeds_needed
+from otafl.runs.comparing.statistics import Gap, half_width, holm, mean_sd, paired, seeds_needed
 
 RNG = np.random.default_rng(5)
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
-from otafl.runs.disk import StorageError
+from otafl.runs.folder.disk import StorageError
+from otafl.runs.folder.sealed import npz, pack, unpack
+from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
-from otafl.runs.sealed import npz, pack, unpack
-from otafl.runs.store import RunFolder, SchemeFolder, parquet, read_table
 
 Same = Callable[[Path, Path], None]
 Tiny = Callable[..., Experiment]

@@ -7,7 +7,7 @@ from otafl.core.files import write_atomic
 from otafl.report.data import collect
 from otafl.report.page import render
 from otafl.report.plots import draw
-from otafl.runs.disk import storage
+from otafl.runs.folder.disk import storage
 
 
 def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:

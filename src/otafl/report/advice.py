@@ -10,8 +10,8 @@ from scipy.stats import norm
 from otafl.bounds import merit
 from otafl.core.files import write_atomic
 from otafl.report.page import asset, embed
-from otafl.runs.advice import Advice, option_dict
-from otafl.runs.advice_forms import FALSE_POSITIVES, base_of
+from otafl.runs.advice.forms import FALSE_POSITIVES, base_of
+from otafl.runs.advice.value import Advice, option_dict
 
 HEADS = (
     "scheme",

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from otafl.runs.advice import Advice, option_dict
+from otafl.runs.advice.value import Advice, option_dict
 
 COLUMNS = ("scheme", "Q", "e", "rounds", "heard", "cover", "J/device", "dB", "s", "CSI", "noise")  # fits 80 characters
 CSI = {"statistical": "stat."}

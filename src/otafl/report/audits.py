@@ -19,7 +19,7 @@ from otafl.report.page import asset
 from otafl.report.plots import COLOURS, STYLE
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
-from otafl.runs.disk import storage
+from otafl.runs.folder.disk import storage
 
 NONE = "–"
 STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"

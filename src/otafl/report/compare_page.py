@@ -8,7 +8,7 @@ from typing import Any
 from otafl.core.files import write_atomic
 from otafl.report.comparison import E_NOTE, HEAD, found_in, rows, sentence, verdicts
 from otafl.report.frontier import picture, points_of, stored
-from otafl.runs.compare import Part
+from otafl.runs.comparing.compare import Part
 from otafl.runs.schema import load
 
 STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task

@@ -15,11 +15,11 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
-from otafl.runs.compare import Comparison, Part, compare, not_separated, rank
+from otafl.runs.comparing.compare import Comparison, Part, compare, not_separated, rank
+from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
-from otafl.runs.statistics import Gap, numbers, seeds_needed
-from otafl.runs.summaries import summaries
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [

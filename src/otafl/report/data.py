@@ -14,9 +14,9 @@ from otafl.core.errors import InputError
 from otafl.core.files import plain
 from otafl.report.devices import BARS, groups, read_devices, starts
 from otafl.report.tables import footer, metric_of, paired_difference
-from otafl.runs.afford import without_rounds
-from otafl.runs.sealed import reading
-from otafl.runs.store import AGAIN, RunFolder, SchemeFolder
+from otafl.runs.folder.sealed import reading
+from otafl.runs.folder.store import AGAIN, RunFolder, SchemeFolder
+from otafl.runs.planning.afford import without_rounds
 
 NUMBERS = 80_000  # in all per-round matrices of a page together: about 1.6 MB of text
 LONG_NAMES = {  # of metrics, where there is room for them

@@ -16,12 +16,12 @@ from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.report.comparison import found_in, placed
 from otafl.report.plots import COLOURS, MARKERS, STYLE
-from otafl.runs.compare import Part, compare
+from otafl.runs.comparing.compare import Part, compare
+from otafl.runs.comparing.statistics import numbers
+from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
-from otafl.runs.statistics import numbers
-from otafl.runs.tune import settings_of
 
 Point = dict[str, Any]
 STORED = "frontier.json"  # in report/assets: a dated run of the preset demo-frontier

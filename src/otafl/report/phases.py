@@ -11,10 +11,10 @@ from otafl.bounds import merit
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
 from otafl.report.plots import STYLE
+from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.runs.tune import settings_of
 from otafl.systems.ridge import phases
 
 TIE = 0.03  # relative gap of S below which rules count as alike

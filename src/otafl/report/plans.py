@@ -12,8 +12,8 @@ from rich.table import Table
 
 from otafl.bounds.merit import MARGINAL, USEFUL
 from otafl.privacy.card_text import round_up
-from otafl.runs.afford import least
-from otafl.runs.plan import PlanTable, Row
+from otafl.runs.planning.afford import least
+from otafl.runs.planning.table import PlanTable, Row
 
 LABEL_WIDTH = 16  # below that a label is hard to read
 NONE = "–"

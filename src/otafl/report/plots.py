@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core.files import write_atomic
-from otafl.runs.statistics import numbers
+from otafl.runs.comparing.statistics import numbers
 
 # Okabe and Ito's colours; yellow is darkened to be seen on paper
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#A89A00")

@@ -10,11 +10,11 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.report import write_report
 from otafl.report.tables import footer, metric_of, numbers, summaries
-from otafl.runs.afford import without_rounds
-from otafl.runs.disk import storage
-from otafl.runs.results import figures
+from otafl.runs.folder.disk import storage
+from otafl.runs.folder.results import figures
+from otafl.runs.folder.store import RunFolder, SchemeFolder
+from otafl.runs.planning.afford import without_rounds
 from otafl.runs.schema import Own, load
-from otafl.runs.store import RunFolder, SchemeFolder
 
 if TYPE_CHECKING:
     import pandas as pd

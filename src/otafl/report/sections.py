@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from otafl.privacy.card_text import Block, blocks
-from otafl.runs.results import figures
-from otafl.runs.statistics import mean_sd, numbers
+from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.folder.results import figures
 
 WORDS = ("", "scheme", "difference", "accountant", "participation", "observer", "sees", "why")  # columns of words
 LEFT = ' class="left"'

@@ -9,11 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.privacy.card_text import round_up
-from otafl.runs.afford import without_rounds
-from otafl.runs.results import figures
-from otafl.runs.statistics import mean_sd, numbers, paired
-from otafl.runs.store import RunFolder
-from otafl.runs.summaries import by_seed, summaries
+from otafl.runs.comparing.statistics import mean_sd, numbers, paired
+from otafl.runs.folder.results import figures
+from otafl.runs.folder.store import RunFolder
+from otafl.runs.folder.summaries import by_seed, summaries
+from otafl.runs.planning.afford import without_rounds
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",

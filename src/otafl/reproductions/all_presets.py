@@ -21,8 +21,8 @@ from otafl.core.files import to_json, write_atomic
 from otafl.reproductions import preset_run
 from otafl.reproductions.record import write_index
 from otafl.runs import presets
+from otafl.runs.folder.sealed import reading
 from otafl.runs.progress import Reporter
-from otafl.runs.sealed import reading
 
 DONE = "done"
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.reproductions.findings import FAILS, HOLDS, TIED, Grid, Record, Verdict
-from otafl.runs.statistics import Gap, mean_sd, paired
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import LAST
+from otafl.runs.comparing.statistics import Gap, mean_sd, paired
+from otafl.runs.comparing.tune import LAST
+from otafl.runs.folder.store import RunFolder
 
 Pair = tuple[str, int]
 COLUMNS = ("accuracy", "worst_client", "cross_entropy", "penalty", "objective", "eps")

@@ -14,10 +14,10 @@ from otafl.core.files import to_json, write_atomic
 from otafl.report import write_report
 from otafl.report.tables import METRICS, footer, paired_difference, summaries
 from otafl.runs import runner
+from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.runs.statistics import mean_sd, numbers
 
 
 def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:

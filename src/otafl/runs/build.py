@@ -17,7 +17,7 @@ from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
 from otafl.privacy import uplink_checks
-from otafl.runs.facts import Facts, deal, model_of, parts_of
+from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of, measured_gains
 from otafl.tasks import own_model, partitions

@@ -12,7 +12,7 @@ from otafl.core import uplink
 from otafl.core.plan import Plan
 from otafl.privacy.events import effective_noise_var
 from otafl.runs.build import SchemeSetup, Site, Task
-from otafl.runs.results import Outcome
+from otafl.runs.folder.results import Outcome
 from otafl.runs.schema import Server
 from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
 

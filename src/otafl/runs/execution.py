@@ -16,16 +16,16 @@ from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.privacy import events
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build
-from otafl.runs.checkpoints import fits, leaf_name
 from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
-from otafl.runs.energy import check_energy
 from otafl.runs.feedback import measure_of
 from otafl.runs.finish import finish, scalars
+from otafl.runs.folder.checkpoints import fits, leaf_name
+from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
-from otafl.runs.planning import Planned
+from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
-from otafl.runs.store import SchemeFolder
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 

@@ -17,7 +17,7 @@ from otafl.privacy.eavesdropper import overheard
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
-from otafl.runs.results import (
+from otafl.runs.folder.results import (
     Outcome,
     devices_table,
     energy_per_device,
@@ -28,8 +28,8 @@ from otafl.runs.results import (
     summarise,
     uncertified,
 )
-from otafl.runs.sealed import npz
-from otafl.runs.store import RunFolder, parquet
+from otafl.runs.folder.sealed import npz
+from otafl.runs.folder.store import RunFolder, parquet
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution

@@ -13,12 +13,12 @@ from otafl.core.engine import Engine
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
-from otafl.runs.disk import locked, storage
 from otafl.runs.execution import Execution
+from otafl.runs.folder.disk import locked, storage
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
-from otafl.runs.store import RunFolder
 
 
 def default_folder(name: str) -> Path:

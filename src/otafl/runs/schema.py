@@ -23,7 +23,7 @@ from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.eavesdropper import Eavesdropper
-from otafl.runs.store import slug
+from otafl.runs.folder.store import slug
 from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
 from otafl.tasks.models import MODELS, Model

@@ -16,10 +16,10 @@ from otafl.privacy import Ledger, noise_multiplier
 from otafl.reproductions.findings import FAILS, HOLDS
 from otafl.reproductions.preset_run import reproduce
 from otafl.runs import build, runner
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.runs.store import RunFolder
 from otafl.systems.adascale import reproduce as adascale
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.comparison import NU_CIFAR10, NU_MNIST, leakage_table, run_epsilon

@@ -11,10 +11,10 @@ from otafl.channels import Channel, Geometry, PathLoss, place
 from otafl.core.files import read_toml
 from otafl.reproductions.curves import COLUMNS, Scheme, judge
 from otafl.reproductions.preset_run import as_toml, reproduce
+from otafl.runs.comparing.tune import _first_best, tune_step_size
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.runs.tune import _first_best, tune_step_size
 from otafl.systems.biasvar.bbfl import Config, heard_well, interior_mask
 
 NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")

@@ -23,7 +23,7 @@ from otafl.core.plan import Context, Trace
 from otafl.core.rounds import Row, make_round, observe, plan_ahead, stack
 from otafl.privacy import Budget, Ledger, calibrate, events
 from otafl.privacy.zcdp import classic_eps
-from otafl.runs.results import stop_reasons, uncertified
+from otafl.runs.folder.results import stop_reasons, uncertified
 from otafl.systems.baselines.constant import Config as Constant
 from otafl.systems.cares.adaptive import Config
 from otafl.systems.cares.certifier import NO_CERTIFICATE, certify

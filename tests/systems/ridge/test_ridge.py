@@ -12,7 +12,7 @@ from otafl.core.errors import Infeasible, InputError
 from otafl.core.plan import Context, Message
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, events
-from otafl.runs.energy import check_energy, planned_energy
+from otafl.runs.planning.energy import check_energy, planned_energy
 from otafl.systems.ridge import phases
 from otafl.systems.ridge.certificate import certify
 from otafl.systems.ridge.inversion import (

@@ -9,7 +9,7 @@ from otafl import __version__
 from otafl.privacy import PrivacyCard, make_card
 from otafl.runs.feedback import in_words
 from otafl.runs.finish import HINDSIGHT, SILENCE
-from otafl.runs.results import uncertified
+from otafl.runs.folder.results import uncertified
 from otafl.systems import in_hindsight
 
 if TYPE_CHECKING:

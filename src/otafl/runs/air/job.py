@@ -20,7 +20,7 @@ from otafl.runs.air.settings import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_traces
-from otafl.runs.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
 
 

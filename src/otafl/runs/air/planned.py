@@ -15,9 +15,9 @@ from otafl.core.rounds import ask, observe, plan_ahead, stack
 from otafl.core.uplink import to_float32
 from otafl.privacy import Ledger, check_realised, events
 from otafl.privacy.uplink_checks import check_links, is_own, probe
-from otafl.runs.afford import least, least_eps
 from otafl.runs.air.job import Job, numerically
-from otafl.runs.energy import check_energy
+from otafl.runs.planning.afford import least, least_eps
+from otafl.runs.planning.energy import check_energy
 
 COINS = (0.0, float(np.nextafter(1, 0)))  # the two ends of a private coin
 

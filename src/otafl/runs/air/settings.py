@@ -13,8 +13,8 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse
 from otafl.core.plan import Message
+from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schemes import Chosen, choose, chosen
-from otafl.runs.sealed import file_digest
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
 PRIVACY = ("eps", "delta", "accountant", "accounting", "already_spent")

@@ -25,8 +25,8 @@ from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
 from otafl.runs.air.replies import Fault
 from otafl.runs.air.settings import Settings, from_json
-from otafl.runs.disk import locked, storage
-from otafl.runs.sealed import read_sealed, reading, with_seal
+from otafl.runs.folder.disk import locked, storage
+from otafl.runs.folder.sealed import read_sealed, reading, with_seal
 
 LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
 MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"

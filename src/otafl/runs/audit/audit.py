@@ -13,8 +13,8 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.target import Target
 from otafl.runs.audit.targets import Prepared, prepare
+from otafl.runs.folder.store import RunFolder, run_of
 from otafl.runs.schema import Experiment, Own, config_hash, load
-from otafl.runs.store import RunFolder, run_of
 
 DEAREST = 0.99  # of the largest charge: such clients decide whether an attack was weak
 RUNS = 1000  # of each world of each pattern

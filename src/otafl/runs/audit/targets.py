@@ -24,11 +24,11 @@ from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canaries import gradient_is_x
 from otafl.runs.audit.target import MOST, Records, Target, certified
 from otafl.runs.execution import Execution, merge
-from otafl.runs.facts import Facts, facts_of
-from otafl.runs.planning import Planned
+from otafl.runs.folder.store import SchemeFolder
+from otafl.runs.planning.facts import Facts, facts_of
+from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, options_of
-from otafl.runs.store import SchemeFolder
 
 NORM_TOLERANCE = 1e-5
 ROUNDING = 1e-9  # of a charge that is computed again

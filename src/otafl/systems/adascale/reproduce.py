@@ -20,12 +20,12 @@ from otafl.reproductions.findings import (
     write_records,
 )
 from otafl.reproductions.preset_run import run_in
+from otafl.runs.comparing.statistics import numbers
+from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Radio, load
-from otafl.runs.statistics import numbers
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import settings_of
 from otafl.systems.adascale.comparison import half_width_95, leakage_table, paint_leakage
 from otafl.systems.adascale.setting import Setting
 

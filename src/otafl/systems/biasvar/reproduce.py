@@ -17,11 +17,11 @@ from otafl.reproductions.curves import Scheme, collect, step_size_of
 from otafl.reproductions.findings import Grid, Record, draw, each, publish, write_records
 from otafl.reproductions.preset_run import run_in
 from otafl.runs import build
+from otafl.runs.comparing.statistics import mean_sd
+from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.presets import Preset, find
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.runs.statistics import mean_sd
-from otafl.runs.tune import settings_of, tuned, with_step_sizes
 from otafl.systems.biasvar.design import Radio, params_from_rho, solve_exact
 from otafl.systems.biasvar.probe import Probe, minibatch_variance, probe_kappa_L
 from otafl.systems.biasvar.sca import solve_sca

@@ -11,12 +11,12 @@ from rich.console import Console
 from otafl.report.tables import METRICS, footer, paired_difference, summaries
 from otafl.reproductions.findings import Grid, Record, Verdict, draw, publish
 from otafl.reproductions.preset_run import run_in
+from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.presets import Preset, find
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.runs.statistics import mean_sd, numbers
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import settings_of, tuned, with_step_sizes
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_claims import always_certified, follows_the_channel, gap_text, judge, near
 from otafl.systems.cares.reproduce_figures import FIGURES, Curves, read_curves

@@ -7,7 +7,7 @@ from scipy import stats
 
 from otafl.report.tables import METRICS, paired_difference
 from otafl.reproductions.findings import FAILS, HOLDS, TIED, Record, Verdict
-from otafl.runs.statistics import half_width, mean_sd, numbers
+from otafl.runs.comparing.statistics import half_width, mean_sd, numbers
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_figures import Curves
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from otafl.privacy.zcdp import classic_budget
 from otafl.report.plots import COLOURS, DASHES
-from otafl.runs.statistics import numbers
-from otafl.runs.store import RunFolder
+from otafl.runs.comparing.statistics import numbers
+from otafl.runs.folder.store import RunFolder
 
 WINDOW = 25  # rounds of the running mean of the scaling
 

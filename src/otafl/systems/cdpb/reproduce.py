@@ -19,9 +19,9 @@ from otafl.reproductions.findings import (
     publish,
     write_records,
 )
+from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
-from otafl.runs.tune import settings_of
 from otafl.systems.cdpb import figures
 from otafl.systems.cdpb.design import Params, best_portion
 

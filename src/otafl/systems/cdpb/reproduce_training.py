@@ -25,12 +25,12 @@ from otafl.reproductions.findings import (
     write_records,
 )
 from otafl.reproductions.preset_run import as_toml, run_in
+from otafl.runs.comparing.statistics import mean_sd
+from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.runs.statistics import mean_sd
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import settings_of, tuned, with_step_sizes
 from otafl.systems.cdpb.design import Params, feasibility_law, theorem1
 
 SMOKE = "smoke version: too few rounds and seeds to mean anything"

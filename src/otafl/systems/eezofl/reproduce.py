@@ -32,12 +32,12 @@ from otafl.reproductions.findings import (
     write_records,
 )
 from otafl.reproductions.preset_run import run_in
+from otafl.runs.comparing.statistics import Gap, mean_sd
+from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.runs.statistics import Gap, mean_sd
-from otafl.runs.store import RunFolder
-from otafl.runs.tune import settings_of
 from otafl.systems.eezofl.convergence import theorem2
 from otafl.systems.eezofl.host_training import train_on_host
 

@@ -18,11 +18,11 @@ from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_realised, events, uplink_checks
 from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
-from otafl.runs.afford import least, least_eps
-from otafl.runs.energy import check_energy
-from otafl.runs.facts import Facts
 from otafl.runs.feedback import check_public, releases_of
-from otafl.runs.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.afford import least, least_eps
+from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.facts import Facts
+from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.runs import runner
-from otafl.runs.advice import Advice
+from otafl.runs.advice.value import Advice
+from otafl.runs.comparing.statistics import half_width, numbers
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
-from otafl.runs.statistics import half_width, numbers
 
 BEST = 3
 

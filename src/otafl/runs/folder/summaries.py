@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from otafl.runs.sealed import reading
-from otafl.runs.statistics import numbers
-from otafl.runs.store import AGAIN, RunFolder
+from otafl.runs.comparing.statistics import numbers
+from otafl.runs.folder.sealed import reading
+from otafl.runs.folder.store import AGAIN, RunFolder
 
 
 def summaries(folder: Path) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import RunError
 from otafl.core.files import read_toml, to_json, write_atomic
+from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, assign, config_hash, load
-from otafl.runs.store import RunFolder, SchemeFolder
 
 Metric = Literal["accuracy", "loss", "objective"]
 RULES = {

@@ -13,7 +13,7 @@ import numpy as np
 from otafl.bounds import merit
 from otafl.privacy import ACCOUNTANTS, Budget
 from otafl.privacy.gaussian import eps_from_rho
-from otafl.runs.advise import HORIZONS, REFERENCE, Option, Question, consider
+from otafl.runs.advice.advise import HORIZONS, REFERENCE, Option, Question, consider
 
 LARGEST = 20_000  # devices of a plan that is made only to check an answer
 UNEVEN = 1.02  # K wmax above which unequal weights cost something worth a word

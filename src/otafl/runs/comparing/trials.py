@@ -15,10 +15,10 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
+from otafl.runs.comparing.settings import STEP_SCALE, from_plans
+from otafl.runs.comparing.tune import LAST, trained
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment
-from otafl.runs.settings import STEP_SCALE, from_plans
-from otafl.runs.tune import LAST, trained
 from otafl.tasks import features
 
 FEWEST_ROUNDS = 25

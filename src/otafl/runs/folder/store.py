@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 
 from otafl.core.errors import InputError
 from otafl.core.files import sweep, to_json, write_atomic
-from otafl.runs.checkpoints import Checkpoints
-from otafl.runs.disk import storage
-from otafl.runs.sealed import Arrays, digest, file_digest, read_sealed, reading, with_seal
+from otafl.runs.folder.checkpoints import Checkpoints
+from otafl.runs.folder.disk import storage
+from otafl.runs.folder.sealed import Arrays, digest, file_digest, read_sealed, reading, with_seal
 
 DONE, TIMING = "done.json", "timing.json"
 AGAIN = "run the experiment again into another folder"

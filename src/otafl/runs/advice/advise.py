@@ -21,11 +21,11 @@ from otafl.core.errors import InputError
 from otafl.core.files import parse, read_toml
 from otafl.core.plan import first_look
 from otafl.runs import build
-from otafl.runs.advice_site import AdviceSite, read_site
-from otafl.runs.designs import OWN_CLIENTS, design
-from otafl.runs.facts import Facts, facts_of
-from otafl.runs.plan import Row, plan_scheme
-from otafl.runs.planning import Planned
+from otafl.runs.advice.designs import OWN_CLIENTS, design
+from otafl.runs.advice.site import AdviceSite, read_site
+from otafl.runs.planning.facts import Facts, facts_of
+from otafl.runs.planning.planned import Planned
+from otafl.runs.planning.table import Row, plan_scheme
 from otafl.runs.schema import Experiment
 from otafl.systems import settings as designing
 from otafl.systems.cares.certifier import certify

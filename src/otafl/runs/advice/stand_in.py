@@ -11,11 +11,11 @@ from otafl.bounds import merit
 from otafl.core.errors import OtaflError
 from otafl.core.files import parse
 from otafl.core.plan import Plan
-from otafl.runs.advise import Option, Question
-from otafl.runs.designs import OWN_CLIENTS, design
-from otafl.runs.energy import planned_energy
-from otafl.runs.facts import facts_of
-from otafl.runs.planning import Planned
+from otafl.runs.advice.advise import Option, Question
+from otafl.runs.advice.designs import OWN_CLIENTS, design
+from otafl.runs.planning.energy import planned_energy
+from otafl.runs.planning.facts import facts_of
+from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
 from otafl.systems.simulated import Refusal
 from otafl.tasks import features

@@ -8,8 +8,8 @@ import numpy as np
 
 from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
-from otafl.runs.disk import storage
-from otafl.runs.sealed import Arrays, pack, unpack
+from otafl.runs.folder.disk import storage
+from otafl.runs.folder.sealed import Arrays, pack, unpack
 
 KEPT_CHECKPOINTS = 2
 SEGMENTS = "segments"  # entry of a checkpoint: last rounds of the record segments before it

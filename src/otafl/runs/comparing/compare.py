@@ -15,15 +15,15 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
-from otafl.runs.afford import without_rounds
+from otafl.runs.comparing.settings import from_plans
+from otafl.runs.comparing.statistics import Gap, holm, numbers, paired
+from otafl.runs.comparing.trials import search
+from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.summaries import by_seed, summaries
+from otafl.runs.planning.afford import without_rounds
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
-from otafl.runs.settings import from_plans
-from otafl.runs.statistics import Gap, holm, numbers, paired
-from otafl.runs.summaries import by_seed, summaries
-from otafl.runs.trials import search
-from otafl.runs.tune import settings_of
 
 FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
 SIGNIFICANT = 0.05

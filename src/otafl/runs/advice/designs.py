@@ -9,7 +9,7 @@ from otafl import clients as client_kinds
 from otafl.core.errors import OtaflError
 from otafl.privacy import Budget
 from otafl.runs import build
-from otafl.runs.facts import Facts
+from otafl.runs.planning.facts import Facts
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems.settings import settings
 from otafl.systems.simulated import Options, Refusal

@@ -12,10 +12,10 @@ import tomli_w
 from otafl.bounds import merit
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
-from otafl.runs.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
-from otafl.runs.designs import OWN_CLIENTS
-from otafl.runs.levers import Lever, best_of, free_changes, single_changes
-from otafl.runs.stand_in import Prepared, prepare, stand_in_words
+from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
+from otafl.runs.advice.designs import OWN_CLIENTS
+from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
+from otafl.runs.advice.stand_in import Prepared, prepare, stand_in_words
 
 RESEMBLES = "if your task resembles digits (ten classes of small images, 85 % or more without privacy)"
 

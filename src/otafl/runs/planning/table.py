@@ -17,9 +17,9 @@ from otafl.core.plan import Events, Plan
 from otafl.privacy import Ledger, attack_success, events
 from otafl.privacy.events import total_noise_var
 from otafl.runs import build
-from otafl.runs.energy import planned_energy
-from otafl.runs.facts import Facts, facts_of
-from otafl.runs.planning import Planned
+from otafl.runs.planning.energy import planned_energy
+from otafl.runs.planning.facts import Facts, facts_of
+from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
 
 UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients

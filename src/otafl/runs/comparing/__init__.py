@@ -1,0 +1,1 @@
+"""`otafl compare`: equal settings, equal trials, and what may be said about the differences."""

@@ -1,0 +1,1 @@
+"""Schemes planned and charged before anything is trained: what `otafl plan` shows and every run begins with."""
