@@ -181,7 +181,10 @@ class Execution(Planned):
     def _check(self, record: Record, first: int) -> None:
         """Promises that are broken stop the run with the round and the client."""
         bound = self.setup.sites[0].message.bound
-        where = lambda seed, round_: f"round {first + round_}, seed {self.experiment.seed_list[seed]}"  # noqa: E731
+
+        def where(seed: int, round_: int) -> str:
+            return f"round {first + round_}, seed {self.experiment.seed_list[seed]}"
+
         if np.any(over := record.stats.norm > bound * (1 + NORM_TOLERANCE)):
             seed, round_, client = (int(i) for i in np.argwhere(over)[0])
             raise PrivacyViolation(

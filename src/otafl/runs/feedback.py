@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.messages import Data, Seed
-from otafl.core.plan import Array, Feedback
+from otafl.core.plan import Feedback
 from otafl.core.rounds import Measure
 from otafl.privacy import Release, noisy_accuracy
 from otafl.tasks.models import Model

@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.constrain import Constrain
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from otafl.core.files import plain
 
@@ -45,12 +45,8 @@ class Reporter:
 class Narrow(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice."""
 
-    def __init__(self, *columns: ProgressColumn, console: Console):
-        self.width = lambda: max(console.width - ECHO_COLUMNS, 1)
-        super().__init__(*columns, console=console)
-
     def get_renderable(self) -> RenderableType:
-        return Constrain(super().get_renderable(), self.width())
+        return Constrain(super().get_renderable(), max(self.console.width - ECHO_COLUMNS, 1))
 
 
 class LiveLine(Reporter):

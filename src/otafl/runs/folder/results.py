@@ -41,13 +41,14 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
     energy, limit = _energy(outcome, setup)
     weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
     gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
-    own = lambda s: Plan(*(leaf[s] for leaf in outcome.plans))  # noqa: E731
+    plans = [Plan(*(leaf[s] for leaf in outcome.plans)) for s in range(len(setup.sites))]
     snr = np.stack([
-        uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
+        uplink.received_snr(plans[s], gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
         for s, site in enumerate(setup.sites)
     ])  # fmt: skip
-    lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
-    links = [lower(s, site) for s, site in enumerate(setup.sites)]
+    links = [
+        uplink.uplink_of(site.policy).lower(plans[s], gains[s], site.deployment) for s, site in enumerate(setup.sites)
+    ]
     noise = np.stack([link.noise_std for link in links])
     heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
     per_round = {

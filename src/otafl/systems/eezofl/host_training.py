@@ -18,6 +18,7 @@ from otafl.core import streams
 from otafl.core.messages import Clients, Data, Seed, clip_factors, zero_unless_finite
 from otafl.crypto import modes, overair, scaling, uplink, xmkckks
 from otafl.crypto.budget import decode_bits
+from otafl.crypto.participant import Client
 from otafl.crypto.randomness import Source
 from otafl.crypto.realchannel import LiteralAir
 from otafl.runs import build
@@ -66,7 +67,7 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
     return HostRun(params, np.array(losses), np.array(refused), any(device.insecure_test_rng for device in devices))
 
 
-def open_round(job: uplink.Job, mode: str, devices: Sequence[overair.Client], scalars: np.ndarray, h: np.ndarray,
+def open_round(job: uplink.Job, mode: str, devices: Sequence[Client], scalars: np.ndarray, h: np.ndarray,
                rng: np.random.Generator, t: int, discard: bool) -> tuple[np.ndarray, bool]:  # fmt: skip
     """One round of the protocol: the decrypted sums (P,), and whether the server refused them."""
     p, bits = job.parameters, decode_bits(job.parameters, mode)
