@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.constrain import Constrain
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from otafl.core.files import plain
 
@@ -45,8 +45,12 @@ class Reporter:
 class Narrow(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice."""
 
+    def __init__(self, *columns: ProgressColumn, console: Console):
+        self.terminal = console  # before all else: what follows draws already
+        super().__init__(*columns, console=console)
+
     def get_renderable(self) -> RenderableType:
-        return Constrain(super().get_renderable(), max(self.console.width - ECHO_COLUMNS, 1))
+        return Constrain(super().get_renderable(), max(self.terminal.width - ECHO_COLUMNS, 1))
 
 
 class LiveLine(Reporter):

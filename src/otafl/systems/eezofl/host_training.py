@@ -62,7 +62,7 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
             scalars *= 1 - LOW_BITS * low_bits.random(scalars.shape)
             values, failed = open_round(job, mode or config.mode, devices, scalars, gains[t], rng, t, discard)
             params, state = learn(params, state, values.astype(np.float32), jnp.int32(t))
-            losses.append(float(evaluate(params, task.held_out)["loss"]))
+            losses.append(float(evaluate(params, task.held_out).loss))
             refused.append(failed)
     return HostRun(params, np.array(losses), np.array(refused), any(device.insecure_test_rng for device in devices))
 
