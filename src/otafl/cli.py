@@ -206,9 +206,9 @@ def list_(
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
     from otafl.systems import planning
-    from otafl.tasks.datasets import DATASETS
     from otafl.tasks.models import MODELS
     from otafl.tasks.partitions import PARTITIONS
+    from otafl.tasks.sources import DATASETS
 
     everything: dict[str, dict[str, str]] = {
         "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},

@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 
-Array = Any  # numpy or jax array: a policy may run on either side
 
 Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]

@@ -16,9 +16,10 @@ import numpy as np
 import optax
 
 from otafl.core import streams
+from otafl.core.arrays import Array, Pytree
 from otafl.core.errors import InputError
-from otafl.core.messages import ClientMap, Clients, Data, Drawn, Pytree, Seed, Stats, draw, fold
-from otafl.core.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace, frozen
+from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
+from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, frozen
 from otafl.core.uplink import ANALOG, Uplink, to_float32
 
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.

@@ -17,6 +17,7 @@ from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace
 from otafl.privacy import uplink_checks
+from otafl.runs.folder.chunks import Evaluation
 from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of, measured_gains
@@ -73,12 +74,12 @@ def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> He
     return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
 
 
-def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], Evaluation]:
     """Sums of the metric by label and the two parts of the loss on held-out data; the host forms client mixes."""
     score_of = METRICS[metric].of or model.sample_loss
     counted = jnp.int32 if metric == "accuracy" else jnp.float32
 
-    def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
+    def evaluate(params: Any, held_out: HeldOut) -> Evaluation:
         def block(parts: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             x, y, group = parts
             outputs = model.logits(params, x)
@@ -91,12 +92,7 @@ def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[
 
         counts, loss = jax.lax.map(block, tuple(held_out))
         right, total = counts.sum(0, dtype=counted)
-        return {
-            "right": right,
-            "total": total,
-            "loss": loss.sum() / jnp.sum(total).astype(jnp.float32),
-            "penalty": penalty(model, params),
-        }
+        return Evaluation(right, total, loss.sum() / jnp.sum(total).astype(jnp.float32), penalty(model, params))
 
     return evaluate
 

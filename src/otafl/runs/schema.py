@@ -24,14 +24,14 @@ from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.eavesdropper import Eavesdropper
 from otafl.runs.folder.store import slug
-from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
 from otafl.tasks.models import MODELS, Model
 from otafl.tasks.own_data import OwnTask
 from otafl.tasks.partitions import PARTITIONS
+from otafl.tasks.sources import DATASETS
 
 for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mistakes here as everywhere
-    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined, union-attr]
+    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[union-attr]
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]

@@ -147,7 +147,10 @@ def row_of(planned: Planned, agreement: float) -> Row:
                    rounds=[int(np.sum(plan.live)) for plan in planned.plans], binding="privacy")  # fmt: skip
     seen = [_Seed(planned, s) for s in range(len(planned.plans))]
     attacks = [attack_success(one.ledger) for one in seen]
-    mean = lambda name: float(np.mean([getattr(one, name) for one in seen]))  # noqa: E731
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(one, name) for one in seen]))
+
     radio = planned.uplink.name == RADIO
     uses = max(one.rounds for one in seen) * site.message.dim
     bandwidth = build.bandwidth_of(planned.experiment)

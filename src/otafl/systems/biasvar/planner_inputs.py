@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from otafl.channels import Devices, PathLoss, dbm_to_w, from_db, has_radio, load_devices, load_site, loss_db
 from otafl.channels import Radio as Receiver
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.systems.biasvar.design import BoundParams, Radio, params_from_rho
@@ -155,7 +156,7 @@ def _check_sizes(inputs: Inputs, devices: int) -> None:
     validate.at_most(sizes, inputs.frontier_points * devices, MAX_CELLS, "lower frontier_points")
 
 
-def _gains(inputs: Inputs, energy: np.ndarray, noise: float) -> np.ndarray:
+def _gains(inputs: Inputs, energy: np.ndarray, noise: float) -> Array:
     if inputs.gains is not None:
         return np.array(inputs.gains, float)
     if inputs.distances_m is not None:

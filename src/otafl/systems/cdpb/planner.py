@@ -120,7 +120,7 @@ def _row(loss: cdpb.Loss) -> dict[str, float]:
 
 def _loads(params: Params, u: float) -> list[float]:
     """Loads to draw around the chosen one."""
-    return np.geomspace(u / 30, min(u * 10, params.u_max, 10.0), 60).tolist()
+    return [float(load) for load in np.geomspace(u / 30, min(u * 10, params.u_max, 10.0), 60)]
 
 
 def _around(tau: int) -> list[int]:
