@@ -239,7 +239,8 @@ def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
     `content` may be pieces of a file, bytes or buffers: what is large need not be copied to be joined.
     """
     path = Path(path)
-    pieces = [content.encode()] if isinstance(content, str) else [content] if isinstance(content, bytes) else content
+    whole = content.encode() if isinstance(content, str) else content
+    pieces: Sequence[Any] = [whole] if isinstance(whole, bytes) else whole
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -117,7 +117,7 @@ class Round:
 
     @property
     def plan(self) -> Plan:
-        return self._air._plans.row(self.number)
+        return self._air.plan(self.number)
 
     @property
     def silent(self) -> np.ndarray:
