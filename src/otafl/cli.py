@@ -119,12 +119,13 @@ def compare(
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     _working(file, json_log)
     from otafl.report import comparison
+    from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
-    parts = comparison.run_and_write(path, folder, overrides, trials, reporter(err, json_log))
+    parts = comparison.run_and_write(question_of(path, overrides, trials), folder, reporter(err, json_log))
     if not json_log:
         comparison.show(parts, out, wide)
 
