@@ -167,6 +167,11 @@ def namespace(array: Array) -> Any:
     return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
 
 
+def ours(function: Any) -> bool:
+    """Whether a function was written in otafl, by the module it runs in and not by what it says of itself."""
+    return str(getattr(function, "__globals__", {}).get("__name__", "")).partition(".")[0] == "otafl"
+
+
 def always(tx: Array) -> Array:
     """Nobody is ever silent."""
     return namespace(tx).full(tx.shape, np.inf)
