@@ -163,28 +163,37 @@ class SchemeSetup(NamedTuple):
 
 def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+    clients = clients_of(experiment, scheme, task)
+    told = [told_of(experiment, scheme, clients, task, number) for number in range(len(experiment.seed_list))]
+    sites = [_site(scheme, *one) for one in told]
+    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+
+
+def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clients:
+    """What the clients of one scheme send."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
-    rounds = experiment.horizon(scheme)
-    _check_stops(choice, rounds, experiment.privacy.delta)
-    sites = []
-    for number, (seed, sizes) in enumerate(zip(experiment.seed_list, task.sizes)):
-        if np.any(sizes < 1):
-            nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
-            raise InputError(f"{nobody}; change the partition or the number of clients")
-        message = clients.promise(sizes)
-        channel, deployment = site_of(experiment, message, sizes)
-        whole = draw(
-            channel, experiment.task.clients, experiment.rounds, seed
-        )  # then cut: schemes share their channels
-        if (measured := measured_gains(experiment)) is not None:
-            whole = play(whole, measured, number, seed, channel.csi)
-        trace = Trace(*(leaf[:rounds] for leaf in whole))
-        known = None if message.adjacency == "add-remove" else sizes
-        context = context_of(experiment, scheme, task.classes, seed, trace, known)
-        sites.append(_site(scheme, context, trace, deployment, message))
-    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+    _check_stops(choice, experiment.horizon(scheme), experiment.privacy.delta)
+    return factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
+
+
+def told_of(
+    experiment: Experiment, scheme: Any, clients: Clients, task: Task | Facts, number: int
+) -> tuple[Deployment, Message, Context]:
+    """What a scheme is told under the seed of this number; its context has the trace."""
+    seed, sizes = experiment.seed_list[number], task.sizes[number]
+    if np.any(sizes < 1):
+        nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
+        raise InputError(f"{nobody}; change the partition or the number of clients")
+    message = clients.promise(sizes)
+    channel, deployment = site_of(experiment, message, sizes)
+    # All rounds, then cut: schemes share their channels.
+    whole = draw(channel, experiment.task.clients, experiment.rounds, seed)
+    if (measured := measured_gains(experiment)) is not None:
+        whole = play(whole, measured, number, seed, channel.csi)
+    trace = Trace(*(leaf[: experiment.horizon(scheme)] for leaf in whole))
+    known = None if message.adjacency == "add-remove" else sizes
+    return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
 
 
 def _check_stops(choice: Any, rounds: int, delta: float) -> None:
@@ -232,10 +241,11 @@ def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray)
     return np.asarray(sizes / sizes.sum())
 
 
-def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
+def _site(scheme: Any, deployment: Deployment, message: Message, context: Context) -> Site:
     config = options_of(scheme, systems.scheme(scheme.name).config)
     policy = systems.make(scheme.name, config, deployment, message, context)
-    trace, deployment = uplink_checks.meet(uplink.uplink_of(policy), trace, deployment)
+    assert context.trace is not None
+    trace, deployment = uplink_checks.meet(uplink.uplink_of(policy), context.trace, deployment)
     return Site(trace, deployment, message, policy)
 
 

@@ -298,6 +298,9 @@ class Experiment(FileModel):
     server: Server = Field(default_factory=Server)
     privacy: Privacy = Field(default_factory=Privacy)
     engine: EngineOptions = Field(default_factory=EngineOptions)
+    plan: dict[str, Any] = Field(
+        default_factory=dict, exclude=True, description="own keys of a system, for `otafl plan SYSTEM FILE` alone"
+    )
     outside: list[str] = Field(
         [], description="said on the privacy card as outside the guarantee (tuning, for example)"
     )

@@ -36,7 +36,7 @@ class Inputs(FileModel):
     distances_m: list[float] | None = None
     snr_db: list[float] | None = None  # Lambda E_s / N0; pre-scalers then come in units of sqrt(N0)
     path_loss: PathLoss = PathLoss("biasvar")  # of distances
-    weighting: Literal["equal", "samples"] | None = None  # target weights: samples where devices state them, else equal
+    weighting: Literal["equal", "samples"] | list[float] | None = None  # samples where devices state them, else equal
     E_s: float | list[float] | None = None  # J per complex sample, one for all or one each; or power and bandwidth
     power_dbm: float | None = None
     bandwidth_hz: float | None = None
@@ -110,13 +110,15 @@ def site(inputs: Inputs, folder: Path) -> Site:
         names, gains, energy = list(listed.names), listed.mean_power_gain, listed.power_w / receiver.bandwidth_hz
         if inputs.trusted_noise is None:
             trusted = receiver.trusted_noise_w / receiver.noise_w
-        if inputs.weighting != "equal":
+        if inputs.weighting in ("samples", None):
             weights = listed.samples / listed.samples.sum()
     else:
         noise = _noise(inputs)
         energy = np.array(_energy(inputs))
         gains = _gains(inputs, energy, noise)
         names = [f"device-{k}" for k in range(1, gains.size + 1)]
+    if isinstance(inputs.weighting, list):
+        weights = np.array(inputs.weighting)
     if inputs.N is not None and len(names) != inputs.N:
         raise InputError(f"N={inputs.N} but {len(names)} devices are listed")
     _check_sizes(inputs, len(names))
