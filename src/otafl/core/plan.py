@@ -51,6 +51,36 @@ class Trace(NamedTuple):
     rms_high: Array  # certified upper limit
     coin: Array  # uniform in [0, 1): each client's private coin
 
+    @property
+    def array(self) -> Array:
+        """(T, K, M) complex, true gain to each antenna of the server: one here, more in an `ArrayTrace`."""
+        return self.gain[..., None]
+
+    @property
+    def array_estimate(self) -> Array:
+        return self.estimate[..., None]
+
+    def exact(self) -> "Trace":
+        """The same channel, known as it is."""
+        return self._replace(estimate=self.gain)
+
+
+class ArrayTrace(NamedTuple):
+    """A `Trace` of a server with M antennas; gains and rms are those of what its beam makes of them."""
+
+    gain: Array
+    estimate: Array
+    rms_gain: Array
+    rms_estimate: Array
+    rms_low: Array
+    rms_high: Array
+    coin: Array
+    array: Array  # (T, K, M) complex, true gains
+    array_estimate: Array  # (T, K, M) complex, as they are known
+
+    def exact(self) -> "ArrayTrace":
+        return self._replace(estimate=self.gain, array_estimate=self.array)
+
 
 class Obs(NamedTuple):
     """What a policy may know in one round. Fields above its CSI level are NaN."""
@@ -189,6 +219,11 @@ def first_look(trace: Trace) -> Obs:
     """What is known of the channel before round 0 of a trace (T, K): its statistics, no gain and no coin."""
     nan = np.full(trace.rms_estimate.shape[-1:], np.nan)
     return Obs(0, nan + 0j, trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], nan, np.nan)
+
+
+def cut(values: Any, index: Any) -> Any:
+    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds."""
+    return type(values)(*(leaf[index] for leaf in values))
 
 
 def frozen(values: Any) -> Any:

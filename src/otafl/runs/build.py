@@ -15,7 +15,7 @@ from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace, cut
 from otafl.privacy import uplink_checks
 from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
@@ -184,7 +184,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> Sch
         )  # then cut: schemes share their channels
         if (measured := measured_gains(experiment)) is not None:
             whole = play(whole, measured, number, seed, channel.csi)
-        trace = Trace(*(leaf[:rounds] for leaf in whole))
+        trace = cut(whole, slice(rounds))
         known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))

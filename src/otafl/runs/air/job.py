@@ -12,9 +12,9 @@ from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.plan import Context, Deployment, Events, Message, Plan, Policy, Trace
 from otafl.core.uplink import Uplink, uplink_of
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.settings import Settings
 from otafl.runs.build import site_of
@@ -36,6 +36,10 @@ class Job(NamedTuple):
     ledger: Ledger  # what an earlier run on the same clients has spent
     releases: tuple[Any, ...]  # that accompany every round
     capped: bool
+
+    def released(self, plan: Plan, trace: Trace) -> Events:
+        """What plans of some rounds (T, K) release."""
+        return release(self.uplink, plan, trace, self.deployment, self.message)
 
 
 def open_job(settings: Settings, trace_seed: int) -> Job:
