@@ -28,6 +28,20 @@ Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
 
 
+class Receiver(NamedTuple):
+    """The server's antennas, and what it does with them."""
+
+    antennas: int = 1
+    beam: str = "fixed"  # how they are combined for learning; all but "fixed" follow the fading
+    server: str = "full"  # what an observer at the server keeps: "full" every antenna, "combined" the beam's output
+    antenna_rms: Array = None  # (K,) statistical CSI of one antenna; None where it changes during the run
+
+    @property
+    def follows(self) -> bool:
+        """Whether the beam looks at the fading, so that the law of what it hears is not that of one antenna."""
+        return self.antennas > 1 and self.beam != "fixed"
+
+
 class Deployment(NamedTuple):
     """What the radios may do, in the units of the round."""
 
@@ -38,6 +52,7 @@ class Deployment(NamedTuple):
     dim: int  # D
     gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
     phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
+    receiver: Receiver = Receiver()  # noise_var is per antenna
 
 
 class Trace(NamedTuple):

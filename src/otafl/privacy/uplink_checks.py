@@ -48,6 +48,7 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
         "energy": (np.all(np.asarray(site.energy) <= np.asarray(deployment.energy)), "no larger than the device's"),
         "weights": (np.array_equal(site.weights, deployment.weights), "unchanged"),
         "dim": (site.dim == deployment.dim, f"{deployment.dim}"),
+        "receiver": (site.receiver[:3] == deployment.receiver[:3], "unchanged"),
     }
     for name, (kept, rule) in rules.items():
         if not kept:

@@ -10,7 +10,7 @@ import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel, draw, to_deployment, with_gains
+from otafl.channels import Channel, draw, receive, to_deployment, with_gains
 from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
@@ -184,7 +184,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> Sch
         )  # then cut: schemes share their channels
         if (measured := measured_gains(experiment)) is not None:
             whole = play(whole, measured, number, seed, channel.csi)
-        trace = cut(whole, slice(rounds))
+        trace, deployment = receive(cut(whole, slice(rounds)), deployment)
         known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
         sites.append(_site(scheme, context, trace, deployment, message))
@@ -209,13 +209,13 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
         errors = (channel.gain_error, channel.phase_error)
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors, receiver=channel.receiver)
     site = devices_of(experiment)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
     made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
-    return channel, made._replace(weights=weights)
+    return channel, made._replace(weights=weights, receiver=channel.receiver)
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:

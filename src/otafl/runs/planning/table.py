@@ -237,6 +237,8 @@ def _closed_loop(planned: Planned, about: dict[str, Any]) -> Row:
 
 def _noise_of(planned: Planned, released: Events) -> str:
     """Who adds the noise that the ledger counts."""
+    if planned.uplink.release is not None:
+        return "receiver, devices" if any(np.any(plan.noise) for plan in planned.plans) else "receiver"
     total = total_noise_var(released)[released.live]
     own = float(np.mean((total - released.receiver_var[released.live]) / np.where(total > 0, total, 1.0)))
     if not np.any(total > 0):
