@@ -14,7 +14,7 @@ def as_markdown(text: str) -> str:
     """One docstring. Lines indented by four spaces stay what they are in Markdown too: code."""
     out: list[str] = []
     doctest = False
-    for line in re.sub(r"^(\w+)\n-{3,}$", r"**\1**\n", text, flags=re.M).split("\n"):  # Parameters, Returns: no headings
+    for line in re.sub(r"^(\w+)\n-{3,}$", r"**\1**\n", text, flags=re.M).split("\n"):  # no headings
         if doctest and not line.strip():
             out.append("```")
             doctest = False

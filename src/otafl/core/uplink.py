@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array, Pytree
-from otafl.core.plan import Deployment, Link, Plan, Policy, Trace
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Policy, Trace
+
+Release = Callable[[Plan, Trace, Deployment, Message, Array], Events]
 
 # Float32 sums of squares are good to about 1e-6; bounds are enforced this much below their declared value.
 FLOAT32_SLACK = 4e-6
@@ -91,6 +93,10 @@ class Uplink(NamedTuple):
     lower(plan, gain, deployment) -> Link, with whatever `combine` and `decode` need besides in `extra`
     combine(link, ids, sent, factor, messages) -> what these clients contribute; `add` joins two contributions
     decode(total, link, key) -> (received, refused): what the server uses, and whether it found that decoding failed
+    release(plans, trace, deployment, message, colluders) -> Events: what an observer at the server gets of each client,
+    worst case; None means `privacy.events`, one real amplitude per client under one variance. An uplink whose noise is
+    not one scalar whitens: amp = 1 / (z sensitivity), receiver_var = 1, artificial_var = 0; accountants need no more.
+    It leaves out the noise of `colluders` (K,) bool itself.
     """
 
     name: str
@@ -101,6 +107,7 @@ class Uplink(NamedTuple):
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
     remarks: tuple[str, ...] = ()  # what a privacy card must say about it
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
+    release: Release | None = None
 
 
 ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otafl.core.files import plain
 from otafl.report.data import NUMBERS, by_seed, differences, long_names, short_card
@@ -17,7 +18,7 @@ from otafl.report.page import render
 from otafl.report.tables import footer
 from otafl.runs import doctor
 from otafl.runs.air import Air
-from otafl.runs.folder.results import Columns, Devices, Evaluations, Rounds, summarise
+from otafl.runs.folder.results import Devices, Evaluations, Rounds, summarise
 from otafl.runs.folder.sealed import digest
 from otafl.runs.folder.store import parquet
 from otafl.runs.planning.afford import without_rounds
@@ -25,7 +26,7 @@ from otafl.systems import in_hindsight
 from otafl.tasks.losses import METRICS
 
 Row = dict[str, Any]
-UNSEEN = ("update_norm", "heard_weight", "clipped_share", "norm", "raw_norm", "noise_multiplier")
+Columns = dict[str, NDArray[Any]]
 
 
 def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, config: str) -> str:
@@ -46,9 +47,9 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
     scheme = {
         "id": 0, "label": label, "run": name, "finished": True, "summary": told, "seconds": None,
         "card": short_card(air.card.to_dict()), "certificate": None,
-        "evaluations": by_seed(_with_numbers(evaluations.columns(metric)), NUMBERS // 4),
+        "evaluations": by_seed(_known(evaluations.columns(metric)), NUMBERS // 4),
         "rounds": by_seed(_known(per_round.columns()), NUMBERS),
-        "devices": read_devices(io.BytesIO(parquet(_known(devices._asdict())))) if len(devices.client) else None,
+        "devices": read_devices(io.BytesIO(parquet(devices._asdict()))) if len(devices.client) else None,
     }  # fmt: skip
     run = {
         "name": name, "title": title, "seeds": [] if air.settings.seed is None else [seed],
@@ -85,11 +86,6 @@ def _evaluations(rounds: Sequence[Row], seed: int, metric: str) -> Evaluations:
 
 
 def _known(columns: Columns) -> Columns:
-    """Without the columns that a federation does not see."""
-    return {name: column for name, column in columns.items() if name not in UNSEEN}
-
-
-def _with_numbers(columns: Columns) -> Columns:
     """Without the columns that have no number."""
     return {name: column for name, column in columns.items() if not np.all(np.isnan(column.astype(float)))}
 
@@ -103,19 +99,20 @@ def _rounds(air: Air, rounds: Sequence[Row], seed: int) -> Rounds:
     numbers = _answered(rounds)
     weights, limit = np.asarray(air.job.deployment.weights), np.asarray(air.job.deployment.energy)
     heard = [air.link(number) for number in numbers]
-    unseen = np.full(len(numbers), np.nan)
+    sent = np.array([1 - weights[rounds[n]["silent"]].sum() for n in numbers])
+    unknown = np.full(len(numbers), np.nan)  # what only a simulation sees
     return Rounds(
         seed=np.full(len(numbers), seed),
         round=np.array(numbers, int),
         rx_scale=np.array([float(air.plan(n).rx_scale) for n in numbers]),
         noise_std=np.array([float(link.noise_std) for link in heard]),
-        update_norm=unseen,
-        sent=np.array([len(weights) - len(rounds[n]["silent"]) for n in numbers]),
-        sent_weight=np.array([1 - weights[rounds[n]["silent"]].sum() for n in numbers]),
-        heard_weight=unseen,
+        update_norm=unknown,
+        sent=np.array([air.num_clients - len(rounds[n]["silent"]) for n in numbers]),
+        sent_weight=sent,
+        heard_weight=np.array([np.delete(link.weight, rounds[n]["silent"]).sum() for n, link in zip(numbers, heard)]),
         snr=np.array([10 ** (float(rounds[n]["snr-db"]) / 10) for n in numbers]),
         energy_share=np.array([np.max(np.asarray(rounds[n]["energy-j"]) / limit) for n in numbers]),
-        clipped_share=unseen,
+        clipped_share=unknown,
         info={},
     )
 
@@ -126,17 +123,17 @@ def _devices(air: Air, rounds: Sequence[Row], seed: int) -> Devices:
     sent = np.ones((len(numbers), count), bool)
     for row, number in enumerate(numbers):
         sent[row, rounds[number]["silent"]] = False
-    unseen = np.full(sent.size, np.nan)
+    unknown = np.full(sent.size, np.nan)
     return Devices(
         seed=np.full(sent.size, seed),
         round=np.repeat(np.array(numbers, int), count),
         client=np.tile(np.arange(count), len(numbers)),
         sent=sent.reshape(-1),
-        norm=unseen,
-        raw_norm=unseen,
+        norm=unknown,
+        raw_norm=unknown,
         energy=np.array([rounds[number]["energy-j"] for number in numbers], float).reshape(-1),
         energy_limit=np.tile(np.asarray(air.job.deployment.energy, float), len(numbers)),
-        noise_multiplier=unseen,
+        noise_multiplier=unknown,
     )
 
 

@@ -9,9 +9,9 @@ from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
 from otafl.core.files import to_json
-from otafl.core.plan import Trace
+from otafl.core.plan import cut
 from otafl.core.rounds import Carry
-from otafl.privacy import PrivacyCard, account, attack_success, check_realised, events, make_card
+from otafl.privacy import PrivacyCard, account, attack_success, check_release, make_card, release
 from otafl.privacy.card import Observer
 from otafl.privacy.eavesdropper import overheard
 from otafl.runs import build
@@ -154,8 +154,12 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
         return [Observer("eavesdropper", "its own antennas", None, why)]
     budget = run.budget
     found = []
-    for s, released in enumerate(outcome.events):
-        heard = overheard(outcome.played.of_seed(s), released, who)
+    for s, site in enumerate(run.setup.sites):
+        plan = outcome.played.of_seed(s)
+        everyone = np.ones(plan.tx.shape[-1], bool)  # two receivers may cancel artificial noise
+        trace = cut(site.trace, slice(len(plan.live)))
+        alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
+        heard = overheard(plan, alone, who)
         found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
     sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
@@ -187,15 +191,15 @@ def _outcome(run: "Execution", records: Chunk) -> Outcome:
     released = []
     for s, site in enumerate(run.setup.sites):
         plan = records.of_seed(s)
-        trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
-        released.append(events(plan, trace, site.deployment, site.message))
-        check_realised(released[-1], plan, trace)
+        trace = cut(site.trace, slice(live.shape[1]))
+        released.append(run.released(plan, trace, site))
+        check_release(run.uplink, released[-1], plan, trace, site.deployment, site.message)
     ran = np.cumsum(live, axis=1)
     ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
     if run.plans:
-        cut = live.shape[1]
+        until = live.shape[1]
         found = [scalars(one, axes=1) for one in run.infos]
-        info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
+        info = {name: np.stack([one[name][:until] for one in found]) for name in found[0]}
     if run.uplink.decode != uplink.ANALOG.decode:
         info = {**info, "refused": records.refused.astype(float)}
     return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
