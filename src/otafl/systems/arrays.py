@@ -37,5 +37,9 @@ def fitted(name: str, entry: Scheme, policy: Policy, deployment: Deployment) -> 
         raise InputError(
             f"{name}: channel.antennas={receiver.antennas} must be 1: its uplink {kind.name!r} does not carry an array"
         )
+    if policy.loop != "open":
+        raise InputError(
+            f"{name}: channel.antennas={receiver.antennas} must be 1: a closed loop counts its own cost, by one antenna"
+        )
     note = (f"{name} at {receiver.antennas} antennas: {entry.array_note}",) if entry.array_note else ()
     return policy._replace(uplink=uplink._replace(remarks=(*uplink.remarks, *note)))

@@ -29,7 +29,7 @@ def card_of(air: "Air") -> PrivacyCard:
         air.ledger,
         job.message,
         outside=[*known, "simulation-trace", *air.settings.outside, *said],
-        assumptions=_assertions(air),
+        assumptions=[*job.uplink.assumed, *_assertions(air)],
         alarms=alarms,
         reward=in_words(site, job.releases, air.rounds_charged),
         identity={
