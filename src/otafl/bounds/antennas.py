@@ -13,8 +13,8 @@ beam: random, so that a horizon needs the public trace, or silence at wide angle
 import numpy as np
 from numpy.typing import ArrayLike
 
-from otafl.bounds.envelopes import Floats
 from otafl.core import validate
+from otafl.core.arrays import Floats
 
 
 def any_silent(rx_scale: ArrayLike, drop_rate: ArrayLike, antennas: int) -> Floats:
@@ -32,7 +32,7 @@ def any_silent(rx_scale: ArrayLike, drop_rate: ArrayLike, antennas: int) -> Floa
 def angle_cost(zcdp: ArrayLike, cos2: ArrayLike) -> Floats:
     """zCDP of a round at an array, (...): that of the combined gain over cos^2 of the angle to the beam."""
     validate.in_left_open("cos2", cos2, 0, 1)
-    return np.asarray(zcdp, float) / np.asarray(cos2, float)
+    return np.asarray(np.asarray(zcdp, float) / np.asarray(cos2, float))
 
 
 def angle_drop_prob(antennas: int, most: float) -> float:

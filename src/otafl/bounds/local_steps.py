@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from otafl.bounds.convergence import ConvBound, assemble, bound_constants, initial_gap_term
-from otafl.bounds.envelopes import Floats
 from otafl.core import validate
+from otafl.core.arrays import Floats
 
 
 def local_drift(smoothness: float, local_step_size: float, clip_norm: float, local_steps: int) -> float:
@@ -73,9 +73,9 @@ def local_record_sensitivity(
     validate.whole("local_steps", local_steps)
     whole = np.full(batch.shape, 2.0 * clip_norm)
     if local_steps == 1:
-        return np.minimum(whole, whole / batch)
+        return np.asarray(np.minimum(whole, whole / batch))
     if smoothness is None:
         return whole
     growth = local_step_size * smoothness
     bend = np.expm1(local_steps * np.log1p(growth)) / (growth * local_steps) if growth > 0 else 1.0
-    return np.minimum(whole, whole / batch * bend)
+    return np.asarray(np.minimum(whole, whole / batch * bend))

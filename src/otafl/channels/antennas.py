@@ -33,7 +33,7 @@ def best_antenna(array: Array, demand: Array) -> Complexes:
     """The unit vector (M,) of the antenna whose weakest client is heard best; `array` (K, M), `demand` t (K,) > 0."""
     gains, need = _checked(array, demand)
     chosen = int(np.argmax(np.min(np.abs(gains) / need[:, None], axis=0)))
-    return np.eye(gains.shape[1], dtype=np.complex128)[chosen]
+    return np.asarray(np.eye(gains.shape[1], dtype=np.complex128)[chosen])
 
 
 def matched(array: Array, demand: Array) -> Complexes:
@@ -78,7 +78,7 @@ def channel_sum(array: Array, demand: Array = None) -> Complexes:
     """Along sum_k h_k (M,): maximum-ratio combining of equal transmitters (Amiri et al., arXiv 2010.10030)."""
     total = np.asarray(array, np.complex128).sum(0)
     size = np.linalg.norm(total)
-    return total / size if size > 0 else np.eye(len(total), dtype=np.complex128)[0]
+    return np.asarray(total / size if size > 0 else np.eye(len(total), dtype=np.complex128)[0])
 
 
 def weakest_heard(array: Array, beam: Array, demand: Array) -> float:
@@ -125,7 +125,7 @@ def receive(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
         gain=heard[0], estimate=heard[1],
         rms_gain=unknown, rms_estimate=unknown, rms_low=unknown, rms_high=unknown,
     )  # fmt: skip
-    return formed, deployment  # type: ignore[return-value]
+    return formed, deployment
 
 
 class BlindMoments(NamedTuple):
@@ -187,4 +187,4 @@ def _shortest(turned: Complexes) -> Complexes:
     flat = -residual[:-1] / residual[-1]
     beam = flat[: turned.shape[1]] + 1j * flat[turned.shape[1] :]
     size = np.linalg.norm(beam)
-    return beam / size if size > 0 else beam
+    return np.asarray(beam / size if size > 0 else beam)

@@ -7,7 +7,8 @@ to be weaker wherever it is used.
 
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Events, Message, Plan, Receiver, Trace
+from otafl.core.arrays import Array
+from otafl.core.plan import Deployment, Events, Message, Plan, Receiver, Trace
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy.antennas import full_charge, uncertain_charge
 from otafl.privacy.events import events

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from otafl.core import uplink
-from otafl.core.plan import Plan
 from otafl.privacy.array_uplink import is_array
 from otafl.privacy.events import effective_noise_var, inverse_square
 from otafl.runs.build import SchemeSetup, Site, Task
@@ -29,7 +28,7 @@ def certificate(
     """
     if why := _without(setup.sites[0]):
         return {"label": "none", "notes": [why]}
-    seeds = [s for s, ran in enumerate(outcome.live) if np.any(ran)]
+    seeds = [s for s, ran in enumerate(outcome.played.live) if np.any(ran)]
     rows = [_of_seed(outcome, s, setup.sites[s], task, server, delta, known) for s in seeds]
     if len(rows) < len(setup.sites):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
@@ -64,8 +63,8 @@ def _without(site: Site) -> str:
 def _of_seed(
     outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool
 ) -> SequenceCertificate:
-    plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
-    used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+    plan, events = outcome.played.of_seed(s), outcome.events[s]
+    used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     with np.errstate(invalid="ignore"):  # in rounds that are left out
         noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
         arriving = np.abs(site.trace.estimate[: len(used)] * plan.tx)

@@ -21,10 +21,11 @@ from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
 from otafl.privacy.uplink_checks import check_links
 from otafl.runs import build
+from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canaries import gradient_is_x
-from otafl.runs.audit.observer import observer
 from otafl.runs.audit.target import MOST, Records, Target, certified
-from otafl.runs.execution import Execution, merge
+from otafl.runs.execution import Execution
+from otafl.runs.folder.chunks import merge
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
@@ -104,9 +105,7 @@ class Rehearsal(Execution):
             carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
             chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
             done = min(done + self.span, self.horizon)
-        played = merge(chunks)
-        plan = Plan(**{name: played[f"plan.{name}"][0] for name in Plan._fields})
-        self.plans = [plan._replace(live=played["live"][0])]
+        self.plans = [merge(chunks).of_seed(0)]
 
 
 def _ledger_of(place: SchemeFolder, seed: int) -> Events:
@@ -155,7 +154,7 @@ def _targets(
     analog = air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode
     many = air.release is release_full
     if analog and (many or np.any(leak_of(recorded) > 0)):
-        everything, whole, gain, noise = observer(plan, trace, site.deployment)
+        everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
         said = (*notes, ANTENNAS if many else WHOLE)
         found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
     choice = planned.scheme.clients or planned.experiment.clients

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.channels.antennas import receive
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import (
-    Array,
     ArrayTrace,
     Context,
     Deployment,

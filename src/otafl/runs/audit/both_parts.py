@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Link, Plan, Trace
+from otafl.core.arrays import Array
+from otafl.core.plan import Deployment, Link, Plan, Trace
 from otafl.core.uplink import ANALOG, Uplink, add_leaves, weighted_sum
 from otafl.privacy.antennas import covariance, received
 
@@ -24,7 +25,7 @@ class WholeLink(NamedTuple):
     root: Array  # (..., R, R) of the noise's covariance
 
 
-def observer(plan: Plan, trace: Trace, deployment: Deployment) -> tuple[Uplink, Link, Array, Array]:
+def both_parts(plan: Plan, trace: Trace, deployment: Deployment) -> tuple[Uplink, Link, Array, Array]:
     """The observer as an uplink, its links, and what a unit message becomes (T, R, K) under which noise (T, R, R)."""
     scale = np.asarray(plan.rx_scale)[..., None]
     tx, noise = np.where(plan.max_norm >= 0, plan.tx, 0) / scale, plan.noise / scale
