@@ -120,7 +120,7 @@ def test_the_angle_to_a_beam_that_does_not_look_is_wide_as_often_as_it_says() ->
     ({"local_steps": 2}, "local_step_size > 0"),
     ({"local_step_size": 0.1}, "no meaning"),
     ({"antennas": 0}, "antennas"),
-    ({"exposure": 2.0}, "exposure"),
+    ({"exposure": 0.5}, "exposure"),
 ])  # fmt: skip
 def test_what_is_not_proved_is_refused(wrong: dict, said: str) -> None:
     with pytest.raises(InputError, match=said):

@@ -46,8 +46,6 @@ def check_extension(p: "Problem") -> None:
         raise InputError(f"local_steps={p.local_steps} needs local_step_size > 0, the clients' own step")
     if p.local_steps == 1 and p.local_step_size > 0:
         raise InputError(f"local_step_size={p.local_step_size!r} has no meaning for local_steps=1")
-    if p.exposure > 1 and p.antennas == 1:
-        raise InputError(f"exposure={p.exposure!r} has no meaning for one antenna; set antennas")
 
 
 def check_reward(reward_data: str, reward_noise: float | None) -> None:

@@ -115,6 +115,8 @@ def _heard(obs: Obs, deployment: Deployment, limits: bool) -> tuple[Array, int]:
     receiver = deployment.receiver
     if not receiver.follows:
         return obs.rms, 1
+    if receiver.beam not in ("best_antenna", "iterated"):
+        raise InputError(f"CARES at beam={receiver.beam!r}: (H3) needs one never worse than the best antenna")
     if limits or receiver.antenna_rms is None:
         raise InputError(
             f"CARES at beam={receiver.beam!r} needs the known, constant mean power of an antenna: leave out "

@@ -81,7 +81,7 @@ class Problem:
     local_step_size: float = 0.0  # of the clients' own steps
     example_smoothness: float | None = None  # certified for every example's loss; sharpens the record level at L > 1
     antennas: int = 1  # of the server, with a beam never worse than the best antenna: participation by (H3)
-    exposure: float = 1.0  # bound on 1/cos^2 of the angle between a client and the beam: what a round costs more
+    exposure: float = 1.0  # bound on 1/cos^2 of the angle between a client and the beam of an array: the cost's factor
     warnings: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:

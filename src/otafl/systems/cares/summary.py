@@ -30,9 +30,10 @@ LOCAL = (
     "itself is not bounded."
 )
 ARRAY = (
-    "M antennas: participation is bounded by P(anyone silent) for independent Rayleigh antennas and a beam never worse "
-    "than the best of them. A round costs 1/cos^2 of the angle to the beam more, which no closed form bounds: horizons "
-    "hold where 1/cos^2 <= exposure in every round of the public trace; the ledger sums what a trace really costs."
+    "M antennas: where the beam follows the fading, participation is bounded by P(anyone silent), for independent "
+    "Rayleigh antennas and a beam never worse than the best of them. A round costs 1/cos^2 of the angle to the beam "
+    "more, which no closed form bounds: horizons hold where 1/cos^2 <= exposure in every round of the public trace; "
+    "the ledger sums what a trace really costs."
 )
 
 
@@ -82,7 +83,7 @@ def summarise(problem: Problem, certificate: Certificate, rounds: int | None = N
 def _notes(problem: Problem) -> list[str]:
     first, receiver, *rest = NOTES
     local = [LOCAL] if problem.local_steps > 1 else []
-    return [first, *local, receiver if problem.antennas == 1 else ARRAY, *rest]
+    return [first, *local, receiver if problem.antennas == 1 and problem.exposure == 1 else ARRAY, *rest]
 
 
 def _extended(problem: Problem, eta: np.ndarray) -> dict[str, Any]:
@@ -91,7 +92,9 @@ def _extended(problem: Problem, eta: np.ndarray) -> dict[str, Any]:
     if problem.local_steps > 1:
         found |= {name: getattr(problem, name) for name in ("local_steps", "local_step_size", "drift")}
     if problem.antennas > 1:
-        found |= {"antennas": problem.antennas, "exposure": problem.exposure, "any_silent": problem.any_silent(eta)}
+        found |= {"antennas": problem.antennas, "any_silent": problem.any_silent(eta)}
+    if problem.antennas > 1 or problem.exposure > 1:
+        found |= {"exposure": problem.exposure}
     return found
 
 
