@@ -24,6 +24,7 @@ _FRONT = {
     "plan": "otafl.verbs",
     "run": "otafl.verbs",
     "scheme": "otafl.runs.own_scheme",
+    "sweep": "otafl.verbs",
     "task": "otafl.tasks.own_data",
 }
 
