@@ -28,6 +28,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """The theme would fetch what its search needs in a folder; the site has its own copy."""
+    """The theme would fetch what its search needs in a folder; the site has its own copy. A dialog has a name."""
     to_root = "../" * page.url.count("/")
+    output = output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
     return output.replace("https://unpkg.com/iframe-worker/shim", f"{to_root}vendor/iframe-worker/shim.js")

@@ -18,7 +18,7 @@ from otafl.report.page import render
 from otafl.report.tables import footer
 from otafl.runs import doctor
 from otafl.runs.air import Air
-from otafl.runs.folder.results import summarise
+from otafl.runs.folder.results import Devices, Evaluations, Rounds, summarise
 from otafl.runs.folder.sealed import digest
 from otafl.runs.folder.store import parquet
 from otafl.runs.planning.afford import without_rounds
@@ -47,8 +47,9 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
     scheme = {
         "id": 0, "label": label, "run": name, "finished": True, "summary": told, "seconds": None,
         "card": short_card(air.card.to_dict()), "certificate": None,
-        "evaluations": by_seed(_known(evaluations), NUMBERS // 4), "rounds": by_seed(per_round, NUMBERS),
-        "devices": read_devices(io.BytesIO(parquet(devices))) if len(devices["client"]) else None,
+        "evaluations": by_seed(_known(evaluations.columns(metric)), NUMBERS // 4),
+        "rounds": by_seed(_known(per_round.columns()), NUMBERS),
+        "devices": read_devices(io.BytesIO(parquet(devices._asdict()))) if len(devices.client) else None,
     }  # fmt: skip
     run = {
         "name": name, "title": title, "seeds": [] if air.settings.seed is None else [seed],
@@ -69,18 +70,19 @@ def _metric(rounds: Sequence[Row]) -> str:
     return said[0] if said else "accuracy"
 
 
-def _evaluations(rounds: Sequence[Row], seed: int, metric: str) -> Columns:
+def _evaluations(rounds: Sequence[Row], seed: int, metric: str) -> Evaluations:
     """One row per round that was run, NaN where nobody evaluated."""
     told = [row.get("evaluated", {}) for row in rounds]
     nothing = np.full(max(len(rounds), 1), np.nan)
-    return {
-        "seed": np.full(len(nothing), seed),
-        "round": np.arange(len(nothing)) + bool(len(rounds)),
-        metric: np.array([float(one.get(metric, np.nan)) for one in told]) if told else nothing,
-        "worst_client": nothing,
-        "loss": np.array([float(one.get("loss", np.nan)) for one in told]) if told else nothing,
-        "eps": np.array([float(row["eps"]) for row in rounds]) if told else np.zeros(1),
-    }
+    return Evaluations(
+        seed=np.full(len(nothing), seed),
+        round=np.arange(len(nothing)) + bool(len(rounds)),
+        score=np.array([float(one.get(metric, np.nan)) for one in told]) if told else nothing,
+        worst_client=nothing,
+        loss=np.array([float(one.get("loss", np.nan)) for one in told]) if told else nothing,
+        penalty=nothing,
+        eps=np.array([float(row["eps"]) for row in rounds]) if told else np.zeros(1),
+    )
 
 
 def _known(columns: Columns) -> Columns:
@@ -92,36 +94,47 @@ def _answered(rounds: Sequence[Row]) -> list[int]:
     return [number for number, row in enumerate(rounds) if "energy-j" in row]
 
 
-def _rounds(air: Air, rounds: Sequence[Row], seed: int) -> Columns:
+def _rounds(air: Air, rounds: Sequence[Row], seed: int) -> Rounds:
     """One row per round that was answered: a lost one was heard by nobody."""
     numbers = _answered(rounds)
     weights, limit = np.asarray(air.job.deployment.weights), np.asarray(air.job.deployment.energy)
     heard = [air.link(number) for number in numbers]
-    return {
-        "seed": np.full(len(numbers), seed),
-        "round": np.array(numbers, int),
-        "snr": np.array([10 ** (float(rounds[n]["snr-db"]) / 10) for n in numbers]),
-        "sent_weight": np.array([1 - weights[rounds[n]["silent"]].sum() for n in numbers]),
-        "energy_share": np.array([np.max(np.asarray(rounds[n]["energy-j"]) / limit) for n in numbers]),
-        "rx_scale": np.array([float(air.plan(n).rx_scale) for n in numbers]),
-        "noise_std": np.array([float(link.noise_std) for link in heard]),
-    }
+    sent = np.array([1 - weights[rounds[n]["silent"]].sum() for n in numbers])
+    unknown = np.full(len(numbers), np.nan)  # what only a simulation sees
+    return Rounds(
+        seed=np.full(len(numbers), seed),
+        round=np.array(numbers, int),
+        rx_scale=np.array([float(air.plan(n).rx_scale) for n in numbers]),
+        noise_std=np.array([float(link.noise_std) for link in heard]),
+        update_norm=unknown,
+        sent=np.array([air.num_clients - len(rounds[n]["silent"]) for n in numbers]),
+        sent_weight=sent,
+        heard_weight=np.array([np.delete(link.weight, rounds[n]["silent"]).sum() for n, link in zip(numbers, heard)]),
+        snr=np.array([10 ** (float(rounds[n]["snr-db"]) / 10) for n in numbers]),
+        energy_share=np.array([np.max(np.asarray(rounds[n]["energy-j"]) / limit) for n in numbers]),
+        clipped_share=unknown,
+        info={},
+    )
 
 
-def _devices(air: Air, rounds: Sequence[Row], seed: int) -> Columns:
+def _devices(air: Air, rounds: Sequence[Row], seed: int) -> Devices:
     """One row per round that was answered and device."""
     numbers, count = _answered(rounds), air.num_clients
     sent = np.ones((len(numbers), count), bool)
     for row, number in enumerate(numbers):
         sent[row, rounds[number]["silent"]] = False
-    return {
-        "seed": np.full(sent.size, seed),
-        "round": np.repeat(np.array(numbers, int), count),
-        "client": np.tile(np.arange(count), len(numbers)),
-        "sent": sent.reshape(-1),
-        "energy": np.array([rounds[number]["energy-j"] for number in numbers], float).reshape(-1),
-        "energy_limit": np.tile(np.asarray(air.job.deployment.energy, float), len(numbers)),
-    }
+    unknown = np.full(sent.size, np.nan)
+    return Devices(
+        seed=np.full(sent.size, seed),
+        round=np.repeat(np.array(numbers, int), count),
+        client=np.tile(np.arange(count), len(numbers)),
+        sent=sent.reshape(-1),
+        norm=unknown,
+        raw_norm=unknown,
+        energy=np.array([rounds[number]["energy-j"] for number in numbers], float).reshape(-1),
+        energy_limit=np.tile(np.asarray(air.job.deployment.energy, float), len(numbers)),
+        noise_multiplier=unknown,
+    )
 
 
 def _notes(air: Air, rounds: Sequence[Row], told: Row) -> list[str]:

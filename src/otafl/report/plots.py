@@ -65,7 +65,7 @@ def _plots(schemes: list[dict[str, Any]]) -> list[Plot]:
 
 
 def label_ends(axes: Any, ends: dict[str, tuple[float, float, str]]) -> None:
-    """Names (x, y, colour) at the right ends of lines instead of a legend over the data; moved apart where they touch."""
+    """Names (x, y, colour) at the right ends of lines, not in a legend over the data; moved apart where they touch."""
     per_pixel = 72 / axes.figure.dpi
     right, height = axes.transAxes.transform((1, 0))[0], -np.inf
     for name, (x, y, colour) in sorted(ends.items(), key=lambda item: item[1][1]):

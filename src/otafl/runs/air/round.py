@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Plan
 from otafl.core.streams import Seed
@@ -125,7 +126,7 @@ class Round:
         return np.flatnonzero(~self._after_sending.sent)
 
     @property
-    def energy(self) -> np.ndarray:
+    def energy(self) -> Array:
         """(K,) J radiated."""
         heard = self._after_sending
         return transmit_energy(self.plan, heard.norm, heard.sent, self._air.job.message.dim)

@@ -82,6 +82,22 @@ class State:
         return self.charged - 1 if self.charged - 1 > self.last_answered else self.last_answered + 1
 
 
+def _consistent(state: State) -> State:
+    """A state that this code could have written; ValueError where somebody else sealed another."""
+    counts = (state.charged, state.last_sent, state.last_answered, state.answers, state.failed, *state.faults.values())
+    in_order = all(type(count) is int for count in counts) and (
+        -1 <= state.last_answered <= state.last_sent < state.charged
+        and 0 <= state.failed <= state.answers <= state.last_answered + 1
+        and len(state.metrics) in (0, state.charged)
+        and all(type(metric) is float for metric in state.metrics)
+        and isinstance(state.chain, str)
+        and isinstance(state.messages, str)
+    )
+    if not in_order:
+        raise ValueError("its numbers contradict each other")
+    return state
+
+
 def _chained(chain: str, plan: Plan) -> str:
     found = hashlib.sha256(chain.encode())
     for leaf in plan:
@@ -132,7 +148,8 @@ class Folder:
             loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
             with reading(path / LOOP, "it was written by another version of otafl"):
                 settings = from_json(json.loads(loop["settings"]), path)
-                kept = max(_state(state), _state(_head(path)[0]), key=lambda one: (one.last_answered, one.charged))
+                latest = max(_state(state), _state(_head(path)[0]), key=lambda one: (one.last_answered, one.charged))
+                kept = _consistent(latest)
                 return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
         except BaseException:
             lock.close()

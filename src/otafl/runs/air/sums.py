@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import saxpy
 
+from otafl.core.arrays import Bools, Floats
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.runs.air.trees import BLOCK, Flat
@@ -26,8 +27,8 @@ class Sum(NamedTuple):
     """What enters the air in one round, before any noise."""
 
     parts: dict[int, Flat]  # all that the answer depends on: analog, the sum itself; encrypted, every message
-    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
-    sent: NDArray[np.bool_]  # (K,)
+    norm: Floats  # (K,) of the clipped messages; 0 where there was none
+    sent: Bools  # (K,)
     factor: NDArray[np.float32]  # (K,) clip factors
 
 
@@ -35,8 +36,8 @@ class Heard(NamedTuple):
     """What came out of the air in one round."""
 
     flat: Flat
-    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
-    sent: NDArray[np.bool_]  # (K,)
+    norm: Floats  # (K,) of the clipped messages; 0 where there was none
+    sent: Bools  # (K,)
     refused: bool  # the uplink saw that decoding failed
 
 

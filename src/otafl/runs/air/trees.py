@@ -34,7 +34,10 @@ class Form(NamedTuple):
 
 def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
     """Form, flat leaves and the leaves themselves; InputError where a leaf is no array of real numbers."""
-    leaves, tree = jax.tree.flatten(message)
+    try:
+        leaves, tree = jax.tree.flatten(message)
+    except (SystemError, RecursionError, ValueError, TypeError):  # a cycle, too deep, or keys that have no order
+        raise InputError("holds tables or lists that are no pytree (keys of one kind, no cycles)") from None
     arrays = [_array(leaf) for leaf in leaves]
     if not arrays:
         raise InputError("holds no arrays")
