@@ -216,7 +216,7 @@ def test_an_own_scheme_is_checked_like_any_other(front_share):
     with pytest.raises(OtaflError, match=r"radiate|energy"):
         otafl.run(task=TASK, model=NET, schemes=[loud()], **SMALL)
     shaped = otafl.scheme("front-shape")(lambda obs: {"tx": np.ones(99), "rx_scale": 1.0})
-    with pytest.raises(InputError, match=r"shape of obs\.estimate"):
+    with pytest.raises(InputError, match=r"tx has shape \(99,\)"):
         otafl.run(task=TASK, model=NET, schemes=[shaped()], **SMALL)
     with pytest.raises(InputError, match="share"):
         front_share(share="much")

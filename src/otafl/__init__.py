@@ -25,6 +25,7 @@ _FRONT = {
     "reproduce": "otafl.verbs",
     "run": "otafl.verbs",
     "scheme": "otafl.runs.own_scheme",
+    "sweep": "otafl.verbs",
     "task": "otafl.tasks.own_data",
 }
 

@@ -1,4 +1,4 @@
-"""The command line: `otafl run | compare | list | plan | ...`. Thin; every word of work is elsewhere."""
+"""The command line: `otafl run | sweep | compare | list | plan | ...`. Thin; all work is elsewhere."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from otafl import __version__
-from otafl.commands.console import AsJson, Override, err, out, working
+from otafl.commands.console import AsJson, On, Override, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.commands.planning import advise, plan
 from otafl.core.errors import InputError, OtaflError, RunError
@@ -92,6 +92,45 @@ def _show_run(folder: Path) -> None:
     table, footer = comparison(folder, out.width)
     out.print(table)
     out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (TOML), or the name of a preset.")],
+    over: Annotated[
+        list[str],
+        typer.Option(
+            "-m", "--over", metavar="KEY=VALUES", help="A key and its values: -m privacy.eps=2,8,32; may be repeated."
+        ),
+    ],
+    overrides: Override = [],  # noqa: B006
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Its folder; default runs/sweep-<name>.")
+    ] = None,
+    executor: On = "local",
+    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+) -> None:
+    """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
+    working(file, json_log)
+    from otafl import verbs
+    from otafl.report.sweep import Sweep, show
+    from otafl.runs.board import board
+    from otafl.runs.presets import find
+    from otafl.runs.schema import load
+    from otafl.runs.sweep import axis, check
+
+    path = find(file)
+    axes = dict(map(axis, over))
+    if len(axes) < len(over):
+        raise InputError("-m names a key twice; give all its values at once")
+    folder = out_dir or Path("runs") / f"sweep-{path.stem}"
+    with board(err, json_log) as live:
+        made = lambda values: load(path, [*overrides, *values])  # noqa: E731
+        outcomes = verbs.sweep_into(folder, axes, made, executor or "local", live)
+    if not json_log:
+        show(Sweep(folder), out)
+        out.print(f"Index: {folder / 'index.html'}", markup=False, highlight=False, soft_wrap=True)
+    check(outcomes)
 
 
 @app.command()

@@ -6,25 +6,31 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from otafl.connect.executors import opened
 from otafl.core.errors import InputError
+from otafl.core.files import as_toml
 from otafl.report import write_report
 from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
+from otafl.report.sweep import Sweep, write_index
 from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
-from otafl.runs.described import described, own_of
+from otafl.runs.board import Board, board
+from otafl.runs.described import changed, described, own_of
+from otafl.runs.executors import Outcome
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
 from otafl.runs.progress import Reporter, reporter
-from otafl.runs.schema import load
+from otafl.runs.schema import Experiment, Own, load
+from otafl.runs.sweep import points, run_all
 
 
 def run(
@@ -175,6 +181,68 @@ def compare(
     live = reporter(Console(stderr=True)) if progress else Reporter()
     parts = comparison.run_and_write(question, folder, live)
     return {part.target: Run(part.run, question.experiment.own) for part in parts}
+
+
+def sweep(
+    experiment: Any = None, over: Mapping[str, Sequence[Any]] | None = None, *, out: str | Path,
+    executor: Any = "local", progress: bool = True, **said: Any,
+) -> Sweep:  # fmt: skip
+    """Run an experiment for every combination of some keys' values; called again, it goes on where it was.
+
+    Parameters
+    ----------
+    experiment, **said
+        as for `otafl.run`, but for data and models given in Python, which do not travel to other processes
+    over : dict
+        keys of an experiment file, with dots, and the values each takes: {"privacy.eps": [2, 8], "rounds": [50, 100]}
+    out : path
+        folder of the sweep: a run folder for every point, index.html over all of them. A cluster must share it
+    executor : str or anything with submit(function, argument) -> Future
+        "local", "local:4", "ray", "ray:ADDRESS", a `concurrent.futures` or submitit executor
+    progress : bool
+        say what is done
+
+    Returns
+    -------
+    Sweep
+        its `table`, `runs` and `failed`; points that fail do not stop the others
+
+    Examples
+    --------
+    >>> import otafl, tempfile
+    >>> found = otafl.sweep(None, {"rounds": [1, 2]}, out=tempfile.mkdtemp(), executor="local:1", progress=False,
+    ...                     task="digits", model="logistic", schemes=["fedavg"], seeds=1)
+    >>> found.table["rounds_mean"].tolist()
+    [1.0, 2.0]
+    """
+    from rich.console import Console
+
+    from otafl.runs.schema import load
+
+    axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
+    if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
+        made = described(experiment, said, "otafl.sweep")
+        if made.own != Own():
+            raise InputError("otafl.sweep: data and models given in Python stay in this process; give files and names")
+        at = lambda values: changed(made, values, "otafl.sweep")  # noqa: E731
+    else:
+        path = find(Path(experiment))
+        at = lambda values: load(path, values)  # noqa: E731
+    with board(Console(stderr=True), False, progress) as live:
+        sweep_into(Path(out), axes, at, executor, live)
+    return Sweep(out)
+
+
+def sweep_into(
+    folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment], executor: Any, live: Board
+) -> dict[str, Outcome]:
+    """Run every point and keep the index; returns what became of each."""
+    found = points(folder, axes, made)
+    title = found[0].experiment.title or folder.name
+    with opened(executor) as where:
+        outcomes = run_all(found, folder, where, live, lambda: write_index(folder, title, False))
+    write_index(folder, title)
+    return outcomes
 
 
 def audit(

@@ -13,6 +13,12 @@ Override = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4"),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--executor", metavar="WHERE", help="local[:N] processes of this machine, or ray[:ADDRESS], a cluster."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
 
