@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from otafl import __version__
+from otafl.commands.before_training import advise, plan
 from otafl.commands.console import AsJson, On, Override, err, out, working
 from otafl.commands.listing import doctor, list_
-from otafl.commands.planning import advise, plan
 from otafl.core.errors import InputError, OtaflError, RunError
 from otafl.runs.interrupts import EXIT_CODE, immediate_stop
 
