@@ -118,4 +118,4 @@ def main(folder: Path, runs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/antennas"), int(sys.argv[2]) if len(sys.argv) > 2 else 400)
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/antennas"), int(sys.argv[2]) if len(sys.argv) > 2 else 100)
