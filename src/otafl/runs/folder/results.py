@@ -86,7 +86,8 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Col
 
 
 def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
-    energy = uplink.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
+    first = setup.sites[0]
+    energy = uplink.uplink_of(first.policy).energy(outcome.plans, outcome.norm, outcome.sent, first.message.dim)
     return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
 
 

@@ -1,0 +1,46 @@
+"""What the field compares with over an analog uplink: policies alone, one file each, nothing else is special.
+
+    liu-simeone            allocation.py, liu_simeone.py, slots.py (its orthogonal twin)
+    seif, jammer           split.py; seif.py, jammer.py
+    random-participation, phase-only, cotaf
+
+Digital rivals are in `otafl.systems.digital`, blind ones in `otafl.systems.blind`.
+"""
+
+from otafl.systems.system import Scheme, System
+
+SYSTEM = System(
+    name="rivals",
+    summary="power control that the field compares with",
+    package=__name__,
+    schemes={
+        "liu-simeone": Scheme(
+            "power over rounds under one privacy budget, optimal in hindsight (or online)",
+            "liu_simeone:liu_simeone",
+            settings="settings:liu_simeone",
+            planner="liu_simeone_planner:PLANNER",
+        ),
+        "seif": Scheme(
+            "aligned messages, the rest of the energy as artificial noise",
+            "seif:seif",
+            settings="settings:seif",
+            planner="seif_planner:PLANNER",
+        ),
+        "random-participation": Scheme(
+            "anonymous random participation: private coins, one amplitude",
+            "random_participation:random_participation",
+            settings="settings:random_participation",
+        ),
+        "phase-only": Scheme(
+            "phases aligned, no power control", "phase_only:phase_only", settings="settings:phase_only"
+        ),
+        "jammer": Scheme(
+            "a device without data hides the others by its noise", "jammer:jammer", settings="settings:jammer"
+        ),
+        "cotaf": Scheme(
+            "model changes scaled by a public bound that shrinks with the step",
+            "cotaf:cotaf",
+            settings="settings:cotaf",
+        ),
+    },
+)
