@@ -352,7 +352,7 @@ def test_schema_and_parser_agree_on_presets(path: Path) -> None:
         assert accepts(schema, data, schema)
 
 
-@pytest.mark.parametrize("name", ["adascale", "biasvar", "cares", "cdpb", "eezofl", "liu-simeone", "orthogonal", "seif"])
+@pytest.mark.parametrize("name", sorted(planning.available()))
 def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl: Call) -> None:
     schema = json.loads(otafl("plan", name, "--schema")[1])
     assert schema["type"] == "object" and schema["additionalProperties"] is False

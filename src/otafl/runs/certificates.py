@@ -27,6 +27,9 @@ def certificate(
     known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
     """
     seeds = [s for s, ran in enumerate(outcome.live) if np.any(ran)]
+    air = uplink.uplink_of(setup.sites[0].policy)
+    if air.release is not None and air.decode is not uplink.ANALOG.decode:
+        return {"label": "none", "notes": [f"no bound: over the uplink {air.name!r} an update is no sum of messages"]}
     rows = [_of_seed(outcome, s, setup.sites[s], task, server, delta, known) for s in seeds]
     if len(rows) < len(setup.sites):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
@@ -51,7 +54,9 @@ def _of_seed(
     plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
     used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     with np.errstate(invalid="ignore"):  # in rounds that are left out
-        noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
+        air = uplink.uplink_of(site.policy)
+        lower = air.lower if air.radio else uplink.lower
+        noise = lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
     trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)
     return certify_sequence(
         plan.rx_scale[used],

@@ -1,7 +1,7 @@
 """Blind rivals: nobody knows a channel, and the server measures energies. One non-coherent uplink serves both.
 
-    energies.py   laws, decisions and charges
-    uplink.py     two bins per coordinate, simulated phase by phase
+energies.py   laws, decisions and charges
+uplink.py     two bins per coordinate, simulated phase by phase
 """
 
 from otafl.systems.system import Scheme, System

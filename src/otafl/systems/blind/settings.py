@@ -4,8 +4,7 @@ from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
 from otafl.systems.baselines.settings import without_trusted_noise
-from otafl.systems.rivals.settings import affordable_share
-from otafl.systems.simulated import Options, Refusal, bench
+from otafl.systems.simulated import Options, Refusal, affordable_share, bench
 
 
 def fsk_mv(

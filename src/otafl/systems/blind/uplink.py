@@ -21,7 +21,6 @@ from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.privacy.events import events
 from otafl.systems.apart import keep_apart, keys_for
 from otafl.systems.blind.energies import flips
-from otafl.systems.digital.rates import uses_of
 
 REMARK = "non-coherent: channels and phases are taken as known to the adversary; neither fading nor votes are credited"
 
@@ -90,7 +89,7 @@ def _uplink(name: str, lowered: Any, decode: Any, release: Any, energy: Any) -> 
 
 
 def _uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
-    return np.full(np.shape(plan.live), float(uses_of("non-coherent", deployment.dim, len(deployment.weights))))
+    return np.full(np.shape(plan.live), 2.0 * deployment.dim)
 
 
 def _received(plan: Plan, gain: Array) -> Array:

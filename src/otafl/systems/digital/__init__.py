@@ -1,7 +1,7 @@
 """Digital rivals: one-bit votes that are added in the air, and quantised messages on orthogonal channels.
 
-    obda         votes.py (error, charge), obda.py (policy and uplink)
-    orthogonal   rates.py (rates, channel uses, time), orthogonal.py
+obda         votes.py (error, charge), obda.py (policy and uplink)
+orthogonal   rates.py (rates, channel uses, time), orthogonal.py
 """
 
 from otafl.systems.system import Scheme, System

@@ -1,15 +1,12 @@
 """What the rivals choose for a site and a privacy target, from plans alone."""
 
-import numpy as np
-
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
 from otafl.systems.baselines.settings import best_scale, spending_scale, without_trusted_noise
 from otafl.systems.rivals import cotaf as _cotaf
-from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost
+from otafl.systems.simulated import Options, Refusal, affordable_share, bench, best
 
-SAFE = 0.97  # of a share of energy that was found on other channels than the run's
 SHARES = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3)  # of the jammer's energy
 
 
@@ -70,8 +67,3 @@ def cotaf(
     at = bench(deployment, message, budget, rounds, channel, seed)
     unit = _cotaf.receive_scale(at.rms, deployment.energy, deployment.weights, message.bound, 1.0)
     return {"threshold": best_scale(at) / float(unit)}
-
-
-def affordable_share(name: str, option: str, at: Bench) -> float:
-    """The share of energy at which the worst client's cost over all rounds meets the budget."""
-    return float(np.minimum(1.0, SAFE * at.rho / cost(name, {option: 1.0}, at)))
