@@ -15,6 +15,7 @@ from otafl import __version__, cli, systems
 from otafl.core.errors import PrivacyViolation
 from otafl.runs.presets import packaged
 from otafl.runs.schema import Experiment, load, resolved
+from otafl.systems import planning
 
 SMALL = """
 rounds = 3
