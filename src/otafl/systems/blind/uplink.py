@@ -84,8 +84,10 @@ def votes(bound: float, dim: int) -> Uplink:
 
 
 def _uplink(name: str, lowered: Any, decode: Any, release: Any, energy: Any) -> Uplink:
-    parts = {"lower": lowered, "combine": keep_apart, "decode": decode, "release": release, "energy": energy}
-    return ANALOG._replace(name=name, uses=_uses, remarks=(REMARK,), **parts)
+    return ANALOG._replace(
+        name=name, lower=lowered, combine=keep_apart, decode=decode, release=release, energy=energy, uses=_uses,
+        remarks=(REMARK,),
+    )  # fmt: skip
 
 
 def _uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:

@@ -94,5 +94,7 @@ def votes(bound: float, dim: int) -> Uplink:
     def uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
         return np.full(np.shape(plan.live), float(uses_of("votes", dim, len(deployment.weights))))
 
-    parts = {"lower": lowered, "combine": combine, "decode": decode, "release": release, "energy": energy, "uses": uses}
-    return ANALOG._replace(name="votes", remarks=(REMARK,), **parts)
+    return ANALOG._replace(
+        name="votes", lower=lowered, combine=combine, decode=decode, release=release, energy=energy, uses=uses,
+        remarks=(REMARK,),
+    )  # fmt: skip

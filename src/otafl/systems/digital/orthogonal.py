@@ -126,5 +126,7 @@ def slots(bits: int, bound: float, dim: int, noise_std: float, energy: Array, no
         each = np.abs(plan.tx) ** 2 * bound**2 * dim / energy
         return np.asarray(np.sum(np.where(plan.max_norm >= 0, each, 0.0), axis=-1))
 
-    parts = {"site": site, "lower": lowered, "combine": keep_apart, "decode": decode, "release": release}
-    return ANALOG._replace(name="orthogonal", energy=spent, uses=uses, remarks=(REMARK,), **parts)
+    return ANALOG._replace(
+        name="orthogonal", site=site, lower=lowered, combine=keep_apart, decode=decode, release=release, energy=spent,
+        uses=uses, remarks=(REMARK,),
+    )  # fmt: skip
