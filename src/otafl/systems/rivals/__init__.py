@@ -4,7 +4,7 @@
     seif, jammer           split.py; seif.py, jammer.py
     random-participation, phase-only, cotaf
 
-Digital rivals are in `otafl.systems.digital`, blind ones in `otafl.systems.blind`.
+Digital rivals are in `otafl.systems.digital`, non-coherent ones in `otafl.systems.noncoherent`.
 """
 
 from otafl.systems.system import Scheme, System

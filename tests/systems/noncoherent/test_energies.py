@@ -15,7 +15,7 @@ from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import Uplink, to_float32, uplink_of
 from otafl.privacy import release
 from otafl.privacy.events import inverse_square
-from otafl.systems.blind import energies, energy_difference, fsk_mv
+from otafl.systems.noncoherent import energies, energy_difference, fsk_mv
 
 ROUNDS, DIM, DRAWS = 4, 53, 200_000
 SITE = small.deployment(noise_std=0.3, energy=4.0)

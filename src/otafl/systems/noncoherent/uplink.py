@@ -20,7 +20,7 @@ from otafl.core.plan import Array, Deployment, Events, Link, Message, Plan, Trac
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.privacy.events import events
 from otafl.systems.apart import keep_apart, keys_for
-from otafl.systems.blind.energies import flips
+from otafl.systems.noncoherent.energies import flips
 
 REMARK = "non-coherent: channels and phases are taken as known to the adversary; neither fading nor votes are credited"
 

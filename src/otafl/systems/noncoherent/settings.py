@@ -1,4 +1,4 @@
-"""What the blind rivals choose for a site and a privacy target: how much of their energy they may spend."""
+"""What the non-coherent rivals choose for a site and a privacy target: how much of their energy they may spend."""
 
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message

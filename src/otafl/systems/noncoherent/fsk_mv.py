@@ -11,8 +11,8 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
-from otafl.systems.blind.energies import refuse_fading
-from otafl.systems.blind.uplink import votes
+from otafl.systems.noncoherent.energies import refuse_fading
+from otafl.systems.noncoherent.uplink import votes
 
 
 @dataclass(frozen=True)

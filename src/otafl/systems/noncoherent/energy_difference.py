@@ -13,8 +13,8 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
-from otafl.systems.blind.energies import energy_scale, refuse_fading
-from otafl.systems.blind.uplink import differences
+from otafl.systems.noncoherent.energies import energy_scale, refuse_fading
+from otafl.systems.noncoherent.uplink import differences
 
 
 @dataclass(frozen=True)

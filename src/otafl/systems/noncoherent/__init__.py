@@ -1,4 +1,4 @@
-"""Blind rivals: nobody knows a channel, and the server measures energies. One non-coherent uplink serves both.
+"""Non-coherent rivals: nobody knows a channel, and the server measures energies. One non-coherent uplink serves both.
 
 energies.py   laws, decisions and charges
 uplink.py     two bins per coordinate, simulated phase by phase
@@ -7,8 +7,8 @@ uplink.py     two bins per coordinate, simulated phase by phase
 from otafl.systems.system import Scheme, System
 
 SYSTEM = System(
-    name="blind",
-    summary="blind rivals: energies in two bins, no channel knowledge",
+    name="noncoherent",
+    summary="non-coherent rivals: energies in two bins, no channel knowledge",
     package=__name__,
     schemes={
         "fsk-mv": Scheme(
