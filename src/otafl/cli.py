@@ -199,16 +199,16 @@ def list_(
     only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
+    """Schemes, presets, data sets, models, channels, beams, partitions, clients and planners that are available."""
     from otafl import systems
-    from otafl.channels import CHANNELS
+    from otafl.channels import BEAMS, CHANNELS
     from otafl.clients import KINDS
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
     from otafl.systems import planning
-    from otafl.tasks.datasets import DATASETS
     from otafl.tasks.models import MODELS
     from otafl.tasks.partitions import PARTITIONS
+    from otafl.tasks.sources import DATASETS
 
     everything: dict[str, dict[str, str]] = {
         "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},
@@ -217,6 +217,7 @@ def list_(
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
+        "beams": {name: f"channel.beam of channel.antennas > 1: {said}" for name, said in BEAMS.items()},
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
         "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},
@@ -259,7 +260,9 @@ def _summaries(registry: dict[str, Any]) -> dict[str, str]:
 @app.command()
 def plan(
     what: Annotated[str, typer.Argument(help="An experiment file or a preset; or a system: see `otafl list plan`.")],
-    file: Annotated[Path | None, typer.Argument(help="Planning file (TOML) of that system.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="Of a system: its planning file (TOML), an experiment file or a preset.")
+    ] = None,
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of FILE and stop.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a complete FILE that works and stop.")] = False,
@@ -314,7 +317,7 @@ def _plan_system(
     out_dir: Path | None,
 ) -> None:
     from otafl.core import files
-    from otafl.runs.schema import assign
+    from otafl.runs.planning.details import inputs_of
     from otafl.systems import planning
 
     planner = planning.load(system)
@@ -326,10 +329,7 @@ def _plan_system(
         return
     if file is None:
         raise InputError(f"give a planning FILE; `otafl plan {system} --example` prints one to start from")
-    data = files.read_toml(file)
-    for override in overrides:
-        assign(data, override)
-    inputs = files.parse(planner.inputs, data, file)
+    inputs = inputs_of(system, file, overrides)
     try:
         design = planning.design(system, inputs, file)
     except Infeasible as refusal:

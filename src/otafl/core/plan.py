@@ -15,17 +15,31 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 
-Array = Any  # numpy or jax array: a policy may run on either side
 
 Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+
+class Receiver(NamedTuple):
+    """The server's antennas, and what it does with them."""
+
+    antennas: int = 1
+    beam: str = "fixed"  # how they are combined for learning; all but "fixed" follow the fading
+    server: str = "full"  # what an observer at the server keeps: "full" every antenna, "combined" the beam's output
+    antenna_rms: Array = None  # (K,) statistical CSI of one antenna; None where it is not known, or not constant
+
+    @property
+    def follows(self) -> bool:
+        """Whether the beam looks at the fading, so that the law of what it hears is not that of one antenna."""
+        return self.beam != "fixed"
 
 
 class Deployment(NamedTuple):
@@ -38,6 +52,7 @@ class Deployment(NamedTuple):
     dim: int  # D
     gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
     phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
+    receiver: Receiver = Receiver()  # noise_var is per antenna
 
 
 class Trace(NamedTuple):
@@ -195,6 +210,11 @@ class Policy(NamedTuple):
 def namespace(array: Array) -> Any:
     """numpy or jax.numpy, whichever the array belongs to: the same policy code runs ahead or inside the loop."""
     return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
+
+
+def ours(function: Any) -> bool:
+    """Whether a function was written in otafl, by the module it runs in and not by what it says of itself."""
+    return str(getattr(function, "__globals__", {}).get("__name__", "")).partition(".")[0] == "otafl"
 
 
 def always(tx: Array) -> Array:

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Events, Link, Message, Plan, Policy, Trace
+from otafl.core.arrays import Array, Pytree
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Policy, Trace
 
-Pytree = Any
 Release = Callable[[Plan, Trace, Deployment, Message, Array], Events]
 
 # Float32 sums of squares are good to about 1e-6; bounds are enforced this much below their declared value.
@@ -118,7 +118,8 @@ class Uplink(NamedTuple):
     combine: Callable[[Link, Array, Array, Array, Pytree], Pytree]
     add: Callable[[Pytree, Pytree], Pytree]
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
-    remarks: tuple[str, ...] = ()  # what a privacy card must say about it
+    remarks: tuple[str, ...] = ()  # what a privacy card must say about it, outside the guarantee
+    assumed: tuple[str, ...] = ()  # what the guarantee rests on, besides what holds for every uplink
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
     release: Release | None = None
     energy: Callable[[Plan, Array, Array, int], np.ndarray] = transmit_energy
@@ -135,7 +136,7 @@ def uplink_of(policy: Policy) -> Uplink:
     return {"analog": ANALOG, "perfect": PERFECT}[policy.uplink] if isinstance(policy.uplink, str) else policy.uplink
 
 
-def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> np.ndarray:
+def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> Array:
     """Received signal energy over received noise energy, linear, per round: messages counted as uncorrelated."""
     signal = np.where(sent, np.real(gain * plan.tx) * np.asarray(norms, float), 0.0)
     variance = deployment.noise_var + np.sum(np.real(gain * plan.noise) ** 2, axis=-1)

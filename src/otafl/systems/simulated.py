@@ -14,7 +14,8 @@ import numpy as np
 
 from otafl import systems
 from otafl.bounds import merit
-from otafl.channels import Channel, draw
+from otafl.channels import Channel, draw, receive
+from otafl.core.arrays import Array
 from otafl.core.errors import OtaflError
 from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace
 from otafl.core.rounds import plan_ahead
@@ -62,7 +63,7 @@ class Bench(NamedTuple):
         return np.asarray(self.trace.rms_estimate[0], float)
 
     @property
-    def received(self) -> np.ndarray:
+    def received(self) -> Array:
         """(K,) mean received energy of a round at full power, m_k."""
         return np.asarray(self.deployment.energy, float) * self.rms**2
 
@@ -78,7 +79,8 @@ class Trial(NamedTuple):
 
 def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int) -> Bench:
     """The site with channels of another seed than any run's."""
-    trace = draw(channel, len(deployment.weights), rounds, OTHER_SEED + seed % OTHER_SEED)
+    drawn = draw(channel, len(deployment.weights), rounds, OTHER_SEED + seed % OTHER_SEED)
+    trace, deployment = receive(drawn, deployment)
     multiplier = calibrate(budget, rounds, message, np.asarray(deployment.weights, float))
     return Bench(deployment, message, budget, rounds, trace, seed, multiplier)
 

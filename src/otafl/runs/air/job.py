@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl import systems
-from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, with_gains
+from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, receive, with_gains
 from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
@@ -50,7 +50,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     count = len(deployment.weights)
     size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=SimpleNamespace(clients=count))
     check_traces(size)  # type: ignore[arg-type]
-    trace = draw(channel, count, settings.rounds, trace_seed)
+    trace, deployment = receive(draw(channel, count, settings.rounds, trace_seed), deployment)
     left = eps_left(privacy, count) if private else privacy.eps
     context = Context(
         rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,

@@ -15,12 +15,16 @@ SYSTEM = System(
             "one-bit votes added in the air, the server keeps the majority's sign",
             "obda:obda",
             settings="settings:obda",
+            antennas="one",
+            array_note="its charge is that of one received sum",
         ),
         "orthogonal": Scheme(
             "digital reference: quantised messages, a channel per device, own noise",
             "orthogonal:orthogonal",
             settings="settings:orthogonal",
             planner="planner:PLANNER",
+            antennas="one",
+            array_note="its rates are those of one antenna",
         ),
     },
 )

@@ -11,7 +11,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, plain
 from otafl.systems.digital import rates
-from otafl.systems.planning import Planner
+from otafl.systems.planning import Asked, Planner
 
 OTHERS = {"analog": "analog superposition", "packed": "analog, two numbers per symbol", "votes": "one-bit votes",
           "non-coherent": "energies in two bins", "slots": "analog slots"}  # fmt: skip
@@ -30,6 +30,20 @@ class Inputs(FileModel):
     noise_std: float | None = None
     bandwidth_hz: float | None = None
     rounds: int = 1
+
+
+def keys(asked: Asked) -> dict[str, Any]:
+    """What FILE would say of an experiment: its first round's channels."""
+    assert asked.context.trace is not None
+    return {
+        "num_params": asked.deployment.dim,
+        "bits": asked.config.bits,
+        "gain": np.abs(np.asarray(asked.context.trace.estimate)[0]).tolist(),
+        "max_energy": np.asarray(asked.deployment.energy, float).tolist(),
+        "noise_std": float(np.sqrt(asked.deployment.noise_var)),
+        "bandwidth_hz": asked.bandwidth_hz,
+        "rounds": asked.context.rounds,
+    }
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -94,6 +108,7 @@ def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 PLANNER = Planner(
     summary="digital orthogonal reference: bits, rates, channel uses, time",
     inputs=Inputs,
+    keys=keys,
     example=(Path(__file__).parent / "examples" / "orthogonal.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

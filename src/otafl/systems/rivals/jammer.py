@@ -69,5 +69,6 @@ def jammer(config: Config, deployment: Deployment, message: Message, context: Co
         plan = plan._replace(max_norm=np.where(silent, -1.0, np.inf), send_prob=np.where(silent, 0.0, 1.0))
         return state, plan, Info(split.artificial)
 
-    uplink = ANALOG._replace(remarks=(REMARK,))
+    # An array brings its own account of the noise that it leaves.
+    uplink: Any = ANALOG._replace(assumed=(REMARK,)) if deployment.receiver.antennas == 1 else "analog"
     return Policy("jammer", init, step, loop="open", csi="global", gate="bound", uplink=uplink)

@@ -11,9 +11,9 @@ from otafl.core.arrays import Floats
 from otafl.core.errors import Infeasible
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
-from otafl.systems.planning import Planner
+from otafl.systems.planning import Asked, Planner
 from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, weights_of
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
 
 BUDGETS = {"paper": paper_budget, "zcdp": classic_budget, "gaussian": gaussian_budget}
 
@@ -27,6 +27,13 @@ class Inputs(Site):
     }
     conditioning: float = 0.01  # mu/L, in [0, 1)
     budget: Literal["paper", "zcdp", "gaussian"] = "zcdp"  # R by the paper's conversion, the classic or the exact one
+
+
+def keys(asked: Asked) -> dict[str, Any]:
+    """What FILE would say of an experiment; a budget by its accountant, or the classic one."""
+    exact = asked.context.accountant == "gaussian"
+    own = {"conditioning": asked.config.conditioning, "budget": "gaussian" if exact else "zcdp"}
+    return site_keys(asked) | own
 
 
 def online(worth: Floats, price: float, cap: Floats, budget: float) -> Floats:
@@ -109,6 +116,7 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 PLANNER = Planner(
     summary="Liu-Simeone: power of every round under one privacy budget",
     inputs=Inputs,
+    keys=keys,
     example=(Path(__file__).parent / "examples" / "liu-simeone.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

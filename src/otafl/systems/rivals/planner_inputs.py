@@ -8,6 +8,7 @@ from otafl.core import validate
 from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
+from otafl.systems.planning import Asked
 
 MAX_CELLS = 5e6  # rounds times clients
 
@@ -51,6 +52,28 @@ def per_client(name: str, value: Any, count: int) -> Floats:
     found = np.broadcast_to(np.asarray(value, np.float64), (count,))
     validate.positive(name, found)
     return np.asarray(found)
+
+
+def site_keys(asked: Asked) -> dict[str, Any]:
+    """What FILE would say of an experiment's site: the channels of its first seed, its target, its clients' promise."""
+    deployment, message, context = asked.deployment, asked.message, asked.context
+    if not np.isfinite(message.bound):
+        raise InputError(f"{asked.scheme} plans for messages with a norm bound; Poisson batches have none")
+    if not np.isfinite(context.eps):
+        raise InputError(f"{asked.scheme} plans for a privacy target: set privacy.eps")
+    assert context.trace is not None
+    return {
+        "weights": np.asarray(deployment.weights, float).tolist(),
+        "clip_norm": float(message.bound),
+        "sensitivity": float(np.max(message.sensitivity)),
+        "noise_std": float(np.sqrt(deployment.noise_var)),
+        "trusted_share": float(deployment.trusted_noise_var / deployment.noise_var) if deployment.noise_var else 1.0,
+        "max_energy": np.asarray(deployment.energy, float).tolist(),
+        "gain": np.abs(np.asarray(context.trace.estimate)).tolist(),
+        "rounds": context.rounds,
+        "eps": float(context.eps),
+        "delta": float(context.delta),
+    }
 
 
 def checked(inputs: Site) -> None:

@@ -85,4 +85,4 @@ def hiding(config: Config, message: Message, context: Context) -> Uplink:
         rate = config.participation * np.ones(np.shape(sent.sensitivity))
         return events(everybody, trace, deployment, sent._replace(rate=rate))
 
-    return ANALOG._replace(release=release, remarks=(HIDDEN,))
+    return ANALOG._replace(release=release, assumed=(HIDDEN,))

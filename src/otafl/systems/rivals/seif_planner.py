@@ -10,8 +10,8 @@ from otafl.core import validate
 from otafl.core.files import plain
 from otafl.core.plan import Message
 from otafl.privacy import Budget, calibrate
-from otafl.systems.planning import Planner
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, weights_of
+from otafl.systems.planning import Asked, Planner
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
 from otafl.systems.rivals.split import noise_per_square, power_split
 
 
@@ -24,6 +24,11 @@ class Inputs(Site):
     }
     num_params: int
     multiplier: float | None = None  # noise over sensitivity of every round; default: for eps over all rounds, zCDP
+
+
+def keys(asked: Asked) -> dict[str, Any]:
+    """What FILE would say of an experiment."""
+    return site_keys(asked) | {"num_params": asked.deployment.dim, "multiplier": asked.config.multiplier}
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -84,6 +89,7 @@ def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 PLANNER = Planner(
     summary="Seif-Tandon-Li: power between messages and artificial noise",
     inputs=Inputs,
+    keys=keys,
     example=(Path(__file__).parent / "examples" / "seif.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,
