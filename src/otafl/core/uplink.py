@@ -86,13 +86,13 @@ def unchanged(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     return trace, deployment
 
 
-def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
     """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
     data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
     return data + dim * np.abs(plan.noise) ** 2
 
 
-def one_per_number(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
+def one_per_number(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
     """Channel uses of every round, (..., T): the whole vector once, one real number per use."""
     return np.full(np.shape(plan.live), float(deployment.dim))
 
@@ -122,8 +122,8 @@ class Uplink(NamedTuple):
     assumed: tuple[str, ...] = ()  # what the guarantee rests on, besides what holds for every uplink
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
     release: Release | None = None
-    energy: Callable[[Plan, Array, Array, int], np.ndarray] = transmit_energy
-    uses: Callable[[Plan, Trace, Deployment], np.ndarray] = one_per_number
+    energy: Callable[[Plan, Array, Array, int], Array] = transmit_energy
+    uses: Callable[[Plan, Trace, Deployment], Array] = one_per_number
     radio: bool = False  # whether energy and channel uses are those of a radio; ideal and encrypted ones have none here
 
 

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.messages import per_client
-from otafl.core.plan import Array, Link
+from otafl.core.plan import Link
 
 
 def keep_apart(link: Link, ids: Array, sent: Array, factor: Array, messages: Any) -> Any:

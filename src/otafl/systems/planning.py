@@ -50,7 +50,7 @@ class Planner(NamedTuple):
 
 def available() -> list[str]:
     """Names of the systems, and of the single schemes, that plan on their own."""
-    return [name for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner]  # type: ignore[attr-defined]
+    return [name for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner]
 
 
 def load(name: str) -> Planner:

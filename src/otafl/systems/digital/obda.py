@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Array, Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace, silent_by_bound
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace, silent_by_bound
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink, add_noise, lower, weighted_sum
 from otafl.privacy.events import events
 from otafl.systems.digital.rates import uses_of
@@ -87,11 +88,11 @@ def votes(bound: float, dim: int) -> Uplink:
         flip = unit * vote_sensitivity(dim, message.unit, message.adjacency)
         return events(plans, trace, deployment, message._replace(sensitivity=np.full(len(deployment.weights), flip)))
 
-    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
         """A vote has the same energy whatever the gradient's norm."""
         return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * bound**2, 0.0))
 
-    def uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
+    def uses(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
         return np.full(np.shape(plan.live), float(uses_of("votes", dim, len(deployment.weights))))
 
     return ANALOG._replace(

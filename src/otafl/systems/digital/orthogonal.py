@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Array, Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace
 from otafl.core.uplink import ANALOG, Uplink, weighted_sum
 from otafl.privacy import Budget, calibrate
 from otafl.privacy.events import events
@@ -118,11 +119,11 @@ def slots(bits: int, bound: float, dim: int, noise_std: float, energy: Array, no
         alone = deployment._replace(trusted_noise_var=0.0, gain_error=0.0, phase_error=0.0)
         return events(apart, known, alone, message)
 
-    def spent(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+    def spent(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
         """As many bits for every message; noise is added before it is sent, and costs nothing."""
         return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * bound**2, 0.0))
 
-    def uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
+    def uses(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
         each = np.abs(plan.tx) ** 2 * bound**2 * dim / energy
         return np.asarray(np.sum(np.where(plan.max_norm >= 0, each, 0.0), axis=-1))
 

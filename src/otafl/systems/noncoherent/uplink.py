@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.messages import per_client
-from otafl.core.plan import Array, Deployment, Events, Link, Message, Plan, Trace
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.privacy.events import events
 from otafl.systems.apart import keep_apart, keys_for
@@ -50,7 +51,7 @@ def differences(bound: float, dim: int) -> Uplink:
         root = np.sqrt(np.sqrt(dim) * np.asarray(message.sensitivity, float))  # norm(u - u')^2 <= norm1(x - x')
         return events(plans, trace, deployment, message._replace(sensitivity=root))
 
-    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
         """At most: norm1(x) <= sqrt(D) norm(x)."""
         return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * np.sqrt(dim) * np.asarray(norms, float), 0.0))
 
@@ -77,7 +78,7 @@ def votes(bound: float, dim: int) -> Uplink:
         moved = np.sqrt(flips(dim, message.unit, message.adjacency))
         return events(plans, trace, deployment, message._replace(sensitivity=np.full(len(deployment.weights), moved)))
 
-    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
         return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * dim, 0.0))
 
     return _uplink("energy votes", lowered, decode, release, energy)
@@ -90,7 +91,7 @@ def _uplink(name: str, lowered: Any, decode: Any, release: Any, energy: Any) -> 
     )  # fmt: skip
 
 
-def _uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
+def _uses(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
     return np.full(np.shape(plan.live), 2.0 * deployment.dim)
 
 

@@ -45,8 +45,7 @@ SYSTEM = System(
             "a device without data hides the others by its noise",
             "jammer:jammer",
             settings="settings:jammer",
-            array_note="two antennas null one jammer: counted is what the array leaves of its noise, if it colludes with "
-            "nobody",
+            array_note="two antennas null one jammer: counted is what the array leaves of its noise, if none colludes",
         ),
         "cotaf": Scheme(
             "model changes scaled by a public bound that shrinks with the step",

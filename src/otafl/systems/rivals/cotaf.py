@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.arrays import Floats
+from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
 from otafl.systems.baselines.constant import Info, truncated_inversion
 
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
 from otafl.core.uplink import ANALOG
 from otafl.systems.rivals.seif import aligned
 from otafl.systems.rivals.split import jammed

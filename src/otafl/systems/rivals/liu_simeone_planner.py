@@ -63,7 +63,10 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     found: Allocation = allocate(worth, np.full(inputs.rounds, price), cap, budget)
     even = np.minimum(cap.min(), budget / (price * inputs.rounds))
     by_round = online(worth, price, cap, budget)
-    objective = lambda square: float(np.sum(worth / square))  # noqa: E731
+
+    def objective(square: Floats) -> float:
+        return float(np.sum(worth / square))
+
     report: dict[str, Any] = plain({
         "square": found.square, "amplitude": np.sqrt(found.square), "cap": cap, "price_of_privacy": found.price,
         "free": found.free, "budget": budget, "budget_rule": inputs.budget,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.arrays import Floats
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.arrays import Array, Floats
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 
 
 @dataclass(frozen=True)

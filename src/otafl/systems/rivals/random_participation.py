@@ -13,19 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import (
-    Array,
-    Context,
-    Deployment,
-    Events,
-    Message,
-    Obs,
-    Plan,
-    Policy,
-    Trace,
-    silent_by_bound,
-)
+from otafl.core.plan import Context, Deployment, Events, Message, Obs, Plan, Policy, Trace, silent_by_bound
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy.events import events
 

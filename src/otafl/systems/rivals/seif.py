@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.systems.rivals.split import power_split
 from otafl.systems.rivals.target import round_multiplier
 

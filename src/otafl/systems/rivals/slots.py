@@ -7,7 +7,8 @@ that of one client alone, amplitude a_k under the trusted receiver noise, which 
 
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Link, Plan, Trace
+from otafl.core.arrays import Array
+from otafl.core.plan import Deployment, Link, Plan, Trace
 from otafl.core.uplink import ANALOG
 
 
@@ -21,7 +22,7 @@ def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:
     return Link(weight, plan.max_norm, np.sqrt(variance), plan.live)
 
 
-def uses(plan: Plan, trace: Trace, deployment: Deployment) -> np.ndarray:
+def uses(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
     return np.full(np.shape(plan.live), float(len(deployment.weights) * deployment.dim))
 
 
