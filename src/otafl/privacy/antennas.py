@@ -50,7 +50,7 @@ def full_charge(
 
     Two antennas, one client: without artificial noise the charge is |tx|^2 |h|^2 / noise_var.
 
-    >>> float(full_charge([[3.0, 4.0j]], [0.1], [0.0], noise_var=0.5, sensitivity=[2.0])[0])
+    >>> round(float(full_charge([[3.0, 4.0j]], [0.1], [0.0], noise_var=0.5, sensitivity=[2.0])[0]), 12)
     2.0
     """
     validate.not_negative("noise_var", noise_var)
