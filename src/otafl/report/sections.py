@@ -9,6 +9,7 @@ import numpy as np
 from otafl.privacy.card_text import Block, blocks
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
+from otafl.runs.folder.summaries import on_air
 from otafl.tasks.losses import METRICS as LOSSES
 
 WORDS = ("", "scheme", "quantity", "difference", "accountant", "participation", "observer", "sees", "why")  # texts
@@ -124,7 +125,7 @@ def _values(scheme: dict[str, Any], metric: str) -> dict[str, str]:
     """What the table says about a scheme besides its metric; a dash where it has no value."""
     s = scheme["summary"]
     energy = numbers(s["energy_per_round"])
-    spends = s["uplink"] == "analog" and np.all(np.isfinite(energy))
+    spends = on_air(s) and np.all(np.isfinite(energy))
     return {
         "worst client": mean_sd(numbers(s["worst_client"])),
         "ε": mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
