@@ -20,6 +20,7 @@ from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -239,10 +240,11 @@ def write(parts: list[Part]) -> Path:
 
 
 def run_and_write(
-    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
-) -> list[Part]:
+    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> list[Part]:  # fmt: skip
     """A comparison with its files."""
-    parts = compare(path, folder, overrides, trials, reporter)
+    parts = compare(path, folder, overrides, trials, reporter, elsewhere)
     write(parts)
     for part in parts:
         write_report([part.run])
