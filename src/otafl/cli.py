@@ -160,13 +160,15 @@ def compare(
     _working(file, json_log)
     from otafl import verbs
     from otafl.report import comparison
+    from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
+    question = question_of(path, overrides, trials)
     with verbs.elsewhere(executor, json_log) as where:
-        parts = comparison.run_and_write(path, folder, overrides, trials, reporter(err, json_log), where)
+        parts = comparison.run_and_write(question, folder, reporter(err, json_log), where)
     if not json_log:
         comparison.show(parts, out, wide)
 
@@ -241,9 +243,9 @@ def list_(
     only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
+    """Schemes, presets, data sets, models, channels, beams, partitions, clients and planners that are available."""
     from otafl import systems
-    from otafl.channels import CHANNELS
+    from otafl.channels import BEAMS, CHANNELS
     from otafl.clients import KINDS
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
@@ -259,6 +261,7 @@ def list_(
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
+        "beams": {name: f"channel.beam of channel.antennas > 1: {said}" for name, said in BEAMS.items()},
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
         "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},

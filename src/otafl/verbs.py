@@ -31,7 +31,7 @@ from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
 from otafl.runs.progress import Reporter, reporter
 from otafl.runs.remote import Elsewhere
-from otafl.runs.schema import Experiment
+from otafl.runs.schema import Experiment, load
 from otafl.runs.sweep import points, run_all
 
 
@@ -128,25 +128,65 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
 
 
 def compare(
-    file: str | Path, *, trials: int | None = None, out: str | Path | None = None, overrides: Sequence[str] = (),
-    executor: Any = None, progress: bool = True,
+    experiment: Any = None, *, trials: int | None = None, eps: float | Sequence[float] | None = None,
+    out: str | Path | None = None, overrides: Sequence[str] = (), executor: Any = None, progress: bool = True,
+    **said: Any,
 ) -> dict[float, Run]:  # fmt: skip
-    """Compare the schemes of a file or preset at each of its privacy targets; one run per target, by its eps.
+    """Compare schemes at each privacy target: the same clients, channels and seeds, settings by one rule for all.
 
-    trials: None takes the file as it stands, 0 takes settings from plans alone, more are tried on a validation split.
-    out: the result folder, with the ranking in compare.json; default runs/compare-<name>. overrides: "key=value" each.
-    executor: where trials and targets run side by side, as for `otafl.sweep`.
+    Parameters
+    ----------
+    experiment, **said
+        as for `otafl.run`, own data and models too; a preset brings its privacy targets and its trials
+    trials : int, optional
+        None takes settings as they stand, 0 from plans alone, more are tried on a validation split
+    eps : float or list of floats
+        privacy targets
+    out : path, optional
+        the result folder, with the ranking in compare.json; default runs/compare-<name> for a file, else results live
+        as long as this process
+    overrides : list of str
+        "key=value" each, of a file
+    executor : optional
+        where trials and targets run side by side, as for `otafl.sweep`
+    progress : bool
+        a live line on a terminal
+
+    Returns
+    -------
+    dict of Run
+        by privacy target
+
+    Examples
+    --------
+    >>> import otafl
+    >>> runs = otafl.compare(task="digits", model="logistic", schemes=["fedavg-dp", otafl.constant(rx_scale=0.3)],
+    ...                      channel="cares", eps=500.0, rounds=2, seeds=2)
+    >>> runs[500.0].labels
+    ['fedavg-dp', 'constant']
     """
     from rich.console import Console
 
     from otafl.report import comparison
+    from otafl.runs.comparing.compare import asked, question_of
 
-    path = find(Path(file))
-    folder = Path(out) if out is not None else Path("runs") / f"compare-{path.stem}"
+    by_file = isinstance(experiment, str | Path)
+    path = find(Path(experiment)) if by_file else None
+    if path is not None and not said and eps is None:
+        question = question_of(path, list(overrides), trials)
+    else:
+        start = experiment if path is None else load(path, list(overrides))
+        if path is None and overrides:
+            raise InputError("overrides go with a file; give keywords instead")
+        targets = None if eps is None else [float(one) for one in (eps if isinstance(eps, Sequence) else [eps])]
+        made = described(start, {**said, "eps": targets[0] if targets else None}, "otafl.compare")
+        question = asked(made, targets or [made.privacy.eps], trials, path.stem if path else "otafl.compare")
+    kept = Path("runs") / f"compare-{path.stem}" if path is not None else None
+    folder = Path(out) if out is not None else kept or _kept_for_now()
     live = reporter(Console(stderr=True)) if progress else Reporter()
     with elsewhere(executor, progress=progress) as where:
-        parts = comparison.run_and_write(path, folder, list(overrides), trials, live, where)
-    return {part.target: Run(part.run) for part in parts}
+        parts = comparison.run_and_write(question, folder, live, where)
+    return {part.target: Run(part.run, question.experiment.own) for part in parts}
 
 
 def sweep(
@@ -182,8 +222,6 @@ def sweep(
     [1.0, 2.0]
     """
     from rich.console import Console
-
-    from otafl.runs.schema import load
 
     axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
     if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
@@ -294,6 +332,60 @@ def advise(
     if out is not None:
         write_advice(advice, out)
     return advice
+
+
+class Reproduced(str):
+    """Ours beside the paper's as Markdown, shown as such in a notebook; `folder` has plots, tables and runs."""
+
+    folder: Path
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def reproduce(
+    preset: str, *, quick: bool = False, out: str | Path | None = None, overrides: Sequence[str] = (),
+    progress: bool = True,
+) -> Reproduced:  # fmt: skip
+    """Reproduce a published table or figure; goes on where it was interrupted.
+
+    Parameters
+    ----------
+    preset : str
+        a name of `otafl list presets`
+    quick : bool
+        a smoke version: few rounds, few seeds, no numbers to quote
+    out : path, optional
+        the result folder; default runs/<preset>
+    overrides : list of str
+        "key=value" each
+    progress : bool
+        a live line on a terminal
+
+    Returns
+    -------
+    Reproduced
+        the results file as text; its `folder` has the rest
+
+    Examples
+    --------
+    >>> import otafl, tempfile
+    >>> told = otafl.reproduce("demo-phases", quick=True, out=tempfile.mkdtemp())
+    >>> (told.folder / "results.md").exists()
+    True
+    """
+    import io
+
+    from rich.console import Console
+
+    from otafl.reproductions.preset_run import reproduce as reproduce_preset
+
+    folder = Path(out) if out is not None else Path("runs") / preset
+    live = reporter(Console(stderr=True)) if progress else Reporter()
+    reproduce_preset(preset, folder, list(overrides), quick, live, Console(file=io.StringIO()))
+    told = Reproduced((folder / "results.md").read_text(encoding="utf-8"))
+    told.folder = folder
+    return told
 
 
 def _drawn(run: Run) -> Run:

@@ -1,4 +1,4 @@
-"""Sweeps: every point a run of its own, one index, and whatever dies in between, the bytes of a run that nobody disturbed."""
+"""Sweeps: every point a run of its own, one index; whatever dies in between, the bytes of undisturbed runs."""
 
 import json
 import os
