@@ -109,7 +109,8 @@ def make(job: Job) -> Uplink:
     if job.mode != "lifted":  # integers do not wrap
         check_headroom(job.parameters, job.fading, job.budget_mode)
     if job.mode in WITHOUT_RING:
-        return ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
+        made = ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
+        return made._replace(radio=False)
     alarm = modes.MODES[job.mode].alarm
     if alarm:
         warnings.warn(alarm, modes.InsecureModeWarning, stacklevel=2)

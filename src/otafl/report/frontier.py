@@ -20,6 +20,7 @@ from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
@@ -39,7 +40,7 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
                 "devices": devices, "eps": part.target, "label": entry["label"], "private": place != "ref",
                 "accuracy": float(np.mean(accuracy)), "seeds": len(accuracy),
                 "sd": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
-                "joules": float(np.mean(joules)) if entry["uplink"] == "analog" else None,
+                "joules": float(np.mean(joules)) if on_air(entry) else None,
                 "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
             })  # fmt: skip
     return found
