@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
@@ -217,9 +218,7 @@ def lines(found: Comparison, target: float) -> list[str]:
         "",
         sentence(found, target),
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-        *("| " + " | ".join(cells) + " |" for cells in rows(found)),
+        *markdown_table(HEAD, rows(found)),
         "",
         *(f"- {text}" for text in verdicts(found)),
         "",
