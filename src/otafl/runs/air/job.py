@@ -48,7 +48,8 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message = _site(settings)
     count = len(deployment.weights)
-    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=SimpleNamespace(clients=count))
+    task = SimpleNamespace(clients=count)
+    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=task, channel=channel)
     check_traces(size)  # type: ignore[arg-type]
     trace, deployment = receive(draw(channel, count, settings.rounds, trace_seed), deployment)
     left = eps_left(privacy, count) if private else privacy.eps
