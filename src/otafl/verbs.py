@@ -215,9 +215,10 @@ def sweep(
 
     Examples
     --------
-    >>> import otafl, tempfile
-    >>> found = otafl.sweep(None, {"rounds": [1, 2]}, out=tempfile.mkdtemp(), executor="local:1", progress=False,
-    ...                     task="digits", model="logistic", schemes=["fedavg"], seeds=1)
+    >>> import concurrent.futures, otafl, tempfile
+    >>> with concurrent.futures.ThreadPoolExecutor(1) as here:  # in this process
+    ...     found = otafl.sweep(None, {"rounds": [1, 2]}, out=tempfile.mkdtemp(), executor=here, progress=False,
+    ...                         task="digits", model="logistic", schemes=["fedavg"], seeds=1)
     >>> found.table["rounds_mean"].tolist()
     [1.0, 2.0]
     """

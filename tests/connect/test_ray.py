@@ -17,16 +17,15 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from otafl.connect.ray import Ray  # noqa: E402
 
 AXES = {"scheme.0.rx_scale": ["0.2", "0.25", "0.3"]}
-LOOPBACK = {"node_ip_address": "127.0.0.1"}
 
 
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (Path(__file__).parents[2] / "src", Path(__file__).parents[1])))
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **LOOPBACK})
-    made.add_node(num_cpus=1, **LOOPBACK)
-    made.add_node(num_cpus=1, **LOOPBACK)
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    made.add_node(num_cpus=1)
     yield made
     ray.shutdown()
     made.shutdown()
@@ -75,6 +74,7 @@ def test_lost_node_costs_nothing(cluster, tmp_path):
         assert content(folder / point["folder"]) == content(tmp_path / "here" / point["folder"])
 
 
-def test_no_cluster_is_one_clear_line():
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense", "ray://127.0.0.1:1"])
+def test_no_cluster_is_one_clear_line(address):
     with pytest.raises(InputError, match="no Ray cluster"):
-        Ray("127.0.0.1:1")
+        Ray(address)

@@ -15,40 +15,8 @@ from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.runs.executors import ATTEMPTS, BUSY, DONE, Outcome, attempt, each
 from otafl.runs.folder.disk import FolderBusy
 from otafl.runs.interrupts import StopFlag
-from otafl.runs.workers import Local, WorkerLost, one_core
-
-
-def square(number: int) -> Outcome:
-    return Outcome(DONE, value=number**2)
-
-
-def who(folder: str) -> Outcome:
-    """Says by a file which process does it, and the first time is long about it."""
-    place = Path(folder)
-    first = not any(place.iterdir())
-    (place / str(os.getpid())).touch()
-    if first:
-        time.sleep(60)
-    return Outcome(DONE, value=os.getpid())
-
-
-def cores_of(_: None) -> Outcome:
-    return Outcome(DONE, value={name: os.environ[name] for name in one_core()})
-
-
-def until_told(folder: str) -> Outcome:
-    """As a run does: SIGTERM ends it at its next checkpoint."""
-    from otafl.runs.interrupts import graceful_stop
-
-    with graceful_stop() as stop:
-        (Path(folder) / "began").touch()
-        while not stop.requested:
-            time.sleep(0.01)
-    return Outcome("interrupted", Interrupted.exit_code)
-
-
-def out_of_order(_: None) -> Outcome:
-    raise RuntimeError("a fault outside of attempt")
+from otafl.runs.workers import Local, WorkerLost
+from worker_tasks import cores_of, out_of_order, square, until_told, who
 
 
 class Script:
@@ -187,10 +155,11 @@ def test_workers_die_with_their_command(tmp_path):
 
     program = (
         "import sys; sys.path[:0] = [sys.argv[1]]\n"
-        "from test_executors import Local, who\n"
+        "from otafl.runs.workers import Local\n"
+        "from worker_tasks import who\n"
         "Local(1).submit(who, sys.argv[2]).result()"
     )
-    command = subprocess.Popen([sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path)])
+    command = subprocess.Popen([sys.executable, "-c", program, str(Path(__file__).parents[1]), str(tmp_path)])
     wait_for(lambda: any(tmp_path.iterdir()), 60)
     worker = int(next(tmp_path.iterdir()).name)
     command.kill()
