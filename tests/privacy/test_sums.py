@@ -76,9 +76,9 @@ def test_the_cap_holds_for_sums_as_for_rounds(make_events: Make) -> None:
     run = make_events(np.full((11, 2), math.sqrt(1 / (2 * cost))))
     fit = int(Ledger(budget, 2).affordable(run).sum())
     both(pick(run, slice(fit)), budget)
+    over = no_rounds(run.rate, run.sensitivity).add(pick(run, slice(fit + 1)))
     with pytest.raises(BudgetExceeded, match=f"{fit + 1} rounds would pass"):
-        both_sums = Ledger(budget, 2)
-        both_sums.charge(both_sums.opening(run.rate, run.sensitivity).add(pick(run, slice(fit + 1))))
+        Ledger(budget, 2).charge(over)
 
 
 def test_a_run_goes_on_from_the_sums_of_an_earlier_one(make_events: Make) -> None:
@@ -109,8 +109,7 @@ def test_a_message_without_noise_costs_everything(make_events: Make) -> None:
     _, summed = both(run, Budget(np.inf, 1e-5))
     assert summed.spent().worst == np.inf and not summed.spent().certified
     with pytest.raises(BudgetExceeded):
-        both_capped = Ledger(Budget(8.0, 1e-5), 2)
-        both_capped.charge(both_capped.opening(run.rate, run.sensitivity).add(run))
+        Ledger(Budget(8.0, 1e-5), 2).charge(no_rounds(run.rate, run.sensitivity).add(run))
 
 
 def test_a_card_of_sums_has_quantiles_and_the_same_guarantee(make_events: Make) -> None:

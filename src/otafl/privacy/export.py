@@ -67,7 +67,8 @@ def unpack(content: bytes) -> "Ledger":
     ledger = Ledger(budget, head["clients"])
     ledger.releases.extend(Release(**release) for release in head["releases"])
     if "sums" in head:
-        ledger.sums = Sums(**kept, **{name: float(v) if v == "inf" else v for name, v in head["sums"].items()})
+        plain: dict[str, Any] = {name: float(v) if v == "inf" else v for name, v in head["sums"].items()}
+        ledger.sums = Sums(**{**kept, **plain})
     for part in parts:
         if budget.accountant == "rdp":
             ledger._rdp = ledger._rdp_total(part, ())
