@@ -83,21 +83,24 @@ def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> 
     return Obs(round_, estimate, *rms, trace.coin, metric)
 
 
-def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any]:
+def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tuple[Any, Plan, Any]:
     """Plans for the rounds of `trace` (T, K) of one seed, by a policy that does not run inside the loop.
+
+    `first` is the number of the first of them: a long run may be planned some rounds at a time.
 
     A stateless policy is one broadcast call; a state is carried from round to round. The policy gets read-only copies,
     and what it returns is copied: neither the trace nor a plan can change behind the ledger's back.
     """
     rounds = trace.gain.shape[0]
     if isinstance(state, tuple) and not state:
-        state, plan, info = ask(policy, state, frozen(observe(policy, trace, np.arange(rounds))), trace.gain.shape)
-        return state, _numbers(policy, plan), info
+        seen = frozen(observe(policy, trace, first + np.arange(rounds)))
+        state, plan, info = ask(policy, state, seen, trace.gain.shape)
+        return state, _numbers(policy, plan, first), info
     plans, infos = [], []
     for t in range(rounds):
         row = Trace(*(leaf[t] for leaf in trace))
-        state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
-        plans.append(_numbers(policy, plan, t))
+        state, plan, info = ask(policy, state, frozen(observe(policy, row, first + t)), row.gain.shape)
+        plans.append(_numbers(policy, plan, first + t))
         infos.append(info)
     return state, stack(plans), stack(infos)
 
@@ -138,7 +141,7 @@ def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
     for name, bad in problems.items():
         if np.any(bad):
             index = tuple(int(i) for i in np.argwhere(bad)[0])
-            place = index if plan.live.ndim else (round_, *index)
+            place = (round_ + index[0], *index[1:]) if plan.live.ndim else (round_, *index)
             whose = f" for client {place[1]}" if name != "rx_scale" else ""
             rule = "must be > 0" if name == "rx_scale" else "must be finite"
             raise FloatingPointError(

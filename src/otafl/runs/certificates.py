@@ -4,72 +4,83 @@ Data-free constants (CARES E22): smoothness 1/(12 step_size), gradient variance 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from otafl.bounds.sequence import Measured, SequenceCertificate, conclude, measure
 from otafl.core import uplink
-from otafl.core.plan import Plan
+from otafl.core.plan import Events, Plan
+from otafl.privacy import Release
 from otafl.privacy.events import effective_noise_var
-from otafl.runs.build import SchemeSetup, Site, Task
-from otafl.runs.folder.results import Outcome
+from otafl.runs.build import Site, Task
 from otafl.runs.schema import Server
-from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
 
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 
 
 def certificate(
-    outcome: Outcome, setup: SchemeSetup, task: Task, server: Server, delta: float, *, kind: str, known: bool
+    rows: Sequence[SequenceCertificate | None], task: Task, server: Server, delta: float, kind: str
 ) -> dict[str, Any]:
-    """Columns with one entry per seed, and what the numbers rest on.
-
-    known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
-    """
-    seeds = [s for s, ran in enumerate(outcome.live) if np.any(ran)]
-    rows = [_of_seed(outcome, s, setup.sites[s], task, server, delta, known) for s in seeds]
-    if len(rows) < len(setup.sites):
+    """Columns with one entry per seed, and what the numbers rest on; None: the seed ran no round."""
+    found = [row for row in rows if row is not None]
+    if len(found) < len(rows):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
-    bounds: dict[str, list[Any]] = {"informative": [row.informative for row in rows]}
-    for name in rows[0].conv_bound._fields:
-        bounds[f"conv_bound_{name}"] = [float(getattr(row.conv_bound, name)) for row in rows]
+    bounds: dict[str, list[Any]] = {"informative": [row.informative for row in found]}
+    for name in found[0].conv_bound._fields:
+        bounds[f"conv_bound_{name}"] = [float(getattr(row.conv_bound, name)) for row in found]
     return {
-        "label": rows[0].label,
-        "rounds": [row.rounds for row in rows],
+        "label": found[0].label,
+        "rounds": [row.rounds for row in found],
         **(bounds if kind in GRADIENT_KINDS and task.classes else {}),
-        "dropped_weight": [float(np.mean(row.dropped_weight)) for row in rows],
-        "eps": [row.eps for row in rows],
-        "worst_client": [row.worst_client for row in rows],
+        "dropped_weight": [float(np.mean(row.dropped_weight)) for row in found],
+        "eps": [row.eps for row in found],
+        "worst_client": [row.worst_client for row in found],
         "delta": delta,
-        "notes": [*_notes(server, task, kind), *rows[0].notes],
+        "notes": [*_notes(server, task, kind), *found[0].notes],
     }
 
 
-def _of_seed(
-    outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool
-) -> SequenceCertificate:
-    plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
-    used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+def measured(plan: Plan, events: Events, live: np.ndarray, gain: np.ndarray, site: Site) -> Measured | None:
+    """The terms of rounds (T, K) of one seed that were run; None where nothing moved in any of them."""
+    used = live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+    if not np.any(used):
+        return None
     with np.errstate(invalid="ignore"):  # in rounds that are left out
-        noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
+        noise = uplink.lower(plan, gain, site.deployment).noise_std * plan.rx_scale
     trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)
-    return certify_sequence(
+    return measure(
         plan.rx_scale[used],
         weights=site.deployment.weights,
         noise_std=noise[used],
         noise_std_low=trusted[used],
-        num_params=site.message.dim,
-        loss_gap=math.log(max(task.classes, 2)),  # without classes the bound is not told
-        delta=delta,
         clip_norm=np.sqrt(site.message.mean_square),
-        step_size=server.step_size,
         amplitude=events.amp[used] / (1 + site.deployment.gain_error),
         gain_error_max=site.deployment.gain_error,
         silent_prob=1 - events.send_prob[used],
         silence="norm" if site.policy.gate == "message" else "bound",
         sensitivity=site.message.sensitivity,
+    )
+
+
+def concluded(
+    seen: Measured, site: Site, task: Task, server: Server, delta: float, releases: Sequence[Release], known: bool
+) -> SequenceCertificate:
+    """What measured rounds of one seed, their costs (K,) added up, amount to.
+
+    known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
+    """
+    return conclude(
+        seen,
+        weights=site.deployment.weights,
+        num_params=site.message.dim,
+        loss_gap=math.log(max(task.classes, 2)),  # without classes the bound is not told
+        delta=delta,
+        clip_norm=np.sqrt(site.message.mean_square),
+        step_size=server.step_size,
         predictable=known and site.policy.loop == "open",
-        beside=sum((r.square(len(site.deployment.weights)) / 2 for r in outcome.releases[s]), 0.0),
+        beside=sum((r.square(len(site.deployment.weights)) / 2 for r in releases), 0.0),
     )
 
 

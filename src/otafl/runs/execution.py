@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Interrupted, PrivacyViolation, RunError
@@ -15,13 +16,14 @@ from otafl.core.plan import Plan, Trace, check_silence
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.privacy import events
 from otafl.privacy.accountants import round_costs
-from otafl.runs import build
+from otafl.runs import build, certificates
 from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.runs.feedback import measure_of
-from otafl.runs.finish import finish, scalars
+from otafl.runs.finish import finish
 from otafl.runs.folder.checkpoints import fits, leaf_name
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
+from otafl.runs.kept import Findings, kept, scalars
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
@@ -42,6 +44,7 @@ class Execution(Planned):
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
         self.span = self.every * min(calls, -(-experiment.rounds // self.every))
+        self.stretch = self.every  # rounds between two evaluations of the compiled program
 
     # --- the rounds ------------------------------------------------------------------------------------------------
 
@@ -58,7 +61,7 @@ class Execution(Planned):
         carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
         done, state, segments, damages = self.folder.latest(
             lambda round_, state, segments: (
-                round_ <= self.horizon and fits(round_, state, segments, jax.tree.leaves(carry), self.every)
+                round_ <= self.horizon and self._fits(round_, state, segments, jax.tree.leaves(carry))
             )
         )
         for warning in damages:
@@ -98,7 +101,7 @@ class Execution(Planned):
             server.momentum > 0,
             server.weight_decay > 0,
             server.step_decay,
-            self.every,
+            self.stretch,
         )
 
     def _engine(self) -> Engine:
@@ -114,7 +117,7 @@ class Execution(Planned):
             round_,
             self.setup.optimizer,
             self._seed_map(),
-            evaluate_every=self.every,
+            evaluate_every=self.stretch,
         )
 
     def _client_map(self) -> ClientMap:
@@ -201,8 +204,13 @@ class Execution(Planned):
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def _checkpoint(self, done: int, carry: Carry, pending: list[dict[str, np.ndarray]]) -> None:
-        state = {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
-        self.folder.save(done, state, merge(pending))
+        self.folder.save(done, self._state(carry), merge(pending))
+
+    def _state(self, carry: Carry) -> dict[str, np.ndarray]:
+        return {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
+
+    def _fits(self, done: int, state: dict[str, Any], segments: list[dict[str, Any]], leaves: list[Any]) -> bool:
+        return fits(done, state, segments, leaves, self.every)
 
     def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
         leaves, tree = jax.tree.flatten(like)
@@ -210,6 +218,26 @@ class Execution(Planned):
         with jax.enable_x64(True):  # outside this scope float64 would silently become float32
             restored: Carry = jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in loaded])
         return restored
+
+    # --- what is found -----------------------------------------------------------------------------------------------
+
+    def findings(self, records: dict[str, np.ndarray]) -> Findings:
+        """Tables and all else that is written down after the last round."""
+        return kept(self, records)
+
+    def certified(self, s: int, seen: Measured) -> SequenceCertificate:
+        """The certificate of one seed's rounds."""
+        server, known = build.server_of(self.experiment, self.scheme), self.experiment.channel.pilots is None
+        at, delta = self.setup.sites[s], self.budget.delta
+        return certificates.concluded(seen, at, self.task, server, delta, self.releases[s], known)
+
+    def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
+        """The certificates of all seeds as they are written down."""
+        server, kind = (
+            build.server_of(self.experiment, self.scheme),
+            (self.scheme.clients or self.experiment.clients).kind,
+        )
+        return certificates.certificate(rows, self.task, server, self.budget.delta, kind)
 
     # --- progress ----------------------------------------------------------------------------------------------------
 

@@ -6,30 +6,14 @@ import jax
 import numpy as np
 
 from otafl import __version__, systems
-from otafl.core import uplink
-from otafl.core.errors import RunError
 from otafl.core.files import to_json
-from otafl.core.plan import Plan, Trace
 from otafl.core.rounds import Carry
-from otafl.privacy import PrivacyCard, account, attack_success, check_realised, events, make_card
-from otafl.privacy.card import Observer
-from otafl.privacy.eavesdropper import overheard
-from otafl.runs import build
-from otafl.runs.certificates import certificate
+from otafl.privacy import PrivacyCard, attack_success, make_card
 from otafl.runs.feedback import in_words
-from otafl.runs.folder.results import (
-    Outcome,
-    devices_table,
-    energy_per_device,
-    evaluations_table,
-    rounds_table,
-    signal_of,
-    stop_reasons,
-    summarise,
-    uncertified,
-)
+from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncertified
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
+from otafl.runs.kept import Findings
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -44,40 +28,33 @@ SILENCE = (
 
 def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
     """Tables, ledger, card, model; the marker that the scheme is done is written last."""
-    outcome = _outcome(run, records)
-    for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
-        ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
-    seeds = run.experiment.seed_list
-    rounds = rounds_table(outcome, run.setup, seeds)
-    devices = devices_table(outcome, run.setup, seeds)
-    evaluations = evaluations_table(outcome, run.task, seeds, run.budget)
-    _check_energy(run, devices)
+    found = run.findings(records)
+    seeds, live = run.experiment.seed_list, found.seen.live
+    rounds, evaluations = found.rounds, found.evaluations
     target = run.experiment.privacy.eps or np.inf
-    summary = summarise(evaluations, rounds, devices, target, run.every, run.task.metric)
+    summary = summarise(evaluations, rounds, found.energy, target, run.every, run.task.metric)
     worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
-    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
-    card = _card(run, worst, remarks, outcome)
-    left_out = int(np.sum(records["stats.left_out"][records["live"]]))
-    if left_out:
-        run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
-    zeroed = int(np.sum(records["stats.zeroed"][records["live"]]))
-    if zeroed:
-        run.reporter.note(f"{run.label}: {zeroed} messages were not finite and counted as zero")
+    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen), *run.uplink.remarks]
+    card = _card(run, worst, remarks, found)
+    if found.left_out:
+        run.reporter.note(f"{run.label}: {found.left_out} sample gradients were not finite and counted as zero")
+    if found.zeroed:
+        run.reporter.note(f"{run.label}: {found.zeroed} messages were not finite and counted as zero")
     summary |= {
         **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
-        "left_out": left_out,
-        "zeroed": zeroed,
-        **energy_per_device(outcome, run.setup),
+        "left_out": found.left_out,
+        "zeroed": found.zeroed,
+        **found.joules,
         **signal_of(rounds, run.setup, run.budget, seeds),
-        "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
+        "stopped_by": stop_reasons(found.seen, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
         "least_eps": run.least,
     }
     files: dict[str, bytes | str] = {
         "rounds.parquet": parquet(rounds),
         "evaluations.parquet": parquet(evaluations),
-        "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
+        "certificate.json": to_json({**found.certificate, "remarks": remarks}),
         "card.json": card.to_json(),
         "card.md": card.to_markdown(),
         "model.npz": npz({f"leaf{n:04d}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry.params))}),
@@ -85,9 +62,9 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     }
     files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
     if run.experiment.engine.record_devices:
-        files["devices.parquet"] = parquet(devices)
-    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.live))}
-    run.folder.finish(files, int(np.max(np.sum(outcome.live, 1))), timing)
+        files[f"{found.devices_name}.parquet"] = parquet(found.devices)
+    timing = {"seconds": seconds, "rounds": int(np.sum(live))}
+    run.folder.finish(files, int(np.max(np.sum(live, 1))), timing)
 
 
 def _facts(run: "Execution") -> dict[str, Any]:
@@ -101,16 +78,7 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "every": run.every}  # fmt: skip
 
 
-def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
-    server, kind = (
-        build.server_of(run.experiment, run.scheme),
-        (run.scheme.clients or run.experiment.clients).kind,
-    )
-    known = run.experiment.channel.pilots is None
-    return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
-
-
-def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) -> PrivacyCard:
+def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> PrivacyCard:
     site = run.setup.sites[worst]
     insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
     alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
@@ -124,8 +92,8 @@ def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) ->
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
         assumptions=_retirement(run, worst),
-        observers=_eavesdropper(run, outcome),
-        reward=in_words(site, run.releases[worst], int(np.sum(outcome.live[worst]))),
+        observers=found.observers,
+        reward=in_words(site, run.releases[worst], int(np.sum(found.seen.live[worst]))),
         identity=_identity(run),
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
@@ -140,24 +108,6 @@ def _retirement(run: "Execution", worst: int) -> list[str]:
     noise = "keep sending artificial noise" if run.experiment.privacy.retired_noise else "send nothing"
     count = f"{int(np.sum(last < 0))} of {last.shape[-1]} are silent in the last round"
     return [f"clients retire at their own cap, by a public plan: {count}; retired clients {noise}"]
-
-
-def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
-    """The second receiver that the experiment declares, charged by the budget's accountant; the worst seed."""
-    who = run.experiment.privacy.eavesdropper
-    if who is None or run.uplink.name != "analog":
-        return []
-    if run.loop != "open":
-        why = "not covered: a plan that was played is no guarantee"
-        return [Observer("eavesdropper", "its own antennas", None, why)]
-    budget = run.budget
-    found = []
-    for s, released in enumerate(outcome.events):
-        heard = overheard(Plan(*(leaf[s] for leaf in outcome.plans)), released, who)
-        found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
-    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
-    why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
-    return [Observer("eavesdropper", sees, float(max(found)), why)]
 
 
 def _identity(run: "Execution") -> dict[str, Any]:
@@ -178,46 +128,3 @@ def _identity(run: "Execution") -> dict[str, Any]:
 def _model_name(run: "Execution") -> str:
     named = run.experiment.task.model.name
     return f"{run.task.model.name} {run.task.sources['model_sha256'][:12]}" if named == "own" else str(named)
-
-
-def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
-    plans = Plan(**{name: records[f"plan.{name}"] for name in Plan._fields})
-    live = records["live"]
-    released = []
-    for s, site in enumerate(run.setup.sites):
-        plan = Plan(*(leaf[s] for leaf in plans))._replace(live=live[s])
-        trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
-        released.append(events(plan, trace, site.deployment, site.message))
-        check_realised(released[-1], plan, trace)
-    ran = np.cumsum(live, axis=1)
-    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
-    info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
-    if run.plans:
-        cut = live.shape[1]
-        found = [scalars(one, axes=1) for one in run.infos]
-        info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
-    if run.uplink.decode != uplink.ANALOG.decode:
-        info["refused"] = records["refused"].astype(float)
-    return Outcome(
-        plans=plans, events=released, releases=run.releases, live=live, norm=records["stats.norm"],
-        raw_norm=records["stats.raw_norm"], sent=records["stats.sent"], update_norm=records["update_norm"], info=info,
-        eval_round=ran[:, ends], right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
-        penalty=records["eval.penalty"],
-    )  # fmt: skip
-
-
-def _check_energy(run: "Execution", devices: dict[str, np.ndarray]) -> None:
-    """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
-    on the mean, which `energy.check_energy` holds its plans to."""
-    over = devices["energy"] > devices["energy_limit"] * (1 + 1e-9)
-    if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
-        row = int(np.argmax(over))
-        where = f"round {devices['round'][row]}, seed {devices['seed'][row]}: client {devices['client'][row]}"
-        sent, limit = devices["energy"][row], devices["energy_limit"][row]
-        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")
-
-
-def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:
-    """Per-round scalars of a policy's info, which have exactly so many axes: what a rounds table can hold."""
-    fields = info._asdict() if hasattr(info, "_asdict") else {}
-    return {name: np.asarray(value) for name, value in fields.items() if np.ndim(value) == axes}

@@ -1,5 +1,6 @@
 """From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,12 +8,13 @@ import numpy as np
 from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
 from otafl.core.plan import STOPS, Events, Plan
-from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
-from otafl.runs.build import SchemeSetup, Task
+from otafl.privacy import Budget, Release, noise_multiplier
+from otafl.runs.build import SchemeSetup, Site, Task
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]
+AT_ONCE = 1 << 23  # clients x evaluations in memory
 
 
 class Outcome(NamedTuple):
@@ -34,37 +36,59 @@ class Outcome(NamedTuple):
     penalty: np.ndarray  # (S, E)
 
 
-def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
-    """One row per seed and round that was run."""
-    seed_axis, round_axis = np.nonzero(outcome.live)
-    columns: Columns = {"seed": np.asarray(seeds)[seed_axis], "round": round_axis}
-    energy, limit = _energy(outcome, setup)
-    weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
-    gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
-    own = lambda s: Plan(*(leaf[s] for leaf in outcome.plans))  # noqa: E731
-    snr = np.stack([
-        uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
-        for s, site in enumerate(setup.sites)
-    ])  # fmt: skip
-    lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
-    links = [lower(s, site) for s, site in enumerate(setup.sites)]
-    noise = np.stack([link.noise_std for link in links])
-    heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
-    per_round = {
-        "rx_scale": outcome.plans.rx_scale,
-        "noise_std": noise,
-        "update_norm": outcome.update_norm,
-        "sent": outcome.sent.sum(-1),
-        "sent_weight": np.sum(weights * outcome.sent, -1),
-        "heard_weight": heard,
-        "snr": snr,
-        "energy_share": np.max(energy / limit, -1),
-        "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
-        **{f"info_{name}": value for name, value in outcome.info.items()},
+class Seen(NamedTuple):
+    """What is left of a run whose rounds were not kept client by client: the fields of `Outcome` without a K."""
+
+    live: np.ndarray  # (S, T)
+    info: dict[str, np.ndarray]
+    eval_round: np.ndarray
+    right: np.ndarray
+    total: np.ndarray
+    loss: np.ndarray
+    penalty: np.ndarray
+
+
+def per_round(
+    plan: Plan, gain: np.ndarray, site: Site, norm: np.ndarray, raw_norm: np.ndarray, sent: np.ndarray
+) -> Columns:
+    """What a rounds table says of some rounds (T, K) of one seed, each (T,)."""
+    link = uplink.uplink_of(site.policy).lower(plan, gain, site.deployment)
+    energy = uplink.transmit_energy(plan, norm, sent, site.message.dim)
+    return {
+        "rx_scale": plan.rx_scale,
+        "noise_std": link.noise_std,
+        "sent": sent.sum(-1),
+        "sent_weight": np.sum(site.deployment.weights * sent, -1),
+        "heard_weight": np.where(sent, link.weight, 0.0).sum(-1),
+        "snr": uplink.received_snr(plan, gain, norm, sent, site.deployment),
+        "energy_share": np.max(energy / site.deployment.energy, -1),
+        "clipped_share": np.mean(raw_norm > norm * (1 + 1e-5), -1),
     }
-    for name, values in per_round.items():
-        columns[name] = np.asarray(values)[outcome.live]
-    return columns
+
+
+COLUMNS = ("rx_scale", "noise_std", "update_norm", "sent", "sent_weight", "heard_weight", "snr", "energy_share",
+           "clipped_share")  # fmt: skip
+
+
+def rounds_table(columns: Columns, info: Columns, live: np.ndarray, seeds: list[int]) -> Columns:
+    """One row per seed and round that was run, from columns (S, T)."""
+    seed_axis, round_axis = np.nonzero(live)
+    table: Columns = {"seed": np.asarray(seeds)[seed_axis], "round": round_axis}
+    for name in COLUMNS:
+        table[name] = np.asarray(columns[name])[live]
+    for name, values in info.items():
+        table[f"info_{name}"] = np.asarray(values)[live]
+    return table
+
+
+def columns_of(outcome: Outcome, setup: SchemeSetup) -> Columns:
+    """What the rounds table needs of a run that was kept, (S, T) each."""
+    found = []
+    for s, site in enumerate(setup.sites):
+        plan, gain = Plan(*(leaf[s] for leaf in outcome.plans)), site.trace.gain[: outcome.live.shape[1]]
+        found.append(per_round(plan, gain, site, outcome.norm[s], outcome.raw_norm[s], outcome.sent[s]))
+    stacked = {name: np.stack([np.asarray(one[name]) for one in found]) for name in found[0]}
+    return {**stacked, "update_norm": outcome.update_norm}
 
 
 def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
@@ -115,8 +139,13 @@ def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[i
     return found
 
 
-def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:
-    """One row per seed and evaluation; worst client = label mix of each client over the metric per class."""
+def evaluations_table(
+    outcome: Outcome | Seen, task: Task, seeds: list[int], eps_after: Callable[[int, np.ndarray], np.ndarray]
+) -> Columns:
+    """One row per seed and evaluation; worst client = label mix of each client over the metric per class.
+
+    eps_after(place of the seed, rounds (E,)) -> (E,) what the worst client has spent by then.
+    """
     larger = METRICS[task.metric].larger_is_better
     rows: list[Columns] = []
     for s, seed in enumerate(seeds):
@@ -124,9 +153,8 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
         keep = np.concatenate([[True], np.diff(outcome.eval_round[s]) > 0])
         right, total = outcome.right[s, keep].astype(float), outcome.total[s, keep].astype(float)
         per_class = right / np.maximum(total, 1)
-        client = per_class @ task.label_mix[s].T
         rounds = outcome.eval_round[s, keep]
-        worst = client.min(-1) if larger else client.max(-1)
+        worst = worst_client(per_class, task.label_mix[s], larger)
         worst = worst if task.classes else np.full(len(rounds), np.nan)  # clients are told apart by their labels
         rows.append({
             "seed": np.full(len(rounds), seed),
@@ -135,9 +163,16 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
             "worst_client": worst,
             "loss": outcome.loss[s, keep].astype(float),
             "penalty": outcome.penalty[s, keep].astype(float),
-            "eps": eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
+            "eps": eps_after(s, rounds),
         })  # fmt: skip
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def worst_client(per_class: np.ndarray, label_mix: np.ndarray, larger: bool) -> np.ndarray:
+    """(E,) from (E, C) and (K, C); some evaluations at a time where all of them times all clients are many."""
+    step = max(1, AT_ONCE // len(label_mix))
+    found = [per_class[e : e + step] @ label_mix.T for e in range(0, len(per_class), step)]
+    return np.concatenate([client.min(-1) if larger else client.max(-1) for client in found])
 
 
 def value_at_eps(
@@ -157,7 +192,7 @@ def value_at_eps(
     return (float(value[-1]), False) if near else (float("nan"), False)
 
 
-def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
+def stop_reasons(outcome: Outcome | Seen, horizon: int) -> list[str]:
     """Why each seed's run ended: its horizon, the budget, or what a policy inside the loop said in its last round."""
     said = outcome.info.get("stopped_by")
     reasons = []
@@ -169,7 +204,7 @@ def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
     return reasons
 
 
-def uncertified(outcome: Outcome) -> list[str]:
+def uncertified(outcome: Outcome | Seen) -> list[str]:
     """What must stand on every output of rounds that a certifying policy ran without a certificate."""
     said = outcome.info.get("certified")
     if said is None:
