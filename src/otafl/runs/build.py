@@ -1,6 +1,7 @@
 """From an experiment to the arrays and functions that a run needs, all decided before the first round."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,8 @@ import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel, draw, to_deployment, with_gains
+from otafl.channels import Channel, to_deployment, with_gains
+from otafl.channels.channel import Rows
 from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
@@ -154,6 +156,7 @@ class Site(NamedTuple):
     deployment: Deployment
     message: Message
     policy: Policy
+    rows: Callable[[], Rows] | None = None  # where rounds go by: the channel from its start; `trace` is its first round
 
 
 class SchemeSetup(NamedTuple):
@@ -165,8 +168,11 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
-    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, streamed: bool = False) -> SchemeSetup:
+    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme.
+
+    streamed: the channel is not drawn whole but stands ready to be drawn some rounds at a time.
+    """
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
     clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
@@ -178,17 +184,26 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> Sch
             nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
             raise InputError(f"{nobody}; change the partition or the number of clients")
         message = clients.promise(sizes)
+        _refuse_shared_records(experiment, message)
         channel, deployment = site_of(experiment, message, sizes)
-        whole = draw(
-            channel, experiment.task.clients, experiment.rounds, seed
-        )  # then cut: schemes share their channels
+        rows = partial(Rows, channel, experiment.task.clients, experiment.rounds, seed)
+        whole = rows().take(1 if streamed else experiment.rounds)  # then cut: schemes share their channels
         if (measured := measured_gains(experiment)) is not None:
             whole = play(whole, measured, number, seed, channel.csi)
         trace = Trace(*(leaf[:rounds] for leaf in whole))
         known = None if message.adjacency == "add-remove" else sizes
         context = context_of(experiment, scheme, task.classes, seed, trace, known)
-        sites.append(_site(scheme, context, trace, deployment, message))
+        site = _site(scheme, context, trace, deployment, message)
+        sites.append(site._replace(rows=rows) if streamed else site)
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+
+
+def _refuse_shared_records(experiment: Experiment, message: Message) -> None:
+    if experiment.task.partition.kind == "shared" and message.unit == "record":
+        raise InputError(
+            "unit='record' with task.partition='shared' is false: several clients hold one record, and each is charged "
+            "alone; use unit='client' or another partition"
+        )
 
 
 def _check_stops(choice: Any, rounds: int, delta: float) -> None:

@@ -38,7 +38,7 @@ class Execution(Planned):
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task, folder: SchemeFolder, reporter: Reporter):
         super().__init__(experiment, scheme, task)
         self.task, self.folder, self.reporter = task, folder, reporter
-        self.counted = self.ledgers[0].zcdp() if self.budget.counted.additive else None  # (K,) cost of the first seed
+        self.counted: Any = None  # (K,) cost of the first seed so far
         self.horizon = self._horizon()
         # Not the own horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
@@ -210,7 +210,7 @@ class Execution(Planned):
         return {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
 
     def _fits(self, done: int, state: dict[str, Any], segments: list[dict[str, Any]], leaves: list[Any]) -> bool:
-        return fits(done, state, segments, leaves, self.every)
+        return fits(done, state, segments, leaves, -(-done // self.every))
 
     def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
         leaves, tree = jax.tree.flatten(like)
@@ -242,16 +242,20 @@ class Execution(Planned):
     # --- progress ----------------------------------------------------------------------------------------------------
 
     def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
-        accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
+        accuracy = self._accuracy(chunk)
         eps = self._count(chunk, done - chunk["live"].shape[1])
         cap, metric = float(self.budget.eps), self.task.metric
         self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, cap, pace, metric))
 
+    def _accuracy(self, chunk: dict[str, np.ndarray]) -> float:
+        return float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
+
     def _count(self, records: dict[str, np.ndarray], first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""
         convert = self.budget.counted.convert
-        if convert is None or self.counted is None:
+        if convert is None:
             return float("nan")
+        self.counted = self.ledgers[0].zcdp() if self.counted is None else self.counted
         site, live = self.setup.sites[0], records["live"][0]
         plan = Plan(**{name: records[f"plan.{name}"][0] for name in Plan._fields})._replace(live=live)
         trace = Trace(*(leaf[first : first + len(live)] for leaf in site.trace))

@@ -49,11 +49,16 @@ class Seen(NamedTuple):
 
 
 def per_round(
-    plan: Plan, gain: np.ndarray, site: Site, norm: np.ndarray, raw_norm: np.ndarray, sent: np.ndarray
+    plan: Plan,
+    gain: np.ndarray,
+    site: Site,
+    norm: np.ndarray,
+    raw_norm: np.ndarray,
+    sent: np.ndarray,
+    energy: np.ndarray,
 ) -> Columns:
     """What a rounds table says of some rounds (T, K) of one seed, each (T,)."""
     link = uplink.uplink_of(site.policy).lower(plan, gain, site.deployment)
-    energy = uplink.transmit_energy(plan, norm, sent, site.message.dim)
     return {
         "rx_scale": plan.rx_scale,
         "noise_std": link.noise_std,
@@ -83,10 +88,10 @@ def rounds_table(columns: Columns, info: Columns, live: np.ndarray, seeds: list[
 
 def columns_of(outcome: Outcome, setup: SchemeSetup) -> Columns:
     """What the rounds table needs of a run that was kept, (S, T) each."""
-    found = []
+    found, (energy, _) = [], _energy(outcome, setup)
     for s, site in enumerate(setup.sites):
         plan, gain = Plan(*(leaf[s] for leaf in outcome.plans)), site.trace.gain[: outcome.live.shape[1]]
-        found.append(per_round(plan, gain, site, outcome.norm[s], outcome.raw_norm[s], outcome.sent[s]))
+        found.append(per_round(plan, gain, site, outcome.norm[s], outcome.raw_norm[s], outcome.sent[s], energy[s]))
     stacked = {name: np.stack([np.asarray(one[name]) for one in found]) for name in found[0]}
     return {**stacked, "update_norm": outcome.update_norm}
 
