@@ -136,3 +136,9 @@ def test_large_runs_go_by_unless_told_otherwise(tiny: Tiny) -> None:
     large = ["task.clients=100000", "rounds=100", "task.partition={kind='shared'}"]
     assert choice.goes_by(tiny(*large)) and not choice.goes_by(tiny(*large, "engine.stream=false"))
     assert choice.rounds_at_once(tiny(*large, "task.clients=10000000")) == 1
+
+
+def test_a_record_that_several_clients_hold_has_no_record_level_guarantee(tiny: Tiny, tmp_path: Path) -> None:
+    shared = ["task.partition={kind='shared', per_client=5}", "clients={kind='gradient', unit='record'}"]
+    with pytest.raises(InputError, match="several clients hold one record"):
+        runner.start(tiny(*shared, "scheme=[{name='constant'}]"), tmp_path / "run")

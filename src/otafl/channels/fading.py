@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 
 Kind = Literal["rayleigh", "rician", "real_gaussian", "constant"]
-Gains = NDArray[np.complex128]
-
 SKIPPED = 1 << 20  # draws passed over at a time
 
 FADING_LAWS: dict[str, str] = {
@@ -85,13 +84,13 @@ class Held:
         return drawn[np.arange(first, stop) // self._held - first // self._held]
 
 
-def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Gains:
+def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complexes:
     """Circular complex normals of unit mean square, real and imaginary part drawn in turn."""
     parts = rng.standard_normal((*shape, 2))
     return np.asarray((parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
 
 
-Law = Callable[[NDArray[np.float64]], Gains]  # rms gains of the next rounds -> their gains
+Law = Callable[[Floats], Complexes]  # rms gains of the next rounds -> their gains
 
 
 def by_parts_law(rng: np.random.Generator, count: int) -> Law:
@@ -101,14 +100,14 @@ def by_parts_law(rng: np.random.Generator, count: int) -> Law:
     for start in range(0, count, SKIPPED):
         later.standard_normal(min(SKIPPED, count - start))
 
-    def law(rms_gain: NDArray[np.float64]) -> Gains:
+    def law(rms_gain: Floats) -> Complexes:
         normal = rng.standard_normal(rms_gain.shape) + 1j * later.standard_normal(rms_gain.shape)
         return np.asarray(rms_gain * (normal / np.sqrt(2)))
 
     return law
 
 
-def rayleigh(rng: np.random.Generator, rms_gain: NDArray[np.float64], coherence_rounds: int = 1) -> Gains:
+def rayleigh(rng: np.random.Generator, rms_gain: Floats, coherence_rounds: int = 1) -> Complexes:
     """|gain|^2 exponential with mean rms_gain^2, uniform phase."""
     return _rayleigh(rng, coherence_rounds)(rms_gain)
 
@@ -120,11 +119,11 @@ def _rayleigh(rng: np.random.Generator, held: int) -> Law:
 
 def rician(
     rng: np.random.Generator,
-    rms_gain: NDArray[np.float64],
+    rms_gain: Floats,
     k_factor: float,
     phase_rad: float | None = None,
     coherence_rounds: int = 1,
-) -> Gains:
+) -> Complexes:
     """A line of sight with `k_factor` times the scattered power; k_factor = 0 gives the very draws of `rayleigh`."""
     return _rician(rng, k_factor, phase_rad, coherence_rounds)(rms_gain)
 
@@ -133,7 +132,7 @@ def _rician(rng: np.random.Generator, k_factor: float, phase_rad: float | None, 
     turns = Held(rng.spawn(1)[0].random, held)
     normal = Held(lambda shape: circular_normal(rng, shape), held)
 
-    def law(rms_gain: NDArray[np.float64]) -> Gains:
+    def law(rms_gain: Floats) -> Complexes:
         scattered = normal.take(rms_gain.shape)
         if phase_rad is None:
             sight = np.exp(2j * np.pi * turns.take(rms_gain.shape))
@@ -145,8 +144,8 @@ def _rician(rng: np.random.Generator, k_factor: float, phase_rad: float | None, 
 
 
 def real_gaussian(
-    rng: np.random.Generator, rms_gain: NDArray[np.float64], mean: ArrayLike, std: ArrayLike, coherence_rounds: int = 1
-) -> Gains:
+    rng: np.random.Generator, rms_gain: Floats, mean: ArrayLike, std: ArrayLike, coherence_rounds: int = 1
+) -> Complexes:
     """Real gains N(mean, std^2), scaled to rms_gain; rms_gain^2 = mean^2 + std^2 leaves them as they are."""
     return _real_gaussian(rng, mean, std, coherence_rounds)(rms_gain)
 
@@ -155,13 +154,14 @@ def _real_gaussian(rng: np.random.Generator, mean: ArrayLike, std: ArrayLike, he
     mean, std = np.asarray(mean, float), np.asarray(std, float)
     normal = Held(rng.standard_normal, held)
 
-    def law(rms_gain: NDArray[np.float64]) -> Gains:
-        return (rms_gain * (mean + std * normal.take(rms_gain.shape)) / np.hypot(mean, std)).astype(np.complex128)
+    def law(rms_gain: Floats) -> Complexes:
+        drawn = rms_gain * (mean + std * normal.take(rms_gain.shape)) / np.hypot(mean, std)
+        return np.asarray(drawn, np.complex128)
 
     return law
 
 
-def constant(rng: np.random.Generator, rms_gain: NDArray[np.float64], coherence_rounds: int = 1) -> Gains:
+def constant(rng: np.random.Generator, rms_gain: Floats, coherence_rounds: int = 1) -> Complexes:
     """No fading. Takes a generator only to be called like the other laws."""
     return rms_gain.astype(np.complex128)
 
@@ -180,7 +180,7 @@ def law_of(fading: Fading, rng: np.random.Generator) -> Law:
     return lambda rms_gain: constant(rng, rms_gain)
 
 
-def gains(fading: Fading, rng: np.random.Generator, rms_gain: NDArray[np.float64]) -> Gains:
+def gains(fading: Fading, rng: np.random.Generator, rms_gain: Floats) -> Complexes:
     """Draw `gain` (T, K) of the law that `fading` names.
 
     >>> gains(Fading("constant"), np.random.default_rng(0), np.array([[0.5, 2.0]]))

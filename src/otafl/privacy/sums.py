@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.arrays import Bools, Floats
+from otafl.core.arrays import Array, Bools, Floats
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import participation, zcdp
 from otafl.privacy.events import leak_of, pick
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from otafl.bounds.sequence import Measured, SequenceCertificate, conclude, measure
 from otafl.core import uplink
-from otafl.core.plan import Events, Plan
+from otafl.core.plan import Events, Plan, Trace
 from otafl.privacy import Release
-from otafl.privacy.events import effective_noise_var
+from otafl.privacy.array_uplink import is_array
+from otafl.privacy.events import effective_noise_var, inverse_square
 from otafl.runs.build import Site, Task
 from otafl.runs.schema import Server
 
@@ -21,9 +22,11 @@ GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bo
 
 
 def certificate(
-    rows: Sequence[SequenceCertificate | None], task: Task, server: Server, delta: float, kind: str
+    rows: Sequence[SequenceCertificate | None], site: Site, task: Task, server: Server, delta: float, kind: str
 ) -> dict[str, Any]:
     """Columns with one entry per seed, and what the numbers rest on; None: the seed ran no round."""
+    if why := without(site):
+        return {"label": "none", "notes": [why]}
     found = [row for row in rows if row is not None]
     if len(found) < len(rows):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
@@ -42,26 +45,46 @@ def certificate(
     }
 
 
-def measured(plan: Plan, events: Events, live: np.ndarray, gain: np.ndarray, site: Site) -> Measured | None:
+def without(site: Site) -> str:
+    """Why there is no certificate on this uplink; empty where there is one."""
+    own, receiver = uplink.uplink_of(site.policy), site.deployment.receiver
+    if receiver.follows and own.release is not None:
+        return (
+            f"does not hold at {receiver.antennas} antennas with beam={receiver.beam!r}: "
+            "the law of silence under a beam that follows the fading is not known (eps is the ledger's)"
+        )
+    if own.release is not None and not is_array(own):
+        return f"none: the bound is for analog sums, not for the uplink {own.name!r}"
+    return ""
+
+
+def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured | None:
     """The terms of rounds (T, K) of one seed that were run; None where nothing moved in any of them."""
-    used = live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+    used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     if not np.any(used):
         return None
     with np.errstate(invalid="ignore"):  # in rounds that are left out
-        noise = uplink.lower(plan, gain, site.deployment).noise_std * plan.rx_scale
-    trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)
-    return measure(
+        noise = uplink.lower(plan, trace.gain, site.deployment).noise_std * plan.rx_scale
+        arriving = np.abs(trace.estimate * plan.tx)
+    privacy: dict[str, Any] = {
+        "amplitude": events.amp[used] / (1 + site.deployment.gain_error),
+        "noise_std_low": np.minimum(np.sqrt(effective_noise_var(events)), noise)[used],
+        "sensitivity": site.message.sensitivity,
+    }
+    own_account = uplink.uplink_of(site.policy).release is not None
+    if own_account:  # costs stand for themselves
+        privacy = {"amplitude": arriving[used], "sensitivity": 0.0}
+    seen = measure(
         plan.rx_scale[used],
         weights=site.deployment.weights,
         noise_std=noise[used],
-        noise_std_low=trusted[used],
         clip_norm=np.sqrt(site.message.mean_square),
-        amplitude=events.amp[used] / (1 + site.deployment.gain_error),
         gain_error_max=site.deployment.gain_error,
         silent_prob=1 - events.send_prob[used],
         silence="norm" if site.policy.gate == "message" else "bound",
-        sensitivity=site.message.sensitivity,
+        **privacy,
     )
+    return seen._replace(cost=inverse_square(events)[used] / 2) if own_account else seen
 
 
 def concluded(

@@ -26,13 +26,12 @@ SILENCE = (
 )
 
 
-def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
+def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None:
     """Tables, ledger, card, model; the marker that the scheme is done is written last."""
     found = run.findings(records)
-    seeds, live = run.experiment.seed_list, found.seen.live
-    rounds, evaluations = found.rounds, found.evaluations
+    seeds, live, rounds = run.experiment.seed_list, found.seen.live, found.rounds
     target = run.experiment.privacy.eps or np.inf
-    summary = summarise(evaluations, rounds, found.energy, target, run.every, run.task.metric)
+    summary = summarise(found.evaluations, rounds, found.energy, target, run.every, run.task.metric)
     worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen), *run.uplink.remarks]
@@ -52,8 +51,8 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         "least_eps": run.least,
     }
     files: dict[str, bytes | str] = {
-        "rounds.parquet": parquet(rounds),
-        "evaluations.parquet": parquet(evaluations),
+        "rounds.parquet": parquet(rounds.columns()),
+        "evaluations.parquet": parquet(found.evaluations.columns(run.task.metric)),
         "certificate.json": to_json({**found.certificate, "remarks": remarks}),
         "card.json": card.to_json(),
         "card.md": card.to_markdown(),

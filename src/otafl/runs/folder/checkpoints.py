@@ -7,18 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from otafl.core.files import sweep, write_atomic
-from otafl.core.plan import Plan
+from otafl.runs.folder.chunks import REQUIRED
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.sealed import Arrays, pack, unpack
 
 KEPT_CHECKPOINTS = 2
 SEGMENTS = "segments"  # entry of a checkpoint: last rounds of the record segments before it
-RECORDED = {
-    *("live", "update_norm", "refused"),
-    *(f"plan.{name}" for name in Plan._fields),
-    *(f"stats.{name}" for name in ("norm", "raw_norm", "sent", "left_out")),
-    *(f"eval.{name}" for name in ("right", "total", "loss", "penalty")),
-}
 
 
 class Checkpoints:
@@ -125,7 +119,7 @@ def fits(
     segments: list[Arrays],
     leaves: list[np.ndarray],
     evaluations: int,
-    recorded: set[str] = RECORDED,
+    required: set[str] = REQUIRED,
 ) -> bool:
     """Whether a scheme with these leaves could have written this: the same leaves, and records of every round.
 
@@ -135,7 +129,7 @@ def fits(
     if {name: (leaf.dtype, leaf.shape) for name, leaf in state.items()} != like:
         return False
     seeds, first = leaves[0].shape[0], segments[0]
-    if any(set(one) != set(first) for one in segments) or not set(first) >= recorded:
+    if any(set(one) != set(first) for one in segments) or not set(first) >= required:
         return False
     for name in first:
         parts = [one[name] for one in segments]

@@ -27,6 +27,7 @@ def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
     privacy = experiment.privacy
     reasons = {
         "is told the whole channel (hindsight)": systems.in_hindsight(scheme.name, scheme),
+        f"hears with channel.antennas={experiment.channel.antennas}": experiment.channel.antennas > 1,
         "plays measured gains": measured_gains(experiment) is not None,
         f"counts by privacy.accountant={privacy.accountant!r}, which needs every round; use 'zcdp' or 'gaussian'": (
             privacy.accountant in ("rdp", "pld")

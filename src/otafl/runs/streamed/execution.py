@@ -9,19 +9,19 @@ from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.plan import Plan, check_silence
 from otafl.core.rounds import Carry, Record, Row, stack
-from otafl.privacy import Ledger, check_realised, events
+from otafl.privacy import Ledger, check_realised
 from otafl.privacy.spend import release_square
 from otafl.privacy.sums import Sums
 from otafl.runs.execution import Execution, padded
 from otafl.runs.folder.checkpoints import fits
-from otafl.runs.folder.results import Columns, Seen, evaluations_table, rounds_table
-from otafl.runs.kept import Findings, scalars
+from otafl.runs.folder.chunks import Evaluation, scalars
+from otafl.runs.folder.results import Columns, Energies, RoundColumns, Seen, evaluations_table, rounds_table
+from otafl.runs.kept import Findings
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.streamed import choice
 from otafl.runs.streamed.ahead import Ahead, Block, cut
+from otafl.runs.streamed.passed import REQUIRED, Passed, merge, read
 from otafl.runs.streamed.tally import Tally, quantile_table
-
-RECORDED = {"live", "update_norm", "refused", "rho_worst", "rx_scale", "eval.right", "eval.total", "eval.loss"}
 
 
 class StreamedExecution(Execution):
@@ -55,7 +55,7 @@ class StreamedExecution(Execution):
             block = ahead.take(count)
             assert block.plan is not None
             check_silence(site.policy, site.message, block.plan, first)
-            released = events(block.plan, block.trace, site.deployment, site.message)
+            released = self.released(block.plan, block.trace, site)
             check_realised(released, block.plan, block.trace, first)
             live = released.live.copy()
             for t in np.flatnonzero(live) if self.capped else ():
@@ -113,15 +113,15 @@ class StreamedExecution(Execution):
             links.append(padded(uplink.to_float32(self._link(plan, block.trace, site, first)), pad))
         return Row(stack(links), (), in_horizon), []
 
-    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> dict[str, np.ndarray]:
+    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> Passed:
         kept: Record = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
         columns = [self._take_seed(s, kept, first) for s in range(len(self._tallies))]
-        out = {name: np.stack([one[name] for one in columns]) for name in columns[0]}
-        out |= {"live": kept.live, "update_norm": kept.update_norm, "refused": kept.refused}
+        stacked = {name: np.stack([one[name] for one in columns]) for name in columns[0]}
         ends = np.minimum(first + self.stretch * np.arange(1, 1 - (-used // self.stretch)), self.horizon)
         told = (ends % self.every == 0) | (ends == self.horizon)
-        return out | {f"eval.{name}": np.asarray(value)[:, : len(ends)][:, told] for name, value in seen.items()}
+        found = Evaluation(*(np.asarray(leaf)[:, : len(ends)][:, told] for leaf in seen))
+        return Passed(kept.live, kept.update_norm, stacked, found)
 
     def _take_seed(self, s: int, kept: Record, first: int) -> Columns:
         """One seed's rounds into its tally, held against what was planned and charged."""
@@ -134,12 +134,18 @@ class StreamedExecution(Execution):
             check_silence(site.policy, site.message, plan._replace(live=live), first)
             self._link(plan._replace(live=live), block.trace, site, first)
         plan = plan._replace(live=live)
-        released = events(plan, block.trace, site.deployment, site.message)
+        released = self.released(plan, block.trace, site)
         check_realised(released, plan, block.trace, first)
         columns = self._tallies[s].add(plan, block.trace, released, stats, first)
         return columns | {f"info.{name}": value for name, value in scalars(info, axes=1).items()}
 
     # --- checkpoints and progress ------------------------------------------------------------------------------------
+
+    def reading(self, arrays: dict[str, np.ndarray]) -> Passed:
+        return read(arrays)
+
+    def merging(self, chunks: list[Passed]) -> Passed:
+        return merge(chunks)
 
     def _state(self, carry: Carry) -> dict[str, np.ndarray]:
         own = {f"tally.{s}.{name}": v for s, tally in enumerate(self._tallies) for name, v in tally.arrays().items()}
@@ -157,60 +163,60 @@ class StreamedExecution(Execution):
         told = done // self.every + (done == self.horizon and done % self.every > 0)
         if "tally.done" not in state or int(state["tally.done"]) != done:
             return False
-        return fits(done, carry, segments, leaves, told, RECORDED) and all(
+        return fits(done, carry, segments, leaves, told, REQUIRED) and all(
             tally.fits(_of_seed(state, s)) for s, tally in enumerate(self._tallies)
         )
 
-    def _accuracy(self, chunk: dict[str, np.ndarray]) -> float:
-        if chunk["eval.right"].shape[1]:
+    def _accuracy(self, chunk: Passed) -> float:
+        if chunk.eval.right.shape[1]:
             self._said = super()._accuracy(chunk)
         return self._said
 
-    def _count(self, records: dict[str, np.ndarray], first: int) -> float:
+    def _count(self, chunk: Passed, first: int) -> float:
         convert = self.budget.counted.convert
         if convert is None:
             raise InputError(f"accountant {self.budget.accountant!r} needs every round")
-        return float(convert(records["rho_worst"][0, -1], self.budget.delta))
+        return float(convert(chunk.columns["rho_worst"][0, -1], self.budget.delta))
 
     # --- what is found -----------------------------------------------------------------------------------------------
 
-    def findings(self, records: dict[str, np.ndarray]) -> Findings:
-        seeds, live = self.experiment.seed_list, records["live"]
+    def findings(self, records: Passed) -> Findings:
+        seeds, live, columns = self.experiment.seed_list, records.live, records.columns
         for ledger, tally, beside in zip(self.ledgers, self._tallies, self.releases):
             ledger.charge(tally.sums, each_round=beside)
         seen = self._seen(records)
-        rounds = rounds_table(records, seen.info, live, seeds)
+        told = RoundColumns(**{name: columns[name] for name in RoundColumns._fields})
+        rounds = rounds_table(told, records.update_norm, seen, seeds)
         rows = []
         for s, tally in enumerate(self._tallies):
-            terms = tally.certified(*(records[name][s] for name in ("bias", "dropped_weight", "noise")))
+            terms = tally.certified(*(columns[name][s] for name in ("bias", "dropped_weight", "noise")))
             rows.append(None if terms is None else self.certified(s, terms))
         energy = [tally.energy for tally in self._tallies]
         return Findings(
             seen=seen,
             rounds=rounds,
             evaluations=evaluations_table(seen, self.task, seeds, lambda s, n: self._eps_after(records, s, n)),
-            devices=quantile_table(records, live, seeds),
+            devices=quantile_table(columns, live, seeds),
             devices_name="device_quantiles",
-            energy={"seed": rounds["seed"], "energy": records["energy_mean"][live]},
+            energy=Energies(rounds.seed, columns["energy_mean"][live]),
             joules={"joules_mean": [float(e.mean()) for e in energy], "joules_max": [float(e.max()) for e in energy]},
             certificate=self.certificate(rows),
             observers=[],
-            left_out=int(np.sum(records["left_out"][live])),
-            zeroed=int(np.sum(records["zeroed"][live])),
+            left_out=int(np.sum(columns["left_out"][live])),
+            zeroed=int(np.sum(columns["zeroed"][live])),
         )
 
-    def _seen(self, records: dict[str, np.ndarray]) -> Seen:
-        live = records["live"]
-        ends = [min((e + 1) * self.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
-        info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
-        told = {name: records[f"eval.{name}"] for name in ("right", "total", "loss", "penalty")}
-        return Seen(live=live, info=info, eval_round=np.cumsum(live, axis=1)[:, ends], **told)
+    def _seen(self, records: Passed) -> Seen:
+        live, columns = records.live, records.columns
+        ends = [min((e + 1) * self.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
+        info = {name.removeprefix("info."): value for name, value in columns.items() if name.startswith("info.")}
+        return Seen(live, info, records.eval, np.cumsum(live, axis=1)[:, ends])
 
-    def _eps_after(self, records: dict[str, np.ndarray], s: int, rounds: np.ndarray) -> np.ndarray:
+    def _eps_after(self, records: Passed, s: int, rounds: np.ndarray) -> np.ndarray:
         """The worst client's eps after so many rounds; what an earlier run spent counts."""
         convert = self.budget.counted.convert
         assert convert is not None
-        rho = np.concatenate([[self._tallies[s].opening], records["rho_worst"][s]])
+        rho = np.concatenate([[self._tallies[s].opening], records.columns["rho_worst"][s]])
         return np.array([float(convert(rho[int(n)], self.budget.delta)) for n in rounds])
 
 

@@ -9,7 +9,7 @@ from otafl.core import uplink
 from otafl.core.arrays import Floats
 from otafl.core.errors import RunError
 from otafl.core.messages import Stats
-from otafl.core.plan import Events, Plan, Trace
+from otafl.core.plan import Events, Plan, Trace, cut
 from otafl.privacy import noise_multiplier
 from otafl.privacy.card import QUANTILES
 from otafl.privacy.events import pick
@@ -39,7 +39,7 @@ class Tally:
         with np.errstate(all="ignore"):  # rounds that were not run may hold anything
             energy = uplink.transmit_energy(plan, stats.norm, stats.sent, site.message.dim)
             self._check_energy(energy, live, first)
-            columns = per_round(plan, trace.gain, site, stats.norm, stats.raw_norm, stats.sent, energy)
+            columns = per_round(plan, trace.gain, site, stats, energy)._asdict()
             spread = dict(zip(SPREAD, (stats.norm, stats.raw_norm, energy, noise_multiplier(released))))
             columns |= {name: _quantiles(np.asarray(values)) for name, values in spread.items()}
         counts = {"left_out": stats.left_out, "zeroed": stats.zeroed}
@@ -54,9 +54,8 @@ class Tally:
         if released.live[t]:
             self.energy += energy[t]
             self.sums = self.sums.add_round(released, t, self._accounting)
-            one = Plan(*(leaf[t : t + 1] for leaf in plan))
-            event = pick(released, slice(t, t + 1))
-            terms = measured(one, event, event.live, trace.gain[t : t + 1], self.site)
+            at = slice(t, t + 1)
+            terms = measured(cut(plan, at), pick(released, at), cut(trace, at), self.site)
         rho = self.sums.worst(self._beside * (self.sums.rounds - self._before))
         if terms is None:
             return _Round(rho, nan, nan, nan)
