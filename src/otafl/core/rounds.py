@@ -8,6 +8,7 @@ learning in float32: all of it is traced inside one `jax.enable_x64(True)` scope
 """
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -170,8 +171,12 @@ def make_round(
     deployment: Deployment | None = None,
     measure: Measure | None = None,
     uplink: Uplink = ANALOG,
+    client_axis: str | None = None,
 ) -> Round:
-    """The round of an experiment. `policy`, `deployment`, `measure` only where the policy runs inside the loop."""
+    """The round of an experiment. `policy`, `deployment`, `measure` only where the policy runs inside the loop.
+
+    client_axis: the axis of a mesh over which clients are split; `link` and `seed` then hold those of one device.
+    """
 
     def source(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
         if policy is None or deployment is None:
@@ -186,12 +191,15 @@ def make_round(
 
     def roll(seed: Seed, number: Array) -> Dice:
         client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, number))
-        return Dice(draw(clients, seed, client_key, client_map), air_key)
+        first = first_client(seed.sizes.shape[0], client_axis)
+        return Dice(draw(clients, seed, client_key, client_map, first), air_key)
 
     def run(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
         state, plan, link, info = source(data, public, seed, carry, row)
         dice = row.dice if isinstance(row.dice, Dice) else roll(seed, carry.round)
         total, stats = fold(clients, carry.params, data, seed, dice.drawn, link, carry.round, client_map, uplink)
+        total, overflow = joined(total, uplink.add, client_axis), anywhere(stats.overflow, client_axis)
+        stats = stats._replace(overflow=overflow)
         received, refused = uplink.decode(total, link, dice.air_key)
         gradient = clients.lift(received, carry.params, seed, carry.round)
         change, opt = optimizer.update(gradient, carry.opt, carry.params)
@@ -208,6 +216,29 @@ def make_round(
         return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received), refused))
 
     return Round(roll, run)
+
+
+def first_client(count: int, axis: str | None) -> Array:
+    """The number of the first of the `count` clients on this device."""
+    return 0 if axis is None else jax.lax.axis_index(axis).astype(jnp.int32) * count
+
+
+def joined(total: Pytree, add: Callable[[Pytree, Pytree], Pytree], axis: str | None) -> Pytree:
+    """The contributions of all devices of a seed, added up in the order of the devices."""
+    if axis is None:
+        return total
+    every = jax.lax.all_gather(total, axis)
+    first, *others = (jax.tree.map(partial(_at, n), every) for n in range(jax.lax.axis_size(axis)))
+    return reduce(add, others, first)
+
+
+def _at(n: int, leaf: Array) -> Array:
+    return leaf[n]
+
+
+def anywhere(flag: Array, axis: str | None) -> Array:
+    """Whether a flag is raised on any device."""
+    return flag if axis is None else jax.lax.psum(flag.astype(jnp.int32), axis) > 0
 
 
 class Packed(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
@@ -14,9 +15,10 @@ from otafl.core.errors import Interrupted, PrivacyViolation, RunError
 from otafl.core.messages import ClientMap
 from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
+from otafl.core.sharding import CLIENT
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build, certificates
-from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
+from otafl.runs.device_mapping import choose_client_map, choose_mesh, choose_seed_map, evaluations_per_call
 from otafl.runs.feedback import measure_of
 from otafl.runs.finish import finish
 from otafl.runs.folder.checkpoints import fits, leaf_name
@@ -111,7 +113,12 @@ class Execution(Planned):
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
             inside = {"policy": policy, "deployment": self.setup.sites[0].deployment, "measure": measure}
-        round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), uplink=self.uplink, **inside)  # type: ignore[arg-type]
+        mesh = self._mesh()
+        split = mesh is not None and mesh.shape[CLIENT] > 1
+        round_ = make_round(
+            self.setup.clients, self.setup.optimizer, self._client_map(mesh), uplink=self.uplink,
+            client_axis=CLIENT if split else None, **inside,  # type: ignore[arg-type]
+        )  # fmt: skip
         return make_engine(
             self.task.model.init,
             evaluate,
@@ -119,13 +126,26 @@ class Execution(Planned):
             self.setup.optimizer,
             self._seed_map(),
             evaluate_every=self.stretch,
+            mesh=mesh,
         )
 
-    def _client_map(self) -> ClientMap:
+    def _mesh(self) -> Mesh | None:
+        """Seeds over several devices; clients too, where no policy or uplink inside the loop needs all of them.
+
+        Poisson batches have one room for all clients, whose overflow is charged: they stay together.
+        """
+        wanted = self.experiment.engine
+        if wanted.seed_map == "threads":
+            return None
+        apart = self.loop != "round" and self.uplink.combine == uplink.ANALOG.combine
+        apart = apart and np.isfinite(self.setup.sites[0].message.bound)
+        seeds, clients = len(self.setup.sites), self.experiment.task.clients
+        return choose_mesh(wanted.devices, seeds, clients if apart else 1)
+
+    def _client_map(self, mesh: Mesh | None) -> ClientMap:
         chosen = self.experiment.engine.client_map
-        return (
-            choose_client_map(self.experiment.task.clients, self.task.model.num_params) if chosen == "auto" else chosen
-        )
+        clients = -(-self.experiment.task.clients // (1 if mesh is None else mesh.shape[CLIENT]))
+        return choose_client_map(clients, self.task.model.num_params) if chosen == "auto" else chosen
 
     def _seed_map(self) -> Any:
         chosen = self.experiment.engine.seed_map

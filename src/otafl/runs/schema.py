@@ -245,6 +245,9 @@ class EngineOptions(FileModel):
 
     client_map: Literal["auto", "vmap", "map"] | Whole = "auto"
     seed_map: Literal["auto", "threads", "map", "vmap"] = "auto"
+    devices: Whole | None = Field(
+        None, description="local devices that share seeds and clients; default: all accelerators, a CPU is one"
+    )
     record_devices: bool = True
     stream: bool | None = Field(
         None, description="rounds go by in blocks, not kept client by client; default: where clients x rounds > 2^23"
