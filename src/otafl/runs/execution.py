@@ -159,7 +159,7 @@ class Execution(Planned):
     def _anyone_live(self, carry: Carry, done: int) -> bool:
         return bool(np.any(carry.live)) if done else True
 
-    def _rows(self, first: int) -> tuple[Row, list[Plan]]:
+    def _rows(self, first: int) -> tuple[Row, Any]:
         """What the next chunk reads, padded to a full chunk so that nothing is compiled twice."""
         stop = min(first + self.span, self.horizon)
         pad = self.span - (stop - first)
@@ -174,7 +174,7 @@ class Execution(Planned):
         ]
         return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
 
-    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> Any:
+    def _take(self, record: Record, plans: Any, seen: Any, used: int, first: int) -> Any:
         """A chunk's records on the host, checked against what was promised."""
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)

@@ -1,8 +1,10 @@
 """Channel and plan of one seed, some rounds at a time and in order; nothing of them is kept. Host, float64."""
 
 import warnings
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from otafl.core.plan import Plan, Trace
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import uplink_checks
 from otafl.runs.build import Site
+
+Made = TypeVar("Made")
 
 
 class Block(NamedTuple):
@@ -58,3 +62,19 @@ def cut(rounds: int, at_once: int) -> Iterator[tuple[int, int]]:
     [(0, 2), (2, 2), (4, 1)]
     """
     return ((first, min(at_once, rounds - first)) for first in range(0, rounds, at_once))
+
+
+def soon(make: Callable[[int], Made], places: Iterable[int]) -> Iterator[Made]:
+    """What `make` gives for each place, in order; the next is made on another core while one is used.
+
+    >>> list(soon(lambda n: n * n, range(3)))
+    [0, 1, 4]
+    """
+    waiting: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(1) as worker:
+        for place in places:
+            waiting.append(worker.submit(make, place))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,5 +1,6 @@
 """One scheme whose rounds go by in blocks: planned and charged block by block, then trained the same way."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from otafl.runs.folder.results import Columns, Energies, RoundColumns, Seen, eva
 from otafl.runs.kept import Findings
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.streamed import choice
-from otafl.runs.streamed.ahead import Ahead, Block, cut
+from otafl.runs.streamed.ahead import Ahead, Block, cut, soon
 from otafl.runs.streamed.passed import REQUIRED, Passed, merge, read
 from otafl.runs.streamed.tally import Tally, quantile_table
 
@@ -39,7 +40,7 @@ class StreamedExecution(Execution):
         self.stretch = max(divisors)
         self.span = self.stretch * max(1, min(self.at_once, experiment.rounds) // self.stretch)
         self._said = float("nan")
-        self._blocks: list[Block] = []
+        self._coming: Iterator[tuple[Row, list[Block]]] | None = None
 
     # --- planned ahead -----------------------------------------------------------------------------------------------
 
@@ -51,8 +52,9 @@ class StreamedExecution(Execution):
         """How many rounds of this seed fit the budget; every one of them is checked on the way."""
         site, ledger = self.setup.sites[s], self.ledgers[s]
         ahead, sums = Ahead(site, self.experiment.seed_list[s]), self._opening(s)
-        for first, count in cut(self.experiment.horizon(self.scheme), self.at_once):
-            block = ahead.take(count)
+        cuts = list(cut(self.experiment.horizon(self.scheme), self.at_once))
+        for block in soon(ahead.take, [count for _, count in cuts]):
+            first = block.first
             assert block.plan is not None
             check_silence(site.policy, site.message, block.plan, first)
             released = self.released(block.plan, block.trace, site)
@@ -98,34 +100,39 @@ class StreamedExecution(Execution):
     def _anyone_live(self, carry: Carry, done: int) -> bool:
         return done % self.every > 0 or super()._anyone_live(carry, done)  # results end with an evaluation
 
-    def _rows(self, first: int) -> tuple[Row, list[Plan]]:
+    def _rows(self, first: int) -> tuple[Row, Any]:
+        if self._coming is None:
+            self._coming = soon(self._prepare, range(first, self.horizon, self.span))
+        return next(self._coming)
+
+    def _prepare(self, first: int) -> tuple[Row, list[Block]]:
         stop = min(first + self.span, self.horizon)
         pad, numbers = self.span - (stop - first), np.arange(first, stop)
         in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
-        self._blocks = [ahead.take(stop - first) for ahead in self._ahead]
+        blocks = [ahead.take(stop - first) for ahead in self._ahead]
         if self.loop == "round":
-            return Row((), stack([padded(block.trace, pad) for block in self._blocks]), in_horizon), []
+            return Row((), stack([padded(block.trace, pad) for block in blocks]), in_horizon), blocks
         links = []
-        for s, (block, site) in enumerate(zip(self._blocks, self.setup.sites)):
+        for s, (block, site) in enumerate(zip(blocks, self.setup.sites)):
             assert block.plan is not None
             plan = block.plan._replace(live=block.plan.live & (numbers < self.ran[s]))
-            self._blocks[s] = block._replace(plan=plan)
+            blocks[s] = block._replace(plan=plan)
             links.append(padded(uplink.to_float32(self._link(plan, block.trace, site, first)), pad))
-        return Row(stack(links), (), in_horizon), []
+        return Row(stack(links), (), in_horizon), blocks
 
-    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> Passed:
+    def _take(self, record: Record, plans: Any, seen: Any, used: int, first: int) -> Passed:
         kept: Record = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
-        columns = [self._take_seed(s, kept, first) for s in range(len(self._tallies))]
+        columns = [self._take_seed(s, block, kept, first) for s, block in enumerate(plans)]
         stacked = {name: np.stack([one[name] for one in columns]) for name in columns[0]}
         ends = np.minimum(first + self.stretch * np.arange(1, 1 - (-used // self.stretch)), self.horizon)
         told = (ends % self.every == 0) | (ends == self.horizon)
         found = Evaluation(*(np.asarray(leaf)[:, : len(ends)][:, told] for leaf in seen))
         return Passed(kept.live, kept.update_norm, stacked, found)
 
-    def _take_seed(self, s: int, kept: Record, first: int) -> Columns:
+    def _take_seed(self, s: int, block: Block, kept: Record, first: int) -> Columns:
         """One seed's rounds into its tally, held against what was planned and charged."""
-        site, block, live = self.setup.sites[s], self._blocks[s], kept.live[s]
+        site, live = self.setup.sites[s], kept.live[s]
         stats = type(kept.stats)(*(leaf[s] for leaf in kept.stats))
         plan, info = block.plan, block.info
         if plan is None:
