@@ -52,7 +52,7 @@ class Channel:
     pilots: Pilots | None = None
     csi: CsiError | None = None
     antennas: int = 1
-    beam: Literal["fixed", "best_antenna", "matched", "iterated", "sum"] = "fixed"
+    beam: Literal["fixed", "best_antenna", "matched", "iterated"] = "fixed"
     server: Literal["full", "combined"] = "full"
     placement_seed: int | None = None
     draw_order: Literal["streams", "single"] = "streams"

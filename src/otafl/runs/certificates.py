@@ -64,15 +64,16 @@ def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured |
     if not np.any(used):
         return None
     with np.errstate(invalid="ignore"):  # in rounds that are left out
-        noise = uplink.lower(plan, trace.gain, site.deployment).noise_std * plan.rx_scale
+        air = uplink.uplink_of(site.policy)
+        lower = air.lower if air.radio and air.release is None else uplink.lower
+        noise = lower(plan, trace.gain, site.deployment).noise_std * plan.rx_scale
         arriving = np.abs(trace.estimate * plan.tx)
     privacy: dict[str, Any] = {
         "amplitude": events.amp[used] / (1 + site.deployment.gain_error),
         "noise_std_low": np.minimum(np.sqrt(effective_noise_var(events)), noise)[used],
         "sensitivity": site.message.sensitivity,
     }
-    own_account = uplink.uplink_of(site.policy).release is not None
-    if own_account:  # costs stand for themselves
+    if air.release is not None:  # costs stand for themselves
         privacy = {"amplitude": arriving[used], "sensitivity": 0.0}
     seen = measure(
         plan.rx_scale[used],
@@ -84,7 +85,7 @@ def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured |
         silence="norm" if site.policy.gate == "message" else "bound",
         **privacy,
     )
-    return seen._replace(cost=inverse_square(events)[used] / 2) if own_account else seen
+    return seen if air.release is None else seen._replace(cost=inverse_square(events)[used] / 2)
 
 
 def concluded(

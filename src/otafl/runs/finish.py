@@ -69,12 +69,21 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
 def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
     return {"csi": "hindsight" if run.hindsight else first.policy.csi, "hindsight": run.hindsight,
-            "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
+            "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "clients": len(first.deployment.weights),
+            "channel_uses": _uses(run), "clients": len(first.deployment.weights),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
+
+
+def _uses(run: "Execution") -> float:
+    """Channel uses per round, mean over rounds and seeds; a whole number where all are alike."""
+    if not run.plans:
+        return int(run.setup.sites[0].message.dim)
+    of = zip(run.plans, run.setup.sites)
+    mean = float(np.mean([run.uplink.uses(plan, site.trace, site.deployment) for plan, site in of]))
+    return int(mean) if mean.is_integer() else mean
 
 
 def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> PrivacyCard:
@@ -90,7 +99,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=_retirement(run, worst),
+        assumptions=[*run.uplink.assumed, *_retirement(run, worst)],
         observers=found.observers,
         reward=in_words(site, run.releases[worst], int(np.sum(found.seen.live[worst]))),
         identity=_identity(run),

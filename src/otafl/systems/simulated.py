@@ -27,6 +27,7 @@ from otafl.privacy.uplink_checks import meet
 
 OTHER_SEED = 2**31  # seeds of experiments count from 0
 TIE = 0.999
+SAFE = 0.97  # of a share that was found on other channels than the run's
 Options = dict[str, Any]
 
 
@@ -106,6 +107,11 @@ def cost(name: str, options: Options, at: Bench) -> float:
     policy, plan, trace, deployment = planned(name, options, at)
     released = release(uplink_of(policy), plan, trace, deployment, at.message)
     return float(np.max(round_costs(released, "none").sum(-2)))
+
+
+def affordable_share(name: str, option: str, at: Bench) -> float:
+    """The share of energy at which the worst client's cost meets the budget, for costs in proportion to energy."""
+    return float(np.minimum(1.0, SAFE * at.rho / cost(name, {option: 1.0}, at)))
 
 
 def trial(name: str, options: Options, at: Bench) -> Trial:

@@ -16,7 +16,7 @@ from otafl.core.plan import Context, Deployment, Events, Message, Plan, Policy, 
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
-from otafl.runs.air.settings import Settings
+from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept

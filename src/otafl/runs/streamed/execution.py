@@ -80,7 +80,8 @@ class StreamedExecution(Execution):
 
     def _check_radiated(self, s: int, plan: Plan, live: np.ndarray, first: int) -> None:
         site, seed = self.setup.sites[s], self.experiment.seed_list[s]
-        check_energy(plan, live, site.deployment, site.message, f"{self.label}: seed {seed}", first)
+        where = f"{self.label}: seed {seed}"
+        check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
 
     def _horizon(self) -> int:
         return max(1, *self.ran) if self.ran else self.experiment.horizon(self.scheme)

@@ -37,7 +37,8 @@ class Tally:
         """Take in rounds (T, K) from `first` on; what is told of each of them, (T,) or (T, quantiles)."""
         site, live = self.site, released.live
         with np.errstate(all="ignore"):  # rounds that were not run may hold anything
-            energy = uplink.transmit_energy(plan, stats.norm, stats.sent, site.message.dim)
+            spent = uplink.uplink_of(site.policy).energy
+            energy = spent(plan, stats.norm, stats.sent, site.message.dim)
             self._check_energy(energy, live, first)
             columns = per_round(plan, trace.gain, site, stats, energy)._asdict()
             spread = dict(zip(SPREAD, (stats.norm, stats.raw_norm, energy, noise_multiplier(released))))
