@@ -21,6 +21,7 @@ from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.summaries import on_air, summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -237,9 +238,11 @@ def write(parts: list[Part]) -> Path:
     return path
 
 
-def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
+def run_and_write(
+    question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
+) -> list[Part]:
     """A comparison with its files."""
-    parts = compare(question, folder, reporter)
+    parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:
         write_report([part.run])
