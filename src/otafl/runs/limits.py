@@ -25,8 +25,8 @@ def check_traces(experiment: Experiment) -> None:
     needed = seeds * rounds * clients * each
     if needed > memory_bytes():
         raise InputError(
-            f"seeds={seeds} x rounds={rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of memory, "
-            f"this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
+            f"seeds={seeds} x rounds={rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of "
+            f"memory, this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
 
 
