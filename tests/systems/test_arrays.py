@@ -49,19 +49,38 @@ def charge(name: str, channel: Channel) -> tuple[np.ndarray, np.ndarray]:
     return inverse_square(released), inverse_square(events(known, trace, site, MESSAGE))
 
 
-@pytest.mark.parametrize("name", ["constant", "weakest", "opc", "cares-static"])
+RIVALS = ["liu-simeone", "seif", "jammer", "random-participation"]
+
+
+@pytest.mark.parametrize("name", ["constant", "weakest", "opc", "cares-static", *RIVALS])
 @pytest.mark.parametrize("beam", ["fixed", "best_antenna", "iterated"])
 def test_schemes_that_need_no_law_run_with_every_beam(name: str, beam: str) -> None:
     full, one = charge(name, Channel(antennas=3, beam=beam))
     assert np.all(full >= one * (1 - 1e-9)) and np.any(full > 1.5 * one)
 
 
-@pytest.mark.parametrize("name", ["biasvar", "lcpc", "bbfl", "cdpb", "ridge", "adascale-equal"])
+@pytest.mark.parametrize("name", ["biasvar", "lcpc", "bbfl", "cdpb", "ridge", "adascale-equal", "phase-only", "cotaf"])
 def test_statistical_schemes_run_with_a_fixed_beam_and_refuse_others_by_name(name: str) -> None:
     full, one = charge(name, Channel(antennas=3))
     assert np.all(full >= one * (1 - 1e-9)) and np.any(full > 1.5 * one)
     with pytest.raises(InputError, match=rf"{name}: channel.beam='iterated' must be 'fixed'"):
         planned(name, Channel(antennas=3, beam="iterated"))
+
+
+@pytest.mark.parametrize("name", ["obda", "orthogonal", "fsk-mv", "energy-difference"])
+def test_votes_and_energies_are_charged_for_one_antenna_and_refuse_more(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: channel.antennas=2 must be 1"):
+        planned(name, Channel(antennas=2))
+
+
+def test_two_antennas_null_one_jammer() -> None:
+    """Without the receiver's noise a jammer hides everything from one antenna, nothing from two."""
+    channel = Channel(antennas=2)
+    policy, plan, trace, site = planned("jammer", channel)
+    quiet = site._replace(trusted_noise_var=1e-9)
+    full = inverse_square(release(uplink_of(policy), plan, trace, quiet, MESSAGE))[:, :-1]
+    one = inverse_square(events(plan, trace, quiet, MESSAGE))[:, :-1]
+    assert np.all(full > 1e4 * one)
 
 
 @pytest.mark.parametrize("name", ["eezofl", "cares-adaptive"])
