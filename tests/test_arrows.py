@@ -7,7 +7,7 @@ import otafl
 
 ROOT = Path(otafl.__file__).parent
 LAYERS = [  # from the top; a package imports what stands below it, or itself
-    {"cli", "__main__", "verbs", "__init__"},
+    {"cli", "commands", "__main__", "verbs", "__init__"},
     {"connect", "reproductions"},
     {"report"},
     {"runs"},
@@ -16,7 +16,7 @@ LAYERS = [  # from the top; a package imports what stands below it, or itself
     {"core"},
 ]
 # Leaves know each other only like this: a bound counts privacy, a client has a model, both ends of an arrow named.
-BESIDE = {("bounds", "privacy"), ("clients", "tasks"), ("__main__", "cli")}
+BESIDE = {("bounds", "privacy"), ("clients", "tasks"), ("__main__", "cli"), ("cli", "commands"), ("cli", "verbs")}
 
 
 def package_of(path: Path) -> str:

@@ -13,8 +13,10 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Plan, Policy
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
-from otafl.privacy import check_release, events, inverse_square, release
+from otafl.privacy import Budget, check_release, events, inverse_square, release
 from otafl.privacy.uplink_checks import meet
+from otafl.systems import simulated
+from otafl.systems.baselines import settings as baselines
 
 CLIENTS, ROUNDS = 6, 8
 MESSAGE = clipped_promise(40, 1.0, "replace", "client")(np.full(CLIENTS, 50))
@@ -87,6 +89,13 @@ def test_encrypted_uplinks_and_closed_loops_refuse(name: str) -> None:
         planned(name, Channel(antennas=2))
 
 
+def test_an_array_needs_trusted_noise() -> None:
+    site = Deployment(np.ones(2), 0.04, 0.0, np.full(2, 0.5), 40, receiver=Channel(antennas=2).receiver)
+    config = systems.scheme("constant").config()
+    with pytest.raises(InputError, match=r"constant: channel\.antennas=2 needs trusted receiver noise"):
+        systems.make("constant", config, site, MESSAGE, Context())
+
+
 def test_odometers_refuse() -> None:
     with pytest.raises(InputError, match=r"device_rdp: channel\.antennas=2 must be 1"):
         planned("adascale", Channel(antennas=2), device_rdp=3.0)
@@ -150,3 +159,14 @@ def test_blind_is_charged_by_the_whole_array() -> None:
     wanted = np.abs(plan.tx) ** 2 * 4 * np.sum(np.abs(trace.array) ** 2, -1) / 0.04
     assert found == pytest.approx(wanted, rel=1e-9)
     assert np.all(np.abs(plan.tx) <= 1) and policy.csi == "none"
+
+
+@pytest.mark.parametrize("name", ["constant", "weakest"])
+def test_settings_from_plans_spend_the_budget_at_an_array(name: str) -> None:
+    """On the bench's own channels: about the budget, where one antenna's rule would spend several times as much."""
+    channel = Channel(antennas=4, beam="iterated")
+    site = Deployment(np.full(CLIENTS, 1e6), 0.04, 0.04, np.full(CLIENTS, 1 / CLIENTS), 40, receiver=channel.receiver)
+    budget = Budget(8.0, 1e-5, "zcdp", adjacency="replace")
+    chosen = getattr(baselines, name)(site, MESSAGE, budget, 30, channel, 0)
+    at = simulated.bench(site, MESSAGE, budget, 30, channel, 0)
+    assert simulated.cost(name, chosen, at) == pytest.approx(at.rho, rel=1e-6)

@@ -44,8 +44,8 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
+from otafl.crypto.choosing import flooded
 from otafl.crypto.parameters import GUARD_BITS, Parameters
-from otafl.crypto.planning import flooded
 from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
@@ -20,6 +21,7 @@ from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.summaries import on_air, summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -216,9 +218,7 @@ def lines(found: Comparison, target: float) -> list[str]:
         "",
         sentence(found, target),
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-        *("| " + " | ".join(cells) + " |" for cells in rows(found)),
+        *markdown_table(HEAD, rows(found)),
         "",
         *(f"- {text}" for text in verdicts(found)),
         "",
@@ -238,9 +238,11 @@ def write(parts: list[Part]) -> Path:
     return path
 
 
-def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
+def run_and_write(
+    question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
+) -> list[Part]:
     """A comparison with its files."""
-    parts = compare(question, folder, reporter)
+    parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:
         write_report([part.run])
