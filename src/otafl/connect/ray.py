@@ -9,7 +9,6 @@ from typing import Any
 from otafl.core.errors import InputError
 from otafl.runs.workers import one_core
 
-
 ANSWER_S = 10.0
 
 
