@@ -8,8 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from otafl import verbs
+from otafl.report.sweep import run_and_write
 from otafl.runs.board import Board
+from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
 
 TEXT = """
@@ -59,7 +60,7 @@ class Heard(Board):
 
 
 def sweep(file, folder, axes, executor, live=None):
-    return verbs.sweep_into(folder, axes, lambda values: load(file, values), executor, live or Board())
+    return run_and_write(folder, axes, lambda values: load(file, values), Elsewhere(executor, live or Board()))
 
 
 def content(folder):
