@@ -12,6 +12,7 @@ come from the privacy loss distribution, whose every point (eps, delta) gives tp
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -160,14 +161,13 @@ def _steps(row: Row, replace: bool) -> list[Callable[[Array], Array]]:
 
 def _power_of(row: Row, steps: list[Callable[[Array], Array]]) -> Callable[[Array], Array]:
     """The best of the Gaussian curve without sampling and of the least upper bounds from the points of profiles."""
-    profiles = [np.asarray(step(GRID)) for step in steps]
+    return partial(_power, row.mu, [np.asarray(step(GRID)) for step in steps])
 
-    def power(fpr: Array) -> Array:
-        plain, reached = tpr(row.mu, fpr), np.asarray(fpr, np.float64)
-        if not profiles:
-            return plain
-        for profile in profiles:
-            reached = np.minimum(1.0, np.min(np.exp(GRID) * reached[..., None] + profile, axis=-1))
-        return np.minimum(plain, reached)
 
-    return power
+def _power(mu: float, profiles: list[Array], fpr: Array) -> Array:
+    plain, reached = tpr(mu, fpr), np.asarray(fpr, np.float64)
+    if not profiles:
+        return plain
+    for profile in profiles:
+        reached = np.minimum(1.0, np.min(np.exp(GRID) * reached[..., None] + profile, axis=-1))
+    return np.minimum(plain, reached)

@@ -8,11 +8,12 @@ import numpy as np
 
 from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.core.plan import Plan, check_silence
+from otafl.core.plan import Events, Plan, Trace, check_silence
 from otafl.core.rounds import Carry, Record, Row, stack
-from otafl.privacy import Ledger, check_realised
+from otafl.privacy import Ledger, check_release
 from otafl.privacy.spend import release_square
 from otafl.privacy.sums import Sums
+from otafl.runs.build import Site
 from otafl.runs.execution import Execution, padded
 from otafl.runs.folder.checkpoints import fits
 from otafl.runs.folder.chunks import Evaluation, scalars
@@ -48,6 +49,9 @@ class StreamedExecution(Execution):
         choice.refuse_uplink(self.experiment, self.label, self.uplink.name)
         self.ran = [self._afford(s) for s in range(len(self.setup.sites))]
 
+    def _check_channel(self, site: Site, released: Events, plan: Plan, trace: Trace, first: int) -> None:
+        check_release(self.uplink, released, plan, trace, site.deployment, site.message, first=first)
+
     def _afford(self, s: int) -> int:
         """How many rounds of this seed fit the budget; every one of them is checked on the way."""
         site, ledger = self.setup.sites[s], self.ledgers[s]
@@ -58,7 +62,7 @@ class StreamedExecution(Execution):
             assert block.plan is not None
             check_silence(site.policy, site.message, block.plan, first)
             released = self.released(block.plan, block.trace, site)
-            check_realised(released, block.plan, block.trace, first)
+            self._check_channel(site, released, block.plan, block.trace, first)
             live = released.live.copy()
             for t in np.flatnonzero(live) if self.capped else ():
                 more = sums.add_round(released, int(t), self.budget.accounting)
@@ -143,7 +147,7 @@ class StreamedExecution(Execution):
             self._link(plan._replace(live=live), block.trace, site, first)
         plan = plan._replace(live=live)
         released = self.released(plan, block.trace, site)
-        check_realised(released, plan, block.trace, first)
+        self._check_channel(site, released, plan, block.trace, first)
         columns = self._tallies[s].add(plan, block.trace, released, stats, first)
         return columns | {f"info.{name}": value for name, value in scalars(info, axes=1).items()}
 
