@@ -92,13 +92,15 @@ def attack_success(ledger: Ledger) -> Attack:
     """
     budget = ledger.budget
     sampled = any(np.any((part.rate > 0) & (part.rate < 1)) for part in ledger.parts)
+    sampled = sampled or (ledger.sums is not None and ledger.sums.sampled)
     if budget.adaptive and np.isfinite(budget.eps):
         if not budget.counted.additive:
             return from_eps(budget.eps, budget.delta, "the cap alone")
         mu = float(np.sqrt(2 * budget.zcdp))
         return _gaussian(mu, "the cap, charged without sampling" if sampled else "the cap, exact Gaussian", not sampled)
-    if not ledger.parts:
-        return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), "exact Gaussian", True)
+    if not ledger.parts or ledger.sums is not None:
+        basis = "charged without sampling" if sampled else "exact Gaussian"
+        return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), basis, not sampled)
     accounting = budget.accounting if budget.accounting in participation.CERTIFIED else "none"
     charged = "" if accounting == budget.accounting else ", every round charged in full"
     if not sampled:  # one Gaussian for every client

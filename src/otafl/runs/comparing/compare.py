@@ -15,7 +15,7 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
-from otafl.runs.comparing.settings import from_plans
+from otafl.runs.comparing.from_plans import from_plans
 from otafl.runs.comparing.statistics import Gap, holm, numbers, paired
 from otafl.runs.comparing.trials import search
 from otafl.runs.comparing.tune import settings_of

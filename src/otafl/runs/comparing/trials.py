@@ -15,7 +15,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
-from otafl.runs.comparing.settings import STEP_SCALE, from_plans
+from otafl.runs.comparing.from_plans import STEP_SCALE, from_plans
 from otafl.runs.comparing.tune import LAST, trained
 from otafl.runs.executors import Outcome, attempt
 from otafl.runs.planning.facts import parts_of
