@@ -68,16 +68,22 @@ def quieter(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- experiments -------------------------------------------------------------------------------------------------
 
 
-def test_no_scheme_is_refuted(tmp_path: Path) -> None:
+def one_of_each() -> list[str]:
+    """The first scheme of every system, the ideal one with noise, and the closed loop."""
+    return sorted({next(iter(system.schemes)) for system in systems.SYSTEMS.values()} | {"fedavg-dp", "cares-adaptive"})
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one-of-each", "all"])
+def test_no_scheme_is_refuted(every: bool, tmp_path: Path) -> None:
     systems.remove(systems.OWN)  # what another test registered
-    schemes = [name for name in systems.SCHEMES if name not in ELSEWHERE]
+    schemes = [name for name in (systems.SCHEMES if every else one_of_each()) if name not in ELSEWHERE]
     text = "".join(f'[[scheme]]\nname = "{name}"\n{OPTIONS.get(name, "")}\n' for name in schemes)
     # So much eps that all run all rounds: one compiled program serves nearly all of them.
     found = audit(experiment_of(tmp_path, text, "privacy.eps=5000"), runs=40, error=SURE)
     assert not found.failed
     attacked = {scheme.label for scheme in found.schemes if scheme.canaries}
     told = {scheme.label: scheme.reason for scheme in found.schemes if scheme.reason}
-    assert {*attacked, *told} == set(schemes) and len(attacked) > 15
+    assert {*attacked, *told} == set(schemes) and len(attacked) > len(schemes) / 2
     assert all("no promise to refute" in why or "not one round" in why for why in told.values()), told
     closed = next(scheme for scheme in found.schemes if scheme.label == "cares-adaptive")
     assert closed.eps == 5000.0 and any("closed loop" in note for note in closed.notes)
