@@ -155,7 +155,7 @@ def test_the_first_steps(otafl: Call) -> None:
 
 
 def test_a_comparison_with_one_seed_and_trials(otafl: Call) -> None:
-    two = "scheme=[{name='constant', label='a'}, {name='constant', label='b', rx_scale=0.3, rounds=60}]"
+    two = "scheme=[{name='constant', label='a'}, {name='constant', label='b', rx_scale=0.3, rounds=12}]"
     code, out, err = otafl(
         "compare", "small.toml", "--set", two, "--set", "task.data=digits", "--trials", "2", "--out", "c"
     )
