@@ -44,8 +44,11 @@ OPTIONS: dict[str, str] = {  # what a scheme needs besides its name on this site
     "eezofl": 'mode = "digital"\ndp_noise = 3.0\nsmudging_bits = 10\nallow_insecure = true\n'
     'clients = { kind = "zero-order", directions = 4, clip_norm = 2.0 }',
 }
-# One open loop of every system that sends analog sums (one program serves them all), and the closed loop.
-ONE_OF_EACH = ("constant", "adascale", "biasvar", "cares-static", "cdpb", "fedavg-dp", "liu-simeone", "cares-adaptive")
+# One of every system, and the closed loop; encrypted and noncoherent sums are attacked among the slow tests.
+ONE_OF_EACH = (
+    "constant", "adascale", "biasvar", "blind", "cares-static", "cdpb", "fedavg-dp", "liu-simeone", "obda", "ridge",
+    "cares-adaptive",
+)  # fmt: skip
 ELSEWHERE = {"adascale-lyapunov"}  # its tuning finds no weight on this site
 RECORDS = '[[scheme]]\nname = "fedavg-dp"\nlabel = "way {}"\nclients = {{ kind = "per-sample", {} }}\n'
 KINDS = ("batch = 4", "rate = 0.2, divisor = 4.0, size_max = 40", 'batch = 4, sampling = "without-replacement"')
