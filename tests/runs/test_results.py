@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otafl.core.plan import Events
 from otafl.privacy import Budget, Ledger, eps_curve
 from otafl.privacy.events import pick
-from otafl.runs.folder.results import summarise, value_at_eps
+from otafl.runs.folder.results import Outcome, Radiated, energy_per_device, summarise, value_at_eps
 
 FINITE = st.floats(0.01, 10, allow_nan=False)
 
@@ -96,10 +96,9 @@ def test_no_target_has_no_value_at_it() -> None:
     assert not reached
 
 
-@pytest.mark.parametrize("with_devices", [True, False])
-def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
+def test_summarise_is_a_loop_over_seeds() -> None:
     rng = np.random.default_rng(0)
-    seeds, evaluations, rounds, clients = [7, 3], 4, 8, 3
+    seeds, evaluations, rounds = [7, 3], 4, 8
     e: dict[str, np.ndarray] = {
         "seed": np.repeat(seeds, evaluations),
         "round": np.tile([2, 4, 6, 8], 2),
@@ -114,9 +113,8 @@ def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
         "rx_scale": rng.random(16),
         "sent_weight": rng.random(16),
     }
-    d = {"seed": np.repeat(seeds, rounds * clients), "energy": rng.random(48)}
-    got = summarise(e, r, d if with_devices else None, 1.0, 2)
-    assert got["seeds"] == [3, 7]
+    got = summarise(e, r, 1.0, 2)
+    assert got["seeds"] == [7, 3]
     for place, seed in enumerate(got["seeds"]):
         mine: dict[str, Any] = {name: [v for v, s in zip(column, e["seed"]) if s == seed] for name, column in e.items()}
         own = [n for n in range(16) if r["seed"][n] == seed]
@@ -131,9 +129,17 @@ def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
             "silent_weight": 1 - sum(r["sent_weight"][n] for n in own) / 8,
             "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["accuracy"], 1.0, 2),
             "worst_client_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["worst_client"], 1.0, 2),
-            "energy_per_round": sum(v for v, s in zip(d["energy"], d["seed"]) if s == seed) / 24
-            if with_devices
-            else math.nan,
         }
         for name, value in expected.items():
             assert got[name][place] == pytest.approx(value, nan_ok=True), name
+
+
+def test_energy_of_a_seed_counts_its_live_rounds_alone() -> None:
+    energy = np.arange(12.0).reshape(1, 4, 3)
+    live = np.array([[True, True, False, True]])
+    outcome = Outcome(**{**dict.fromkeys(Outcome._fields), "live": live})  # type: ignore[arg-type]
+    got = energy_per_device(outcome, Radiated(energy, np.ones((1, 1, 3))))
+    rows = [[0, 1, 2], [3, 4, 5], [9, 10, 11]]
+    assert got["energy_per_round"] == [sum(map(sum, rows)) / 9]
+    assert got["joules_mean"] == [sum(map(sum, rows)) / 3]
+    assert got["joules_max"] == [2 + 5 + 11]

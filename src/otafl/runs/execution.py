@@ -38,10 +38,10 @@ class Execution(Planned):
         self.task, self.folder, self.reporter = task, folder, reporter
         self.counted = self.ledgers[0].zcdp() if self.budget.counted.additive else None  # (K,) cost of the first seed
         self.horizon = self._horizon()
-        # Not the own horizon: schemes share one program.
+        # Not what the budget leaves of the horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
-        self.span = self.every * min(calls, -(-experiment.rounds // self.every))
+        self.span = self.every * min(calls, -(-experiment.horizon(scheme) // self.every))
 
     # --- the rounds ------------------------------------------------------------------------------------------------
 

@@ -19,9 +19,11 @@ from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
 from otafl.runs.folder.results import (
     Outcome,
+    Radiated,
     devices_table,
     energy_per_device,
     evaluations_table,
+    radiated,
     rounds_table,
     signal_of,
     stop_reasons,
@@ -48,13 +50,13 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
         ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
     seeds = run.experiment.seed_list
-    rounds = rounds_table(outcome, run.setup, seeds)
-    devices = devices_table(outcome, run.setup, seeds)
+    sent = radiated(outcome, run.setup)
+    rounds = rounds_table(outcome, run.setup, seeds, sent)
     evaluations = evaluations_table(outcome, run.task, seeds, run.budget)
-    _check_energy(run, devices)
+    _check_energy(run, outcome, sent)
     target = run.experiment.privacy.eps or np.inf
-    summary = summarise(evaluations, rounds, devices, target, run.every, run.task.metric)
-    worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
+    summary = summarise(evaluations, rounds, target, run.every, run.task.metric)
+    worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, outcome)
@@ -68,7 +70,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
         "left_out": left_out,
         "zeroed": zeroed,
-        **energy_per_device(outcome, run.setup),
+        **energy_per_device(outcome, sent),
         **signal_of(rounds, run.setup, run.budget, seeds),
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
@@ -85,7 +87,7 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     }
     files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
     if run.experiment.engine.record_devices:
-        files["devices.parquet"] = parquet(devices)
+        files["devices.parquet"] = parquet(devices_table(outcome, seeds, sent))
     timing = {"seconds": seconds, "rounds": int(np.sum(outcome.live))}
     run.folder.finish(files, int(np.max(np.sum(outcome.live, 1))), timing)
 
@@ -206,15 +208,15 @@ def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
     )  # fmt: skip
 
 
-def _check_energy(run: "Execution", devices: dict[str, np.ndarray]) -> None:
+def _check_energy(run: "Execution", outcome: Outcome, sent: Radiated) -> None:
     """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
     on the mean, which `energy.check_energy` holds its plans to."""
-    over = devices["energy"] > devices["energy_limit"] * (1 + 1e-9)
+    over = (sent.energy > sent.limit * (1 + 1e-9)) & outcome.live[..., None]
     if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
-        row = int(np.argmax(over))
-        where = f"round {devices['round'][row]}, seed {devices['seed'][row]}: client {devices['client'][row]}"
-        sent, limit = devices["energy"][row], devices["energy_limit"][row]
-        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")
+        s, round_, client = (int(i) for i in np.argwhere(over)[0])
+        where = f"round {round_}, seed {run.experiment.seed_list[s]}: client {client}"
+        energy, limit = sent.energy[s, round_, client], sent.limit[s, 0, client]
+        raise RunError(f"{run.label}: {where} would radiate {energy:.6g} J, limit {limit:.6g} J")
 
 
 def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:

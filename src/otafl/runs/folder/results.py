@@ -34,11 +34,23 @@ class Outcome(NamedTuple):
     penalty: np.ndarray  # (S, E)
 
 
-def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
+class Radiated(NamedTuple):
+    """Transmit energy, J."""
+
+    energy: np.ndarray  # (S, T, K)
+    limit: np.ndarray  # (S, 1, K)
+
+
+def radiated(outcome: Outcome, setup: SchemeSetup) -> Radiated:
+    """What every client sent in every round."""
+    energy = uplink.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
+    return Radiated(energy, np.stack([site.deployment.energy for site in setup.sites])[:, None])
+
+
+def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int], sent: Radiated) -> Columns:
     """One row per seed and round that was run."""
     seed_axis, round_axis = np.nonzero(outcome.live)
     columns: Columns = {"seed": np.asarray(seeds)[seed_axis], "round": round_axis}
-    energy, limit = _energy(outcome, setup)
     weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
     gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
     own = lambda s: Plan(*(leaf[s] for leaf in outcome.plans))  # noqa: E731
@@ -49,7 +61,7 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
     lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
     links = [lower(s, site) for s, site in enumerate(setup.sites)]
     noise = np.stack([link.noise_std for link in links])
-    heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
+    heard = np.stack([np.where(who, link.weight, 0.0).sum(-1) for link, who in zip(links, outcome.sent)])
     per_round = {
         "rx_scale": outcome.plans.rx_scale,
         "noise_std": noise,
@@ -58,7 +70,7 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
         "sent_weight": np.sum(weights * outcome.sent, -1),
         "heard_weight": heard,
         "snr": snr,
-        "energy_share": np.max(energy / limit, -1),
+        "energy_share": np.max(sent.energy / sent.limit, -1),
         "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
         **{f"info_{name}": value for name, value in outcome.info.items()},
     }
@@ -67,34 +79,31 @@ def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Colu
     return columns
 
 
-def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
+def devices_table(outcome: Outcome, seeds: list[int], sent: Radiated) -> Columns:
     """One row per seed, round and client. A simulation's view: a real server sees none of it."""
     seed_axis, round_axis = np.nonzero(outcome.live)
     clients = outcome.norm.shape[-1]
-    energy, limit = _energy(outcome, setup)
     multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
     columns: Columns = {
         "seed": np.repeat(np.asarray(seeds)[seed_axis], clients),
         "round": np.repeat(round_axis, clients),
         "client": np.tile(np.arange(clients), len(round_axis)),
     }
-    fields = {"sent": outcome.sent, "norm": outcome.norm, "raw_norm": outcome.raw_norm, "energy": energy,
-              "energy_limit": limit, "noise_multiplier": multiplier}  # fmt: skip
+    fields = {"sent": outcome.sent, "norm": outcome.norm, "raw_norm": outcome.raw_norm, "energy": sent.energy,
+              "energy_limit": sent.limit, "noise_multiplier": multiplier}  # fmt: skip
     for name, values in fields.items():
         columns[name] = np.broadcast_to(values, outcome.norm.shape)[outcome.live].reshape(-1)
     return columns
 
 
-def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
-    energy = uplink.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
-    return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
-
-
-def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
-    """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
-    energy, _ = _energy(outcome, setup)
-    run = np.where(outcome.live[..., None], energy, 0.0).sum(1)
-    return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
+def energy_per_device(outcome: Outcome, sent: Radiated) -> dict[str, list[float]]:
+    """J, one entry per seed: of a round, mean over devices; of the whole run, that mean and the device that spends most."""
+    run = np.where(outcome.live[..., None], sent.energy, 0.0).sum(1)
+    rounds = outcome.live.sum(1)
+    mean = np.where(rounds > 0, run.mean(-1) / np.maximum(rounds, 1), np.nan)
+    return {
+        "energy_per_round": mean.tolist(), "joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()
+    }  # fmt: skip
 
 
 def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[int]) -> dict[str, list[float]]:
@@ -181,15 +190,15 @@ def uncertified(outcome: Outcome) -> list[str]:
 
 
 def summarise(
-    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int, metric: str = "accuracy"
+    evaluations: Columns, rounds: Columns, target: float, every: int, metric: str = "accuracy"
 ) -> dict[str, Any]:
     """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
     final, best, at_eps = figures(metric)
     larger = METRICS[metric].larger_is_better
-    seeds = np.unique(evaluations["seed"])
+    seeds = list(dict.fromkeys(evaluations["seed"].tolist()))  # in the order of the run, as all other lists of a summary
     out: dict[str, list[float]] = {name: [] for name in (
         final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
-        "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+        "mean_rx_scale", "silent_weight")}  # fmt: skip
     for seed in seeds:
         e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
         r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}
@@ -204,8 +213,6 @@ def summarise(
         out["rounds"].append(float(len(r["round"])))
         out["mean_rx_scale"].append(float(np.mean(r["rx_scale"])) if len(r["round"]) else float("nan"))
         out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
-        spent = np.zeros(0) if devices is None else devices["energy"][devices["seed"] == seed]
-        out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
     none = {} if metric == "accuracy" else {name: [float("nan")] * len(seeds) for name in figures("accuracy")}
     return {"seeds": [int(s) for s in seeds], "metric": metric, **none, **out}
 
