@@ -102,10 +102,16 @@ class Uplink(NamedTuple):
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
     remarks: tuple[str, ...] = ()  # what a privacy card must say about it
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
+    bits: Callable[[int], float] | None = None  # of so many numbers, each device and round; None: symbols on the air
+
+
+def float_bits(dim: int) -> float:
+    """Numbers as they are computed."""
+    return 32.0 * dim
 
 
 ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear)
-PERFECT = ANALOG._replace(name="perfect", site=ideal)
+PERFECT = ANALOG._replace(name="perfect", site=ideal, bits=float_bits)
 
 
 def uplink_of(policy: Policy) -> Uplink:

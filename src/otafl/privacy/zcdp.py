@@ -25,9 +25,11 @@ def strict_sum(costs: Iterable[float]) -> float:
 
 
 def within(costs: Array, cap: float) -> bool:
-    """Whether every column of costs (n, K) sums, strictly, to at most the cap. Most are decided by their float64 sum."""
+    """Whether every column of costs (n, K) sums, strictly, to at most the cap; float64 sums decide most."""
     total, doubt = _sums(costs)
-    if np.any(total - doubt > cap) or np.any(np.isnan(total)):
+    if not np.all(np.isfinite(total)):
+        return bool(np.all(total <= cap))
+    if np.any(total - doubt > cap):
         return False
     return all(strict_sum(costs[:, k]) <= cap for k in np.flatnonzero(total + doubt > cap))
 

@@ -32,7 +32,8 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]
         body.append("</ul></details>")
         link = escape(f"{part.folder.name}/run/report.html" if len(parts) > 1 else "run/report.html")
-        body.append(f'<p><a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a></p>')
+        every = f'<a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a>'
+        body.append(f"<p>{every}; plots for print: <code>otafl report {escape(str(part.run))}</code></p>")
     notes = dict.fromkeys(note for part in parts for note in part.notes)
     body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE)]
     return (

@@ -24,10 +24,9 @@ from otafl.runs.progress import Reporter
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
     "#", "scheme", "accuracy", "worst client", *(f"ε {entry.label}" for entry in COLUMNS), "μ", "TPR@1 %", "S", "e",
-    "rounds", "J/device", "J, most", "channel uses", "uses, digital", "CSI", "time",
+    "rounds", "J/device", "J, most", "bits/device", "channel uses", "s on air", "digital: uses", "CSI", "time",
 ]  # fmt: skip
 LABEL_WIDTH = 24
-DIGITAL_USES = 16  # channel uses of one 32-bit number at 2 bits per use, each device in turn
 
 
 def found_in(part: Part) -> Comparison:
@@ -38,8 +37,6 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
     """One line with all columns."""
     spent = {item["accountant"]: item for item in entry["card"]["spent"]}
     eps = ["∞" if not entry["private"] else _eps(spent[one.name]) if one.name in spent else "–" for one in COLUMNS]
-    uses = float(np.mean(numbers(entry["rounds"]))) * entry["channel_uses"]
-    digital = uses * DIGITAL_USES * entry.get("clients", np.nan)
     return [
         place,
         named(entry),
@@ -52,10 +49,22 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
         _mean(entry, "rounds", ".0f"),
         joules(entry, "joules_mean"),
         joules(entry, "joules_max"),
-        f"{uses:.3g}",
-        f"{digital:.3g}" if np.isfinite(digital) else "–",
+        *traffic_cells(entry),
         entry["csi"],
         f"{entry['seconds']:.1f} s",
+    ]
+
+
+def traffic_cells(entry: dict[str, Any]) -> list[str]:
+    """Of the whole run: bits of a device, channel uses, seconds, and uses of a digital link for the same message."""
+    rounds, bits = float(np.mean(numbers(entry["rounds"]))), entry.get("bits")
+    digital, bandwidth = entry.get("digital_uses"), entry.get("bandwidth_hz")
+    each = entry["channel_uses"] if bits is None else digital
+    uses = None if each is None else rounds * each
+    seconds = None if uses is None or bandwidth is None else uses / bandwidth
+    return [
+        "–" if value is None else f"{value:.3g}"
+        for value in (bits and rounds * bits, uses, seconds, digital and rounds * digital)
     ]
 
 
@@ -206,6 +215,12 @@ E_NOTE = (
 )
 
 
+DIGITAL_NOTE = (
+    "Digital: each device in turn, at the mean rate log2(1 + SNR) of its channel at full power, without headers or "
+    "pilots; messages of the air as 32-bit numbers. Schemes without a radio are given this link."
+)
+
+
 # --- files --------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +247,7 @@ def write(parts: list[Part]) -> Path:
     for part in parts:
         text += lines(found_in(part), part.target)
     text += [f"- {note}" for note in dict.fromkeys(note for part in parts for note in part.notes)]
-    text += ["", E_NOTE, f"Digital: {DIGITAL_USES} channel uses for each 32-bit number of each device in turn."]
+    text += ["", E_NOTE, DIGITAL_NOTE]
     path = folder / "compare.md"
     write_atomic(path, "\n".join(text) + "\n")
     return path
@@ -245,7 +260,7 @@ def run_and_write(
     parts = compare(path, folder, overrides, trials, reporter)
     write(parts)
     for part in parts:
-        write_report([part.run])
+        write_report([part.run], plots=False)  # `otafl report` draws them for print: most of a report's time
     from otafl.report.compare_page import write_page  # it shows what this module makes
 
     write_page(parts, path)

@@ -179,6 +179,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> Sch
             raise InputError(f"{nobody}; change the partition or the number of clients")
         message = clients.promise(sizes)
         channel, deployment = site_of(experiment, message, sizes)
+        deployment = limited(deployment, scheme.max_energy)
         whole = draw(
             channel, experiment.task.clients, experiment.rounds, seed
         )  # then cut: schemes share their channels
@@ -216,6 +217,13 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     channel = with_gains(channel, site.devices.mean_power_gain)
     made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
     return channel, made._replace(weights=weights)
+
+
+def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
+    """The site of a scheme that limits its rounds by itself."""
+    if max_energy is None:
+        return deployment
+    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:

@@ -50,7 +50,7 @@ class Execution(Planned):
         self.folder.prepare()
         inside = self.loop == "round"
         engine = engines.get(self._program) or self._engine()
-        if not inside:
+        if self._shareable:
             engines[self._program] = engine
         seeds = build.seeds_of(self.experiment, self.task)
         public = self.task.public if inside else ()
@@ -87,13 +87,17 @@ class Execution(Planned):
         finish(self, merge([*segments, *pending]), carry, time.monotonic() - began)
 
     @property
+    def _shareable(self) -> bool:
+        """Whether the program holds nothing of this scheme: no policy inside the loop, no uplink of its own."""
+        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
+        return same and self.loop != "round"
+
+    @property
     def _program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
         choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
-        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
-        kind = "planned" if same and self.loop != "round" else self.label
         return (
-            kind,
+            "planned" if self._shareable else self.label,
             choice.model_dump_json(),
             server.momentum > 0,
             server.weight_decay > 0,

@@ -32,6 +32,7 @@ from otafl.runs.folder.results import (
 )
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
+from otafl.runs.traffic import traffic
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -98,7 +99,7 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "clients": len(first.deployment.weights),
+            "channel_uses": first.message.dim, **traffic(run), "clients": len(first.deployment.weights),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 

@@ -139,6 +139,9 @@ class Radio(FileModel):
     """Limits and noise. Whole-vector energy with `noise_std`, or power per symbol with `noise_dbm`; SI inside."""
 
     max_energy: Positive | None = Field(None, description="J, energy of the whole vector of one round, each client")
+    run_energy: Positive | None = Field(
+        None, description="J, each client, the whole run: by a public plan it skips rounds that would pass it"
+    )
     power_dbm: float | None = Field(None, description="mean power per complex symbol, each client")
     noise_std: Annotated[float, Field(ge=0)] | None = Field(None, description="receiver noise per real dimension")
     noise_dbm: float | None = Field(None, description="complex receiver noise power; half of it per real dimension")
@@ -263,6 +266,7 @@ COMMON: dict[str, Any] = {
     "server": (ServerOverride, Field(default_factory=ServerOverride)),
     "clients": (ClientChoice | None, Field(None, description="other clients for this scheme")),
     "rounds": (Whole | None, Field(None, description="at most so many rounds for this scheme alone")),
+    "max_energy": (Positive | None, Field(None, description="J, own limit of a round, where below the radio's")),
     "stop_at_budget": (bool, Field(True, description="False runs past the privacy target: a diagnostic, labelled so")),
 }
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)

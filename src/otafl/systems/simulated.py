@@ -8,6 +8,7 @@ by rules that look at the site and the privacy target alone, so they cost no pri
 are drawn here under another seed than any run's.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,9 +106,10 @@ def cost(name: str, options: Options, at: Bench) -> float:
     return float(np.max(round_costs(events(plan, trace, deployment, at.message), "none").sum(-2)))
 
 
-def trial(name: str, options: Options, at: Bench) -> Trial:
-    """Plan, charge, cut and weigh one setting."""
+def trial(name: str, options: Options, at: Bench, change: Callable[[Plan], Plan] | None = None) -> Trial:
+    """Plan, change where asked to, charge, cut and weigh one setting."""
     policy, plan, trace, deployment = planned(name, options, at)
+    plan = plan if change is None else change(plan)
     released = events(plan, trace, deployment, at.message)
     live = Ledger(at.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)

@@ -14,7 +14,6 @@ import numpy as np
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
-from otafl.runs import build
 from otafl.runs.comparing.settings import from_plans
 from otafl.runs.comparing.statistics import Gap, holm, numbers, paired
 from otafl.runs.comparing.trials import search
@@ -24,6 +23,7 @@ from otafl.runs.planning.afford import without_rounds
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
+from otafl.runs.workbench import Workbench
 
 FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
 SIGNIFICANT = 0.05
@@ -69,13 +69,13 @@ def compare(
     experiment = load(path, overrides)
     targets = targets_of(path, overrides, experiment)
     asked = settings_of(path, overrides).get("trials") if trials is None else trials
-    parts = []
+    parts, shared = [], Workbench()
     for target in targets:
         place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
         privacy = experiment.privacy.model_copy(update={"eps": target})
         wanted = experiment.model_copy(update={"privacy": privacy})
-        chosen, notes = settled(wanted, place, asked, reporter)
-        run = run_in(place / "run", chosen, reporter)
+        chosen, notes = settled(wanted, place, asked, reporter, shared)
+        run = run_in(place / "run", chosen, reporter, shared)
         found = rank(summaries(run), target)
         write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **plain(found)}))
         parts.append(Part(target, place, run, notes))
@@ -83,15 +83,15 @@ def compare(
 
 
 def settled(
-    experiment: Experiment, folder: Path, trials: int | None, reporter: Reporter | None
+    experiment: Experiment, folder: Path, trials: int | None, reporter: Reporter | None, shared: Workbench
 ) -> tuple[Experiment, list[str]]:
     """The experiment with the settings that the asked rule gives, and how they were found."""
     if trials is None:
         return experiment, []
     if trials == 0:
-        chosen, said = from_plans(experiment, build.build_task(experiment))
+        chosen, said = from_plans(experiment, shared.task(experiment))
         return chosen, [FROM_PLANS, *said]
-    return search(experiment, trials, folder / "trials", reporter)
+    return search(experiment, trials, folder / "trials", reporter, shared)
 
 
 def rank(found: list[dict[str, Any]], target: float) -> Comparison:

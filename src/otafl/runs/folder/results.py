@@ -97,7 +97,7 @@ def devices_table(outcome: Outcome, seeds: list[int], sent: Radiated) -> Columns
 
 
 def energy_per_device(outcome: Outcome, sent: Radiated) -> dict[str, list[float]]:
-    """J, one entry per seed: of a round, mean over devices; of the whole run, that mean and the device that spends most."""
+    """J, one entry per seed: of a round, mean over devices; of the run, that mean and the device that spends most."""
     run = np.where(outcome.live[..., None], sent.energy, 0.0).sum(1)
     rounds = outcome.live.sum(1)
     mean = np.where(rounds > 0, run.mean(-1) / np.maximum(rounds, 1), np.nan)
@@ -195,7 +195,7 @@ def summarise(
     """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
     final, best, at_eps = figures(metric)
     larger = METRICS[metric].larger_is_better
-    seeds = list(dict.fromkeys(evaluations["seed"].tolist()))  # in the order of the run, as all other lists of a summary
+    seeds = list(dict.fromkeys(evaluations["seed"].tolist()))  # in the run's order, as all lists of a summary
     out: dict[str, list[float]] = {name: [] for name in (
         final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
         "mean_rx_scale", "silent_weight")}  # fmt: skip

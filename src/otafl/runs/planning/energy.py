@@ -4,6 +4,7 @@ import numpy as np
 
 from otafl.core.errors import RunError
 from otafl.core.plan import Array, Deployment, Message, Plan
+from otafl.privacy.retire import retired
 
 ROUNDING = 1e-9  # relative; policies plan to the limit itself
 
@@ -17,6 +18,20 @@ def planned_energy(plan: Plan, message: Message) -> np.ndarray:
     largest = np.minimum(gate, message.bound) ** 2 if np.isfinite(message.bound) else np.asarray(message.mean_square)
     data = np.where(np.asarray(plan.max_norm) >= 0, np.abs(plan.tx) ** 2 * largest, 0.0)
     return data + message.dim * np.abs(plan.noise) ** 2
+
+
+def within_run(plan: Plan, message: Message, joules: float) -> Plan:
+    """The plan (T, K) with every client silent in the rounds that would take its run above so many J.
+
+    Who is silent follows from channels and plan alone, so it is public. Later rounds that cost less are sent.
+    """
+    energy = planned_energy(plan, message)
+    inside = np.zeros(energy.shape, bool)
+    spent = np.zeros(energy.shape[-1])
+    for t in np.flatnonzero(plan.live):
+        inside[t] = spent + energy[t] <= joules
+        spent += np.where(inside[t], energy[t], 0.0)
+    return retired(plan, inside, keep_noise=False)
 
 
 def check_energy(plan: Plan, live: Array, deployment: Deployment, message: Message, where: str, first: int = 0) -> None:

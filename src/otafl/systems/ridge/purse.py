@@ -1,8 +1,8 @@
 """What a round costs a client's privacy, and how loud it may therefore be. Host, float64.
 
-Without sampling a round of amplitude a costs a^2, and costs add. Poisson batches are charged by Renyi DP, whose cost of a
-loud round grows far faster than a^2: a purse of squares would be empty after a few good channels. There the currency is
-the RDP at one order, the best of a run of equal rounds, which adds exactly and under which the target holds.
+Without sampling a round of amplitude a costs a^2, and costs add. Poisson batches are charged by Renyi DP, whose cost of
+a loud round grows far faster than a^2: a purse of squares would be empty after a few good channels. There the currency
+is the RDP at one order, the best of a run of equal rounds, which adds exactly and under which the target holds.
 """
 
 from typing import NamedTuple, Protocol
@@ -125,7 +125,7 @@ def purse_of(deployment: Deployment, message: Message, context: Context, squares
     rate = np.broadcast_to(np.asarray(message.rate, float), np.shape(deployment.weights))
     if not np.any(rate < 1):
         return Squares()
-    pair = 2.0 if message.adjacency == "replace" else 1.0  # charged as two steps of half the way (`privacy.replacement`)
+    pair = 2.0 if message.adjacency == "replace" else 1.0  # charged as two steps of half the way
     reach = np.asarray(message.sensitivity, float) * (1 + deployment.gain_error) / pair
     kind = Kind(rate, np.broadcast_to(reach**2 / deployment.trusted_noise_var, rate.shape))
     equal = np.max(squares / context.rounds * kind.per_square)
@@ -134,7 +134,7 @@ def purse_of(deployment: Deployment, message: Message, context: Context, squares
 
 
 def allowance(purse: Purse, squares: Array, context: Context) -> Array:
-    """(K,) what the run may cost in the purse's currency: that of equal rounds, and never more than the target's own."""
+    """(K,) what the run may cost in the purse's currency: that of equal rounds, never more than the target's own."""
     whole = context.rounds * purse.cost(np.sqrt(squares / context.rounds))
     if not isinstance(purse, Sampled):
         return squares

@@ -1,0 +1,111 @@
+"""Settings under a budget of energy for the whole run, by one search for all schemes: on simulated channels, no data.
+
+A scheme has two ways to spend less: to send more softly, as if its privacy target were a smaller one, and to be silent
+in bad channels, by a lower limit of a round. Both are inputs of every scheme's own rule; the pair with the largest
+learning signal is taken. A scheme whose options have `joules` is told the budget itself.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from otafl import systems
+from otafl.core.errors import OtaflError
+from otafl.core.plan import Deployment, Message, Plan
+from otafl.core.uplink import uplink_of
+from otafl.privacy import Budget
+from otafl.runs.planning.energy import within_run
+from otafl.systems.simulated import Bench, Options, Refusal, planned, trial
+
+LIMITS = (2.0, 4.0, 8.0, 16.0)  # of a round, in units of the run's energy over its rounds
+SOFTER = 0.5  # factor of the privacy target from one try to the next
+FINER = (0.707, 0.841, 1.189, 1.414)  # around the best one
+TRIES = 14
+
+Rule = Callable[[Deployment, Budget], Options | Refusal]
+
+
+class Found(NamedTuple):
+    """The best of a search."""
+
+    snr: float
+    options: Options
+    max_energy: float | None  # own limit of a round
+
+
+def told(scheme: str, joules: float) -> Options | None:
+    """Options of a scheme that plans with the energy of a run by itself."""
+    config = systems.scheme(scheme).config
+    return {"joules": joules} if "joules" in {field.name for field in fields(config)} else None
+
+
+def settings(scheme: str, rule: Rule, at: Bench, joules: float) -> Options | Refusal:
+    """Options of the scheme, with an own limit of a round among them where one is better; as an experiment says it."""
+    if (own := told(scheme, joules)) is not None:
+        return own
+    plain = rule(at.deployment, at.budget)
+    if isinstance(plain, Refusal) or uplink_of(planned(scheme, plain, at)[0]).name != "analog":
+        return plain
+    found = search(scheme, rule, at, joules)
+    if isinstance(found, Refusal):
+        return found
+    return found.options if found.max_energy is None else {**found.options, "max_energy": found.max_energy}
+
+
+def search(scheme: str, rule: Rule, at: Bench, joules: float) -> Found | Refusal:
+    """Over limits of a round and softer targets."""
+    largest = float(np.max(at.deployment.energy))
+    limits = [None, *(factor * joules / at.rounds for factor in LIMITS if factor * joules / at.rounds < largest)]
+    best: Found | Refusal = Refusal("no setting is heard within the energy of the run")
+    for limit in limits:
+        for found in _softer(scheme, rule, at, joules, limit):
+            if not isinstance(best, Found) or found.snr > best.snr:
+                best = found
+    return best
+
+
+def _softer(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None) -> Iterator[Found]:
+    """Tries with ever smaller targets until the signal has fallen twice, then some around the best."""
+    tried: dict[float, float] = {}
+    share, fallen = 1.0, 0
+    while len(tried) < TRIES and fallen < 2:
+        if (found := _one(scheme, rule, at, joules, limit, share)) is not None:
+            yield found
+        snr = found.snr if found is not None else 0.0
+        fallen = fallen + 1 if tried and 0 < snr <= max(tried.values()) else 0
+        tried[share] = snr
+        if not at.budget.counted.additive:
+            return
+        share *= SOFTER
+    top = max(tried, key=lambda one: tried[one])
+    for factor in FINER:
+        if top * factor <= 1 and (found := _one(scheme, rule, at, joules, limit, top * factor)) is not None:
+            yield found
+
+
+def _one(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None, share: float) -> Found | None:
+    site = at.deployment
+    if limit is not None:
+        site = site._replace(energy=np.minimum(np.asarray(site.energy, float), limit))
+    try:
+        options = rule(site, softened(at.budget, share))
+        if isinstance(options, Refusal):
+            return None
+        change = _cut(at.message, joules)
+        return Found(trial(scheme, options, at._replace(deployment=site), change).snr, options, limit)
+    except OtaflError:
+        return None
+
+
+def _cut(message: Message, joules: float) -> Callable[[Plan], Plan]:
+    return lambda plan: within_run(plan, message, joules)
+
+
+def softened(budget: Budget, share: float) -> Budget:
+    """A target of so much of the budget's additive cost."""
+    if share == 1 or budget.counted.convert is None:
+        return budget
+    return replace(budget, eps=float(budget.counted.convert(share * budget.zcdp, budget.delta)))
+
