@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otafl.core.plan import Events
 from otafl.privacy import Budget, Ledger, eps_curve
 from otafl.privacy.events import pick
-from otafl.runs.folder.results import Outcome, Radiated, energy_per_device, summarise, value_at_eps
+from otafl.runs.folder.results import Evaluations, Radiated, Rounds, energy_per_device, summarise, value_at_eps
 
 FINITE = st.floats(0.01, 10, allow_nan=False)
 
@@ -99,35 +99,36 @@ def test_no_target_has_no_value_at_it() -> None:
 def test_summarise_is_a_loop_over_seeds() -> None:
     rng = np.random.default_rng(0)
     seeds, evaluations, rounds = [7, 3], 4, 8
-    e: dict[str, np.ndarray] = {
-        "seed": np.repeat(seeds, evaluations),
-        "round": np.tile([2, 4, 6, 8], 2),
-        "accuracy": rng.random(8),
-        "worst_client": rng.random(8),
-        "loss": rng.random(8),
-        "eps": np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
-    }
-    r = {
-        "seed": np.repeat(seeds, rounds),
-        "round": np.tile(np.arange(rounds), 2),
-        "rx_scale": rng.random(16),
-        "sent_weight": rng.random(16),
-    }
+    none = np.zeros(0)
+    e = Evaluations(
+        seed=np.repeat(seeds, evaluations),
+        round=np.tile([2, 4, 6, 8], 2),
+        score=rng.random(8),
+        worst_client=rng.random(8),
+        loss=rng.random(8),
+        penalty=np.zeros(8),
+        eps=np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
+    )
+    r = Rounds(*[none] * 11, info={})._replace(
+        seed=np.repeat(seeds, rounds), round=np.tile(np.arange(rounds), 2), rx_scale=rng.random(16),
+        sent_weight=rng.random(16),
+    )  # fmt: skip
     got = summarise(e, r, 1.0, 2)
     assert got["seeds"] == [7, 3]
     for place, seed in enumerate(got["seeds"]):
-        mine: dict[str, Any] = {name: [v for v, s in zip(column, e["seed"]) if s == seed] for name, column in e.items()}
-        own = [n for n in range(16) if r["seed"][n] == seed]
+        kept = (column[e.seed == seed].tolist() for column in e)
+        mine: dict[str, Any] = dict(zip(e._fields, kept))
+        own = [n for n in range(16) if r.seed[n] == seed]
         expected = {
-            "final_accuracy": mine["accuracy"][-1],
-            "best_accuracy": max(mine["accuracy"]),
+            "final_accuracy": mine["score"][-1],
+            "best_accuracy": max(mine["score"]),
             "worst_client": mine["worst_client"][-1],
             "final_loss": mine["loss"][-1],
             "final_eps": mine["eps"][-1],
             "rounds": 8,
-            "mean_rx_scale": sum(r["rx_scale"][n] for n in own) / 8,
-            "silent_weight": 1 - sum(r["sent_weight"][n] for n in own) / 8,
-            "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["accuracy"], 1.0, 2),
+            "mean_rx_scale": sum(r.rx_scale[n] for n in own) / 8,
+            "silent_weight": 1 - sum(r.sent_weight[n] for n in own) / 8,
+            "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["score"], 1.0, 2),
             "worst_client_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["worst_client"], 1.0, 2),
         }
         for name, value in expected.items():
@@ -137,8 +138,7 @@ def test_summarise_is_a_loop_over_seeds() -> None:
 def test_energy_of_a_seed_counts_its_live_rounds_alone() -> None:
     energy = np.arange(12.0).reshape(1, 4, 3)
     live = np.array([[True, True, False, True]])
-    outcome = Outcome(**{**dict.fromkeys(Outcome._fields), "live": live})  # type: ignore[arg-type]
-    got = energy_per_device(outcome, Radiated(energy, np.ones((1, 1, 3))))
+    got = energy_per_device(live, Radiated(energy, np.ones((1, 1, 3))))
     rows = [[0, 1, 2], [3, 4, 5], [9, 10, 11]]
     assert got["energy_per_round"] == [sum(map(sum, rows)) / 9]
     assert got["joules_mean"] == [sum(map(sum, rows)) / 3]

@@ -9,22 +9,20 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, factors
-from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
+from otafl.channels.fading import Fading, circular_normal_by_parts, gains
 from otafl.channels.geometry import Geometry, distances
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
 from otafl.channels.pilots import Pilots, RmsEstimate
 from otafl.channels.pilots import estimate as estimate_rms
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import Trace
 from otafl.core.streams import Host
-
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,8 @@ class Channel:
 class Placement(NamedTuple):
     """Where the devices are and how well they are heard on average."""
 
-    distance_m: Reals | None  # (K,) None where mean gains were given
-    mean_power_gain: Reals  # (K,) E|h|^2 before drift
+    distance_m: Floats | None  # (K,) None where mean gains were given
+    mean_power_gain: Floats  # (K,) E|h|^2 before drift
 
 
 def stream(seed: int, which: Host) -> np.random.Generator:
@@ -111,7 +109,7 @@ def stream(seed: int, which: Host) -> np.random.Generator:
     return np.random.default_rng([seed, which])
 
 
-def rescale_log(scale: Reals, low: float, high: float) -> Reals:
+def rescale_log(scale: Floats, low: float, high: float) -> Floats:
     """Map ln scale affinely onto [ln low, ln high] (CARES E22); equal scales go to the geometric middle.
 
     >>> rescale_log(np.array([1.0, 2.0, 4.0]), 0.2, 0.8)
@@ -120,7 +118,8 @@ def rescale_log(scale: Reals, low: float, high: float) -> Reals:
     log = np.log(scale)
     span = np.ptp(log)
     share = (log - log.min()) / span if span > 0 else np.full(log.shape, 0.5)
-    return np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+    scaled: Floats = np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+    return scaled
 
 
 def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generator | None = None) -> Placement:
@@ -147,7 +146,7 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
     return Placement(distance, power * channel.fading.second_moment)
 
 
-def _small_scale(channel: Channel, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
+def _small_scale(channel: Channel, rms_gain: Floats, seed: int, single: np.random.Generator | None) -> Complexes:
     if single is not None:
         return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
     return gains(channel.fading, stream(seed, Host.FADING), rms_gain)
@@ -182,7 +181,7 @@ def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[
     return Trace(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
 
 
-def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals) -> Channel:
+def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Floats) -> Channel:
     """The same channel on given devices: their mean gains replace geometry, path loss, shadowing and `scale_range`."""
     given = tuple(float(gain) for gain in mean_power_gain)
     return replace(channel, geometry=None, path_loss=None, scale_range=None, shadowing_db=0.0, mean_power_gain=given)

@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 
-Array = Any  # numpy or jax array: a policy may run on either side
 
 Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]
@@ -165,6 +165,11 @@ class Policy(NamedTuple):
 def namespace(array: Array) -> Any:
     """numpy or jax.numpy, whichever the array belongs to: the same policy code runs ahead or inside the loop."""
     return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
+
+
+def ours(function: Any) -> bool:
+    """Whether a function was written in otafl, by the module it runs in and not by what it says of itself."""
+    return str(getattr(function, "__globals__", {}).get("__name__", "")).partition(".")[0] == "otafl"
 
 
 def always(tx: Array) -> Array:

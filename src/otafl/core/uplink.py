@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Link, Plan, Policy, Trace
-
-Pytree = Any
+from otafl.core.arrays import Array, Pytree
+from otafl.core.plan import Deployment, Link, Plan, Policy, Trace
 
 # Float32 sums of squares are good to about 1e-6; bounds are enforced this much below their declared value.
 FLOAT32_SLACK = 4e-6
@@ -119,13 +118,13 @@ def uplink_of(policy: Policy) -> Uplink:
     return {"analog": ANALOG, "perfect": PERFECT}[policy.uplink] if isinstance(policy.uplink, str) else policy.uplink
 
 
-def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
     """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
     data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
     return data + dim * np.abs(plan.noise) ** 2
 
 
-def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> np.ndarray:
+def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> Array:
     """Received signal energy over received noise energy, linear, per round: messages counted as uncorrelated."""
     signal = np.where(sent, np.real(gain * plan.tx) * np.asarray(norms, float), 0.0)
     variance = deployment.noise_var + np.sum(np.real(gain * plan.noise) ** 2, axis=-1)

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
-from otafl.core.plan import Array, Deployment, Events, Message, Plan, Trace
+from otafl.core.plan import Deployment, Events, Message, Plan, Trace
 
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps

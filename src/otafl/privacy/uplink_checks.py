@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import gammaincinv
+from scipy.special import erf, gammaincinv
 
 from otafl.core.errors import PrivacyViolation
-from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen, ours
 from otafl.core.uplink import Uplink, to_float32
 from otafl.privacy.events import pick, total_noise_var
 
@@ -26,7 +26,7 @@ LOUDEST = 4  # clients whose messages are tried out
 def is_own(uplink: Uplink) -> bool:
     """Whether all parts of an uplink are otafl's; anybody else's are checked by trying."""
     parts = (uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode)
-    return all(getattr(part, "__module__", "").partition(".")[0] == "otafl" for part in parts)
+    return all(ours(part) for part in parts)
 
 
 def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
@@ -115,6 +115,34 @@ def _probe_noise(uplink: Uplink, link: Link, dim: int, std: float) -> None:
         raise PrivacyViolation(
             f"uplink {uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
         )
+    # The sum over coordinates says nothing of each of them, nor whether they share their noise: one that has none, or
+    # two that have the same, hide nothing. Sizes must be those of N(0, std^2), of differences between coordinates too.
+    mixed = np.concatenate([_between_coordinates(part) for part in np.split(apart, pairs)])
+    for values, what in ((apart, "in some coordinates"), (mixed, "between coordinates")):
+        share = _too_small(values, std)
+        if share > np.sqrt(np.log(1 / CONFIDENCE) / (2 * max(values.size, 1))):  # Dvoretzky, Kiefer, Wolfowitz
+            raise PrivacyViolation(
+                f"uplink {uplink.name!r} adds less noise {what} than the {std:.6g} charged: "
+                f"{share:.2g} of it is smaller than Gaussian noise may be"
+            )
+
+
+def _between_coordinates(noise: Any) -> np.ndarray:
+    """Differences over the root of 2 of disjoint pairs of coordinates, next to each other and far apart."""
+    half = noise.size // 4 * 2
+    near, far = noise[:half], noise[half : 2 * half]
+    middle = half // 2
+    found: np.ndarray = np.concatenate([near[::2] - near[1::2], far[:middle] - far[middle:]]) / np.sqrt(2)
+    return found
+
+
+def _too_small(values: np.ndarray, std: float) -> float:
+    """By how much the share of small values passes that of N(0, std^2), at the size where it does so most."""
+    if values.size == 0:
+        return 0.0
+    sizes = np.sort(np.abs(values))
+    expected = erf(sizes / (std * np.sqrt(2))) if std > 0 else np.ones(sizes.size)
+    return float(np.max(np.arange(1, sizes.size + 1) / sizes.size - expected))
 
 
 def _probe_client(uplink: Uplink, link: Link, message: Message, client: int, amplitude: float) -> None:

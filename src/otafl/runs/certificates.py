@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from otafl.core import uplink
-from otafl.core.plan import Plan
 from otafl.privacy.events import effective_noise_var
 from otafl.runs.build import SchemeSetup, Site, Task
 from otafl.runs.folder.results import Outcome
@@ -26,7 +25,7 @@ def certificate(
 
     known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
     """
-    seeds = [s for s, ran in enumerate(outcome.live) if np.any(ran)]
+    seeds = [s for s, ran in enumerate(outcome.played.live) if np.any(ran)]
     rows = [_of_seed(outcome, s, setup.sites[s], task, server, delta, known) for s in seeds]
     if len(rows) < len(setup.sites):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
@@ -48,8 +47,8 @@ def certificate(
 def _of_seed(
     outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool
 ) -> SequenceCertificate:
-    plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
-    used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+    plan, events = outcome.played.of_seed(s), outcome.events[s]
+    used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     with np.errstate(invalid="ignore"):  # in rounds that are left out
         noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
     trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)

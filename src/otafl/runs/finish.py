@@ -9,7 +9,7 @@ from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
 from otafl.core.files import to_json
-from otafl.core.plan import Plan, Trace
+from otafl.core.plan import Trace
 from otafl.core.rounds import Carry
 from otafl.privacy import PrivacyCard, account, attack_success, check_realised, events, make_card
 from otafl.privacy.card import Observer
@@ -17,6 +17,7 @@ from otafl.privacy.eavesdropper import overheard
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
+from otafl.runs.folder.chunks import Chunk, scalars
 from otafl.runs.folder.results import (
     Outcome,
     Radiated,
@@ -45,41 +46,41 @@ SILENCE = (
 )
 
 
-def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
+def finish(run: "Execution", records: Chunk, carry: Carry, seconds: float) -> None:
     """Tables, ledger, card, model; the marker that the scheme is done is written last."""
     outcome = _outcome(run, records)
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
         ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
     seeds = run.experiment.seed_list
-    sent = radiated(outcome, run.setup)
-    rounds = rounds_table(outcome, run.setup, seeds, sent)
+    air = radiated(outcome, run.setup)
+    rounds = rounds_table(outcome, run.setup, seeds, air)
     evaluations = evaluations_table(outcome, run.task, seeds, run.budget)
-    _check_energy(run, outcome, sent)
+    _check_energy(run, records.live, air)
     target = run.experiment.privacy.eps or np.inf
     summary = summarise(evaluations, rounds, target, run.every, run.task.metric)
     worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, outcome)
-    left_out = int(np.sum(records["stats.left_out"][records["live"]]))
+    left_out = int(np.sum(records.stats.left_out[records.live]))
     if left_out:
         run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
-    zeroed = int(np.sum(records["stats.zeroed"][records["live"]]))
+    zeroed = int(np.sum(records.stats.zeroed[records.live]))
     if zeroed:
         run.reporter.note(f"{run.label}: {zeroed} messages were not finite and counted as zero")
     summary |= {
         **{name: [getattr(attack, name) for attack in attacks] for name in ("mu", "tpr_at_1pct", "advantage")},
         "left_out": left_out,
         "zeroed": zeroed,
-        **energy_per_device(outcome, sent),
+        **energy_per_device(records.live, air),
         **signal_of(rounds, run.setup, run.budget, seeds),
         "stopped_by": stop_reasons(outcome, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
         "least_eps": run.least,
     }
     files: dict[str, bytes | str] = {
-        "rounds.parquet": parquet(rounds),
-        "evaluations.parquet": parquet(evaluations),
+        "rounds.parquet": parquet(rounds.columns()),
+        "evaluations.parquet": parquet(evaluations.columns(run.task.metric)),
         "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
         "card.json": card.to_json(),
         "card.md": card.to_markdown(),
@@ -88,9 +89,9 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     }
     files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
     if run.experiment.engine.record_devices:
-        files["devices.parquet"] = parquet(devices_table(outcome, seeds, sent))
-    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.live))}
-    run.folder.finish(files, int(np.max(np.sum(outcome.live, 1))), timing)
+        files["devices.parquet"] = parquet(devices_table(outcome, seeds, air)._asdict())
+    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.played.live))}
+    run.folder.finish(files, int(np.max(np.sum(outcome.played.live, 1))), timing)
 
 
 def _facts(run: "Execution") -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) ->
         alarms=alarms,
         assumptions=_retirement(run, worst),
         observers=_eavesdropper(run, outcome),
-        reward=in_words(site, run.releases[worst], int(np.sum(outcome.live[worst]))),
+        reward=in_words(site, run.releases[worst], int(np.sum(outcome.played.live[worst]))),
         identity=_identity(run),
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
@@ -156,7 +157,7 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
     budget = run.budget
     found = []
     for s, released in enumerate(outcome.events):
-        heard = overheard(Plan(*(leaf[s] for leaf in outcome.plans)), released, who)
+        heard = overheard(outcome.played.of_seed(s), released, who)
         found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
     sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
@@ -183,44 +184,31 @@ def _model_name(run: "Execution") -> str:
     return f"{run.task.model.name} {run.task.sources['model_sha256'][:12]}" if named == "own" else str(named)
 
 
-def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
-    plans = Plan(**{name: records[f"plan.{name}"] for name in Plan._fields})
-    live = records["live"]
+def _outcome(run: "Execution", records: Chunk) -> Outcome:
+    live, info = records.live, records.info
     released = []
     for s, site in enumerate(run.setup.sites):
-        plan = Plan(*(leaf[s] for leaf in plans))._replace(live=live[s])
+        plan = records.of_seed(s)
         trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
         released.append(events(plan, trace, site.deployment, site.message))
         check_realised(released[-1], plan, trace)
     ran = np.cumsum(live, axis=1)
-    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
-    info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
+    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
     if run.plans:
         cut = live.shape[1]
         found = [scalars(one, axes=1) for one in run.infos]
         info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
     if run.uplink.decode != uplink.ANALOG.decode:
-        info["refused"] = records["refused"].astype(float)
-    return Outcome(
-        plans=plans, events=released, releases=run.releases, live=live, norm=records["stats.norm"],
-        raw_norm=records["stats.raw_norm"], sent=records["stats.sent"], update_norm=records["update_norm"], info=info,
-        eval_round=ran[:, ends], right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
-        penalty=records["eval.penalty"],
-    )  # fmt: skip
+        info = {**info, "refused": records.refused.astype(float)}
+    return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
 
 
-def _check_energy(run: "Execution", outcome: Outcome, sent: Radiated) -> None:
+def _check_energy(run: "Execution", live: np.ndarray, air: Radiated) -> None:
     """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
     on the mean, which `energy.check_energy` holds its plans to."""
-    over = (sent.energy > sent.limit * (1 + 1e-9)) & outcome.live[..., None]
+    over = (air.energy > air.limit * (1 + 1e-9)) & live[..., None]
     if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
         s, round_, client = (int(i) for i in np.argwhere(over)[0])
         where = f"round {round_}, seed {run.experiment.seed_list[s]}: client {client}"
-        energy, limit = sent.energy[s, round_, client], sent.limit[s, 0, client]
-        raise RunError(f"{run.label}: {where} would radiate {energy:.6g} J, limit {limit:.6g} J")
-
-
-def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:
-    """Per-round scalars of a policy's info, which have exactly so many axes: what a rounds table can hold."""
-    fields = info._asdict() if hasattr(info, "_asdict") else {}
-    return {name: np.asarray(value) for name, value in fields.items() if np.ndim(value) == axes}
+        sent, limit = air.energy[s, round_, client], air.limit[s, 0, client]
+        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otafl.channels import draw
-from otafl.core.plan import Array, Deployment
+from otafl.core.arrays import Array
+from otafl.core.plan import Deployment
 from otafl.core.uplink import float_bits
 from otafl.runs.build import bandwidth_of, site_of
 

@@ -30,14 +30,20 @@ WATCHERS: list[Callable[[], None]] = []  # called after each change: the schema 
 def add(system: System) -> None:
     """Make a system known. No two may share a name or a scheme's name."""
     for name in system.schemes:
+        if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable()):
+            raise InputError(f"scheme name {name!r} must be one line of 1 to 100 printable characters")
         if name in SCHEMES:
             raise InputError(f"scheme name {name!r} is taken by otafl; choose another")
     if system.name in SYSTEMS:
         raise InputError(f"system name {system.name!r} is taken; choose another")
     SYSTEMS[system.name] = system
     SCHEMES.update(system.schemes)
-    for follow in WATCHERS:
-        follow()
+    try:
+        for follow in WATCHERS:
+            follow()
+    except InputError:  # settings that no file can hold
+        remove(system.name)
+        raise
 
 
 def remove(name: str) -> System | None:

@@ -16,6 +16,7 @@ import numpy as np
 from otafl import systems
 from otafl.bounds import merit
 from otafl.channels import Channel, draw
+from otafl.core.arrays import Array
 from otafl.core.errors import OtaflError
 from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace
 from otafl.core.rounds import plan_ahead
@@ -62,7 +63,7 @@ class Bench(NamedTuple):
         return np.asarray(self.trace.rms_estimate[0], float)
 
     @property
-    def received(self) -> np.ndarray:
+    def received(self) -> Array:
         """(K,) mean received energy of a round at full power, m_k."""
         return np.asarray(self.deployment.energy, float) * self.rms**2
 

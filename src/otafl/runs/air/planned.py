@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded
 from otafl.core.plan import Link, Plan, Trace, check_silence
 from otafl.core.rounds import ask, observe, plan_ahead, stack
@@ -77,7 +78,7 @@ class Ahead:
     def first(self, count: int) -> Plan:
         return Plan(*(leaf[:count] for leaf in self.plan))
 
-    def silent(self, number: int) -> np.ndarray:
+    def silent(self, number: int) -> Array:
         return self._silent[number]
 
     def certified(self, count: int) -> np.ndarray | None:

@@ -23,7 +23,8 @@ from otafl.runs import build
 from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canaries import gradient_is_x
 from otafl.runs.audit.target import MOST, Records, Target, certified
-from otafl.runs.execution import Execution, merge
+from otafl.runs.execution import Execution
+from otafl.runs.folder.chunks import merge
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
@@ -102,9 +103,7 @@ class Rehearsal(Execution):
             carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
             chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
             done = min(done + self.span, self.horizon)
-        played = merge(chunks)
-        plan = Plan(**{name: played[f"plan.{name}"][0] for name in Plan._fields})
-        self.plans = [plan._replace(live=played["live"][0])]
+        self.plans = [merge(chunks).of_seed(0)]
 
 
 def _rounds(part: Any, live: np.ndarray) -> Any:

@@ -147,7 +147,10 @@ def row_of(planned: Planned, agreement: float) -> Row:
                    rounds=[int(np.sum(plan.live)) for plan in planned.plans], binding="privacy")  # fmt: skip
     seen = [_Seed(planned, s) for s in range(len(planned.plans))]
     attacks = [attack_success(one.ledger) for one in seen]
-    mean = lambda name: float(np.mean([getattr(one, name) for one in seen]))  # noqa: E731
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(one, name) for one in seen]))
+
     radio = planned.uplink.name == RADIO
     uses = max(one.rounds for one in seen) * site.message.dim
     bandwidth = build.bandwidth_of(planned.experiment)
@@ -184,10 +187,10 @@ class _Seed:
         weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
         self.heard, self.noise = weight.sum(-1), np.asarray(link.noise_std)[live]
         self.snr = learning_snr(bound, self.heard, self.noise)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             relative = np.sqrt(site.message.dim) * self.noise / (bound * self.heard)
             share = weight.mean(0) / weight.mean(0).sum()
-        self.noise_over_clip = float(np.sqrt(np.mean(np.square(relative))))
+            self.noise_over_clip = float(np.sqrt(np.mean(np.square(relative))))
         wanted = np.asarray(site.deployment.weights, float)
         self.dropped_weight = float(np.mean(np.sum(np.where(allowed, 0.0, wanted), -1)))
         self.bias = float(np.sum(np.abs(share - wanted)) / 2)

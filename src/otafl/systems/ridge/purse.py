@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from otafl.core.plan import Array, Context, Deployment, Message
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Message
 from otafl.privacy import rdp
 from otafl.privacy.moments import sampled_gaussian_log_moment
 from otafl.systems.ridge.inversion import Levels, limited
