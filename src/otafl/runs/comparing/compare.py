@@ -59,7 +59,12 @@ def targets_of(path: Path, overrides: list[str], experiment: Experiment) -> list
 
 
 def compare(
-    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
+    path: Path,
+    folder: Path,
+    overrides: list[str],
+    trials: int | None,
+    reporter: Reporter | None = None,
+    shared: Workbench | None = None,
 ) -> list[Part]:
     """Choose settings, run all schemes at every target, write compare.json; returns one part per target.
 
@@ -69,7 +74,7 @@ def compare(
     experiment = load(path, overrides)
     targets = targets_of(path, overrides, experiment)
     asked = settings_of(path, overrides).get("trials") if trials is None else trials
-    parts, shared = [], Workbench()
+    parts, shared = [], shared or Workbench()
     for target in targets:
         place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
         privacy = experiment.privacy.model_copy(update={"eps": target})

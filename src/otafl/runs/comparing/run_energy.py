@@ -19,10 +19,10 @@ from otafl.privacy import Budget
 from otafl.runs.planning.energy import within_run
 from otafl.systems.simulated import Bench, Options, Refusal, planned, trial
 
-LIMITS = (2.0, 4.0, 8.0, 16.0)  # of a round, in units of the run's energy over its rounds
+LIMITS = (3.0, 10.0)  # of a round, in units of the run's energy over its rounds
 SOFTER = 0.5  # factor of the privacy target from one try to the next
-FINER = (0.707, 0.841, 1.189, 1.414)  # around the best one
-TRIES = 14
+FINER = (0.71, 1.41)  # around the best one
+TRIES = 16
 
 Rule = Callable[[Deployment, Budget], Options | Refusal]
 
@@ -33,6 +33,7 @@ class Found(NamedTuple):
     snr: float
     options: Options
     max_energy: float | None  # own limit of a round
+    share: float  # of the privacy target that it was set for
 
 
 def told(scheme: str, joules: float) -> Options | None:
@@ -58,31 +59,26 @@ def search(scheme: str, rule: Rule, at: Bench, joules: float) -> Found | Refusal
     """Over limits of a round and softer targets."""
     largest = float(np.max(at.deployment.energy))
     limits = [None, *(factor * joules / at.rounds for factor in LIMITS if factor * joules / at.rounds < largest)]
-    best: Found | Refusal = Refusal("no setting is heard within the energy of the run")
-    for limit in limits:
-        for found in _softer(scheme, rule, at, joules, limit):
-            if not isinstance(best, Found) or found.snr > best.snr:
-                best = found
-    return best
+    tried = [found for limit in limits for found in _softer(scheme, rule, at, joules, limit)]
+    if not tried:
+        return Refusal("no setting is heard within the energy of the run")
+    coarse = max(tried, key=lambda found: found.snr)
+    shares = [coarse.share * factor for factor in FINER if coarse.share * factor <= 1]
+    near = [_one(scheme, rule, at, joules, coarse.max_energy, share) for share in shares]
+    return max([coarse, *(found for found in near if found is not None)], key=lambda found: found.snr)
 
 
 def _softer(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None) -> Iterator[Found]:
-    """Tries with ever smaller targets until the signal has fallen twice, then some around the best."""
-    tried: dict[float, float] = {}
-    share, fallen = 1.0, 0
-    while len(tried) < TRIES and fallen < 2:
-        if (found := _one(scheme, rule, at, joules, limit, share)) is not None:
+    """Tries with ever smaller targets until the signal falls; one alone where costs do not add."""
+    best, share = 0.0, 1.0
+    for _ in range(TRIES if at.budget.counted.additive else 1):
+        found = _one(scheme, rule, at, joules, limit, share)
+        if found is not None:
             yield found
-        snr = found.snr if found is not None else 0.0
-        fallen = fallen + 1 if tried and 0 < snr <= max(tried.values()) else 0
-        tried[share] = snr
-        if not at.budget.counted.additive:
-            return
+            if found.snr < best:
+                return
+            best = found.snr
         share *= SOFTER
-    top = max(tried, key=lambda one: tried[one])
-    for factor in FINER:
-        if top * factor <= 1 and (found := _one(scheme, rule, at, joules, limit, top * factor)) is not None:
-            yield found
 
 
 def _one(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None, share: float) -> Found | None:
@@ -94,7 +90,7 @@ def _one(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None,
         if isinstance(options, Refusal):
             return None
         change = _cut(at.message, joules)
-        return Found(trial(scheme, options, at._replace(deployment=site), change).snr, options, limit)
+        return Found(trial(scheme, options, at._replace(deployment=site), change).snr, options, limit, share)
     except OtaflError:
         return None
 

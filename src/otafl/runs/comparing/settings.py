@@ -66,11 +66,10 @@ def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
 def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | None = None) -> Chosen:
     """Own knobs by the system's rule, the step by s over the accumulated noise of the plan."""
     place = place_of(experiment, scheme, task)
-    own, why_not = _own(scheme, place, experiment.radio.run_energy)
     planned_as = PLANS_OF.get(scheme.name, scheme.name)
-    config = systems.scheme(planned_as).config
-    names = {field.name for field in dataclasses.fields(config)}
+    names = {field.name for field in dataclasses.fields(systems.scheme(planned_as).config)}
     known = {name: value for name, value in _given(scheme).items() if name in names}
+    own, why_not = _own(scheme, place, known, experiment.radio.run_energy)
     of_policy = {name: value for name, value in own.items() if name in names}
     place = place._replace(deployment=limited(place.deployment, own.get("max_energy")))
     noise, heard = _noise(planned_as, {**known, **of_policy}, place, experiment, systems.SCHEMES[scheme.name].private)
@@ -85,21 +84,23 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     return Chosen(own, step, why_not)
 
 
-def _own(scheme: Any, place: Place, joules: float | None) -> tuple[dict[str, Any], str]:
+def _own(scheme: Any, place: Place, known: dict[str, Any], joules: float | None) -> tuple[dict[str, Any], str]:
     name = PLANS_OF.get(scheme.name, scheme.name)
     if name not in rules.names():
         return {}, ""
+    promised = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
+    fixed = {name: value for name, value in known.items() if name in promised}
 
     def rule(site: Deployment, budget: Budget) -> simulated.Options | simulated.Refusal:
-        return rules.rule(name)(site, place.message, budget, place.rounds, place.channel, place.seed)
+        found = rules.rule(name)(site, place.message, budget, place.rounds, place.channel, place.seed)
+        return found if isinstance(found, simulated.Refusal) else {**known, **found, **fixed}
 
     found = rule(place.deployment, place.budget)
     if joules is not None and not isinstance(found, simulated.Refusal):
         found = run_energy.settings(name, rule, simulated.bench(*place[1:5], place.channel, place.seed), joules)
     if isinstance(found, simulated.Refusal):
         return {}, found.why
-    fixed = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
-    return {name: value for name, value in found.items() if name not in fixed}, ""
+    return found, ""
 
 
 def _given(scheme: Any) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def _noise(
         live = Ledger(place.budget, at.devices).affordable(events(plan, trace, deployment, place.message))
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
-    return np.asarray(link.noise_std)[live], float(np.mean(heard)) if heard.size else 1.0
+    return np.asarray(link.noise_std)[live], (float(np.mean(heard)) if heard.size else 0.0) or 1.0
 
 
 def _lift(choice: Any, num_params: int) -> tuple[float, float]:
