@@ -33,6 +33,9 @@ OUTSIDE = {
 }
 
 
+MANY = 1_000  # clients, each with an eps of its own by every accountant
+
+
 class Observer(NamedTuple):
     """Somebody who looks, and the eps against him; None: not covered."""
 
@@ -107,7 +110,9 @@ class PrivacyCard:
         }
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        """Indented, unless there are so many clients that it takes longer than all else about them."""
+        many = any(np.size(spend.eps) > MANY for spend in self.spends)
+        return json.dumps(self.to_dict(), indent=None if many else 2, allow_nan=False)
 
     def __str__(self) -> str:
         return self.to_markdown()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.report.comparison import E_NOTE, HEAD, found_in, rows, sentence, verdicts
+from otafl.report.comparison import E_NOTE, HEAD, rows, sentence, verdicts
 from otafl.report.frontier import picture, points_of, stored
 from otafl.runs.comparing.compare import Part
 from otafl.runs.schema import load
@@ -21,7 +21,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     if frontier is not None:
         body.append(f"<figure>{picture(frontier)}<figcaption>{escape(_caption(frontier))}</figcaption></figure>")
     for part in parts:
-        found = found_in(part)
+        found = part.found
         body.append(f"<h2>ε = {part.target:g}</h2><p><strong>{escape(sentence(found, part.target))}</strong></p>")
         cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows(found)]
         head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)

@@ -15,9 +15,8 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
-from otafl.runs.comparing.compare import Comparison, Part, compare, not_separated, rank
+from otafl.runs.comparing.compare import Comparison, Part, compare, not_separated
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
-from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 
@@ -27,10 +26,6 @@ HEAD = [
     "rounds", "J/device", "J, most", "bits/device", "channel uses", "s on air", "digital: uses", "CSI", "time",
 ]  # fmt: skip
 LABEL_WIDTH = 24
-
-
-def found_in(part: Part) -> Comparison:
-    return rank(summaries(part.run), part.target)
 
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
@@ -185,7 +180,7 @@ SHORT_CSI = {"statistical": "stat."}
 
 def show(parts: list[Part], console: Console, wide: bool = False) -> None:
     """Print the table, the verdict, and where the rest is."""
-    found = [(part.target, found_in(part)) for part in parts]
+    found = [(part.target, part.found) for part in parts]
     if wide:
         for target, one in found:
             made = Table(title=f"ε = {target:g}", title_justify="left")
@@ -245,7 +240,7 @@ def write(parts: list[Part]) -> Path:
     folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
     text: list[str] = []
     for part in parts:
-        text += lines(found_in(part), part.target)
+        text += lines(part.found, part.target)
     text += [f"- {note}" for note in dict.fromkeys(note for part in parts for note in part.notes)]
     text += ["", E_NOTE, DIGITAL_NOTE]
     path = folder / "compare.md"

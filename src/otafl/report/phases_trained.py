@@ -15,7 +15,6 @@ from rich.console import Console
 
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
-from otafl.report.comparison import found_in
 from otafl.runs.comparing.compare import Part, compare
 from otafl.runs.comparing.statistics import numbers, paired
 from otafl.runs.comparing.tune import settings_of
@@ -37,7 +36,7 @@ def stored() -> dict[str, Any] | None:
 
 def cell_of(part: Part, devices: int, joules: float) -> Cell:
     """Accuracies of every ranked scheme by seed; those without a radio stand apart."""
-    found = found_in(part)
+    found = part.found
     private = {entry["label"]: entry for entry in found.ranked}
     return {
         "devices": devices,

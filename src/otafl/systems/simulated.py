@@ -9,6 +9,7 @@ are drawn here under another seed than any run's.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from otafl.bounds import merit
 from otafl.channels import Channel, draw
 from otafl.core.arrays import Array
 from otafl.core.errors import OtaflError
-from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace
+from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace, frozen
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, calibrate
@@ -79,9 +80,15 @@ class Trial(NamedTuple):
 
 def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int) -> Bench:
     """The site with channels of another seed than any run's."""
-    trace = draw(channel, len(deployment.weights), rounds, OTHER_SEED + seed % OTHER_SEED)
+    trace = _drawn(channel, len(deployment.weights), rounds, seed)
     multiplier = calibrate(budget, rounds, message, np.asarray(deployment.weights, float))
     return Bench(deployment, message, budget, rounds, trace, seed, multiplier)
+
+
+@lru_cache(maxsize=2)
+def _drawn(channel: Channel, clients: int, rounds: int, seed: int) -> Trace:
+    """Schemes and targets are tried on the same channels; two horizons are kept. Nobody may write into them."""
+    return frozen(draw(channel, clients, rounds, OTHER_SEED + seed % OTHER_SEED))
 
 
 def context_of(at: Bench) -> Context:

@@ -46,6 +46,7 @@ class Part(NamedTuple):
     folder: Path  # compare.json, compare.md, tuning
     run: Path
     notes: list[str]  # how settings were found
+    found: Comparison
 
 
 def targets_of(path: Path, overrides: list[str], experiment: Experiment) -> list[float]:
@@ -83,7 +84,7 @@ def compare(
         run = run_in(place / "run", chosen, reporter, shared)
         found = rank(summaries(run), target)
         write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **plain(found)}))
-        parts.append(Part(target, place, run, notes))
+        parts.append(Part(target, place, run, notes, found))
     return parts
 
 

@@ -111,7 +111,7 @@ def _given(scheme: Any) -> dict[str, Any]:
 def _noise(
     name: str, options: dict[str, Any], place: Place, experiment: Experiment, private: bool
 ) -> tuple[np.ndarray, float]:
-    """Noise per coordinate of the rounds that the budget covers, and the largest weight that is heard in one."""
+    """Noise per coordinate of the rounds that the budget covers, and the weight that is heard in one that is sent."""
     at = simulated.bench(*place[1:5], place.channel, place.seed)
     policy, plan, trace, deployment = simulated.planned(name, options, at)
     if experiment.radio.run_energy is not None and uplink_of(policy).name == "analog":
@@ -121,7 +121,8 @@ def _noise(
         live = Ledger(place.budget, at.devices).affordable(events(plan, trace, deployment, place.message))
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
-    return np.asarray(link.noise_std)[live], (float(np.mean(heard)) if heard.size else 0.0) or 1.0
+    sent = heard[heard > 0]  # a round that is skipped moves nothing, and must not make the others' step longer
+    return np.asarray(link.noise_std)[live], float(np.mean(sent)) if sent.size else 1.0
 
 
 def _lift(choice: Any, num_params: int) -> tuple[float, float]:
