@@ -26,6 +26,7 @@ HEAD = [
     "rounds", "J/device", "J, most", "bits/device", "channel uses", "s on air", "digital: uses", "CSI", "time",
 ]  # fmt: skip
 LABEL_WIDTH = 24
+SPENT = 0.95  # share of a budget from which on it counts as used
 
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
@@ -100,7 +101,23 @@ def verdicts(found: Comparison) -> list[str]:
         f"{first['label']} − {second['label']}: {_size(gap)}{_tie(gap)}"
         for (first, second), gap in zip(pairwise(found.ranked), found.gaps)
     ]
-    return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
+    said += [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
+    return said + [text for entry in found.ranked if (text := unspent(entry))]
+
+
+def unspent(entry: dict[str, Any]) -> str:
+    """What a scheme leaves of the privacy target, and why it cannot use the rest; empty where it leaves little."""
+    share = float(np.mean(numbers(entry["final_eps"]))) / entry["target_eps"]
+    if share >= SPENT:
+        return ""
+    full = float(np.mean(numbers(entry.get("full_power") or [0.0])))
+    joules = entry.get("run_energy")
+    why = "its rule stays below"
+    if joules is not None and float(np.mean(numbers(entry["joules_max"]))) >= SPENT * joules:
+        why = "devices have spent the energy of the run"
+    elif entry["uplink"] == "analog" and full >= 0.5:
+        why = f"a device is at its power limit in {full:.0%} of the rounds"
+    return f"{entry['label']} leaves {1 - share:.0%} of ε unspent: {why}"
 
 
 def _size(gap: Gap) -> str:
@@ -248,6 +265,28 @@ def write(parts: list[Part]) -> Path:
     return path
 
 
+def brief(parts: list[Part]) -> str:
+    """All targets in one table for a page, then what may be said."""
+    last = parts[-1].found
+    known = [{entry["label"]: entry for entry, _ in placed(part.found)} for part in parts]
+    heads = [*(f"ε = {part.target:g}" for part in parts), "e", "J per device", "rounds", "bits per device", "s on air",
+             "CSI"]  # fmt: skip
+    lines_ = ["| scheme | " + " | ".join(heads) + " |", "|" + "---|" * (len(heads) + 1)]
+    for entry, _ in placed(last):
+        own = [one[entry["label"]] for one in known if entry["label"] in one]
+        efficiency = ", ".join(_mean(one, "efficiency", ".2f") for one in own) if entry["private"] else "–"
+        paid = ", ".join(joules(one) for one in own) if entry["uplink"] == "analog" else "–"
+        bits, _, seconds, _ = traffic_cells(entry)
+        cells = [*(result(one, "final_accuracy") for one in own), efficiency, paid, _mean(entry, "rounds", ".0f"),
+                 bits, seconds, entry["csi"]]  # fmt: skip
+        lines_.append(f"| {named(entry)} | " + " | ".join(cells) + " |")
+    said = [sentence(part.found, part.target) for part in parts]
+    for part in parts:
+        said += [f"ε = {part.target:g}: not ranked: {entry['label']}: {why}" for entry, why in part.found.refused]
+        said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
+    return "\n".join([*lines_, "", *(f"- {text}" for text in said)]) + "\n"
+
+
 def run_and_write(
     path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
 ) -> list[Part]:
@@ -268,4 +307,4 @@ def compare_preset(
     """`otafl reproduce` of a comparison preset."""
     parts = run_and_write(path, folder, overrides, None, reporter)
     show(parts, console)
-    write_atomic(folder / "results.md", (folder / "compare.md").read_text(encoding="utf-8"))
+    write_atomic(folder / "results.md", brief(parts))

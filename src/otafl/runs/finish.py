@@ -100,7 +100,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, **traffic(run), "clients": len(first.deployment.weights),
+            "channel_uses": first.message.dim, "run_energy": run.run_energy, **traffic(run),
+            "clients": len(first.deployment.weights),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 

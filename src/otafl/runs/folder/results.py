@@ -15,6 +15,7 @@ from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]
+AT_LIMIT = 0.999  # share of the limit of a round from which on it binds
 
 
 class Outcome(NamedTuple):
@@ -138,12 +139,17 @@ def devices_table(outcome: Outcome, seeds: list[int], air: Radiated) -> Devices:
 
 
 def energy_per_device(live: np.ndarray, air: Radiated) -> dict[str, list[float]]:
-    """J, one entry per seed: of a round, mean over devices; of the run, that mean and the device that spends most."""
+    """J, one entry per seed: of a round, mean over devices; of the run, that mean and the device that spends most.
+
+    `full_power`: share of the rounds in which a device was at its limit.
+    """
     run = np.where(live[..., None], air.energy, 0.0).sum(1)
     rounds = live.sum(1)
     mean = np.where(rounds > 0, run.mean(-1) / np.maximum(rounds, 1), np.nan)
+    full = (np.max(air.energy / air.limit, -1) >= AT_LIMIT) & live
     return {
-        "energy_per_round": mean.tolist(), "joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()
+        "energy_per_round": mean.tolist(), "joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist(),
+        "full_power": (full.sum(1) / np.maximum(rounds, 1)).tolist(),
     }  # fmt: skip
 
 
