@@ -6,8 +6,6 @@ A page says `![...](../images/made/NAME.svg)`; what NAME is, says the table belo
 from collections.abc import Callable
 from typing import Any
 
-from mkdocs.structure.files import File
-
 
 def frontier() -> str:
     from otafl.report import frontier
@@ -22,6 +20,8 @@ MADE: dict[str, Callable[[], str]] = {"frontier": frontier}
 
 def on_files(files: Any, config: Any) -> Any:
     """The build's hook: one generated file per picture."""
+    from mkdocs.structure.files import File
+
     for name, draw in MADE.items():
         files.append(File.generated(config, f"images/made/{name}.svg", content=draw()))
     return files

@@ -6,6 +6,7 @@ import pytest
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
+from otafl.runs.build import limited
 from otafl.runs.comparing.run_energy import settings, softened
 from otafl.runs.planning.energy import planned_energy, within_run
 from otafl.systems import settings as rules
@@ -28,21 +29,21 @@ def signal(name: str, options: simulated.Options) -> float:
 
 @pytest.mark.parametrize("name", ["constant", "weakest", "biasvar"])
 def test_settings_for_a_run_of_limited_energy_hear_more(name: str) -> None:
-    rule = lambda site, budget: rules.settings(name, site, MESSAGE, budget, ROUNDS, Channel())  # noqa: E731
+    rule = lambda limit, budget: rules.settings(name, limited(SITE, limit), MESSAGE, budget, ROUNDS, Channel())  # noqa: E731
     found = settings(name, rule, AT, JOULES)
     assert isinstance(found, dict)
-    assert signal(name, found) > 1.05 * signal(name, rule(SITE, AT.budget))
+    assert signal(name, found) > 1.05 * signal(name, rule(None, AT.budget))
 
 
 def test_a_scheme_that_plans_with_joules_is_told_them() -> None:
-    found = settings("ridge", lambda site, budget: {}, AT, JOULES)
+    found = settings("ridge", lambda limit, budget: {}, AT, JOULES)
     assert found == {"joules": JOULES}
     _, plan, _, _ = simulated.planned("ridge", found, AT)
     assert np.all(planned_energy(plan, MESSAGE).sum(0) <= JOULES * (1 + 1e-9))
 
 
 def test_an_ideal_uplink_pays_nothing() -> None:
-    assert settings("fedavg-dp", lambda site, budget: {}, AT, JOULES) == {}
+    assert settings("fedavg-dp", lambda limit, budget: {}, AT, JOULES) == {}
 
 
 def test_a_softer_target_costs_its_share() -> None:

@@ -56,6 +56,16 @@ LEAST = {
     "biasvar": 0.98,
     "eezofl": 0.9999,
     "ridge": 0.94,  # what it aims at; the rest buys energy
+    "liu-simeone": 0.9,
+    "seif": 0.9,
+    "random-participation": 0.49,  # half of the clients in a round, all rounds charged
+    "phase-only": 0.6,  # strong rounds cost most
+    "jammer": 0.9,
+    "cotaf": 0.999,
+    "obda": 0.75,  # one bit costs sqrt(2/pi)
+    "orthogonal": 0.12,  # own noise alone: 1/sqrt(K)
+    "fsk-mv": 5e-4,  # a square law: energies far below the noise tell little
+    "energy-difference": 1e-3,
 }
 
 

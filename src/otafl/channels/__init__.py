@@ -3,6 +3,7 @@
 `draw(channel, num_clients, rounds, seed)` turns a `Channel` into a `Trace` before the run. Host, NumPy, float64.
 """
 
+from otafl.channels.antennas import BEAMS, receive
 from otafl.channels.channel import (
     CHANNELS,
     PUBLISHED,
@@ -32,9 +33,10 @@ from otafl.channels.pathloss import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, 
 from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
 from otafl.channels.radio import Radio, TrustWarning
-from otafl.channels.records import UnitWarning
+from otafl.channels.rows import UnitWarning
 
 __all__ = [
+    "BEAMS",
     "CHANNELS",
     "FADING_LAWS",
     "PATH_LOSS_LAWS",
@@ -68,6 +70,7 @@ __all__ = [
     "place",
     "rayleigh",
     "real_gaussian",
+    "receive",
     "rescale_log",
     "rician",
     "save_devices",

@@ -19,7 +19,7 @@ from otafl.core import streams
 from otafl.core.arrays import Array, Pytree
 from otafl.core.errors import InputError
 from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
-from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, frozen, ours
+from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
 
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
@@ -97,7 +97,7 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any
         return state, _numbers(policy, plan), info
     plans, infos = [], []
     for t in range(rounds):
-        row = Trace(*(leaf[t] for leaf in trace))
+        row = cut(trace, t)
         state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
         plans.append(_numbers(policy, plan, t))
         infos.append(info)

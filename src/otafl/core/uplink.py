@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array, Pytree
-from otafl.core.plan import Deployment, Link, Plan, Policy, Trace
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Policy, Trace
+
+Release = Callable[[Plan, Trace, Deployment, Message, Array], Events]
 
 # Float32 sums of squares are good to about 1e-6; bounds are enforced this much below their declared value.
 FLOAT32_SLACK = 4e-6
@@ -84,6 +86,17 @@ def unchanged(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     return trace, deployment
 
 
+def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
+    """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
+    data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
+    return data + dim * np.abs(plan.noise) ** 2
+
+
+def one_per_number(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
+    """Channel uses of every round, (..., T): the whole vector once, one real number per use."""
+    return np.full(np.shape(plan.live), float(deployment.dim))
+
+
 class Uplink(NamedTuple):
     """How messages travel. `site` and `lower` run before the rounds, on the host; the others inside the compiled round.
 
@@ -91,6 +104,12 @@ class Uplink(NamedTuple):
     lower(plan, gain, deployment) -> Link, with whatever `combine` and `decode` need besides in `extra`
     combine(link, ids, sent, factor, messages) -> what these clients contribute; `add` joins two contributions
     decode(total, link, key) -> (received, refused): what the server uses, and whether it found that decoding failed
+    release(plans, trace, deployment, message, colluders) -> Events: what an observer at the server gets of each client,
+    worst case; None means `privacy.events`, one real amplitude per client under one variance. An uplink whose noise is
+    not one scalar whitens: amp = 1 / (z sensitivity), receiver_var = 1, artificial_var = 0; accountants need no more.
+    It leaves out the noise of `colluders` (K,) bool itself.
+    energy(plan, norms, sent, dim) -> J, (..., K): what messages of these norms cost, or at most cost, to send
+    uses(plan, trace, deployment) -> (..., T) channel uses of the rounds
     """
 
     name: str
@@ -99,8 +118,13 @@ class Uplink(NamedTuple):
     combine: Callable[[Link, Array, Array, Array, Pytree], Pytree]
     add: Callable[[Pytree, Pytree], Pytree]
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
-    remarks: tuple[str, ...] = ()  # what a privacy card must say about it
+    remarks: tuple[str, ...] = ()  # what a privacy card must say about it, outside the guarantee
+    assumed: tuple[str, ...] = ()  # what the guarantee rests on, besides what holds for every uplink
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
+    release: Release | None = None
+    energy: Callable[[Plan, Array, Array, int], Array] = transmit_energy
+    uses: Callable[[Plan, Trace, Deployment], Array] = one_per_number
+    radio: bool = False  # whether energy and channel uses are those of a radio; ideal and encrypted ones have none here
     bits: Callable[[int], float] | None = None  # of so many numbers, each device and round; None: symbols on the air
 
 
@@ -109,19 +133,13 @@ def float_bits(dim: int) -> float:
     return 32.0 * dim
 
 
-ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear)
-PERFECT = ANALOG._replace(name="perfect", site=ideal, bits=float_bits)
+ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear, radio=True)
+PERFECT = ANALOG._replace(name="perfect", site=ideal, radio=False, bits=float_bits)
 
 
 def uplink_of(policy: Policy) -> Uplink:
     """The uplink that a policy names or brings."""
     return {"analog": ANALOG, "perfect": PERFECT}[policy.uplink] if isinstance(policy.uplink, str) else policy.uplink
-
-
-def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
-    """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
-    data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
-    return data + dim * np.abs(plan.noise) ** 2
 
 
 def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> Array:

@@ -45,9 +45,9 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
+from otafl.crypto.choosing import flooded
 from otafl.crypto.feasibility import traffic
 from otafl.crypto.parameters import GUARD_BITS, Parameters
-from otafl.crypto.planning import flooded
 from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
@@ -112,7 +112,7 @@ def make(job: Job) -> Uplink:
         check_headroom(job.parameters, job.fading, job.budget_mode)
     if job.mode in WITHOUT_RING:
         made = ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
-        return made._replace(bits=_bits(job))
+        return made._replace(radio=False, bits=_bits(job))
     alarm = modes.MODES[job.mode].alarm
     if alarm:
         warnings.warn(alarm, modes.InsecureModeWarning, stacklevel=2)

@@ -15,8 +15,9 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
-from otafl.runs.comparing.compare import Comparison, Part, compare, not_separated
+from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
+from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 
@@ -73,7 +74,7 @@ def _mean(entry: dict[str, Any], name: str, form: str) -> str:
 
 def joules(entry: dict[str, Any], name: str = "joules_mean") -> str:
     """Energy of a device over the whole run; none on a link that is not analog."""
-    return _mean(entry, name, ".1e") if entry["uplink"] == "analog" else "–"
+    return _mean(entry, name, ".1e") if on_air(entry) else "–"
 
 
 def _eps(spend: dict[str, Any]) -> str:
@@ -115,7 +116,7 @@ def unspent(entry: dict[str, Any]) -> str:
     why = "its rule stays below"
     if joules is not None and float(np.mean(numbers(entry["joules_max"]))) >= SPENT * joules:
         why = "devices have spent the energy of the run"
-    elif entry["uplink"] == "analog" and full >= 0.5:
+    elif on_air(entry) and full >= 0.5:
         why = f"a device is at its power limit in {full:.0%} of the rounds"
     return f"{entry['label']} leaves {1 - share:.0%} of ε unspent: {why}"
 
@@ -160,7 +161,7 @@ def _listed(labels: list[str]) -> str:
 
 def _cheapest(alike: list[dict[str, Any]]) -> str:
     """Among those that cannot be told apart, energy decides."""
-    analog = [entry for entry in alike if entry["uplink"] == "analog" and entry.get("joules_mean")]
+    analog = [entry for entry in alike if on_air(entry) and entry.get("joules_mean")]
     if not analog:
         return ""
     least = min(analog, key=lambda entry: float(np.mean(numbers(entry["joules_mean"]))))
@@ -275,7 +276,7 @@ def brief(parts: list[Part]) -> str:
     for entry, _ in placed(last):
         own = [one[entry["label"]] for one in known if entry["label"] in one]
         efficiency = ", ".join(_mean(one, "efficiency", ".2f") for one in own) if entry["private"] else "–"
-        paid = ", ".join(joules(one) for one in own) if entry["uplink"] == "analog" else "–"
+        paid = ", ".join(joules(one) for one in own) if on_air(entry) else "–"
         bits, _, seconds, _ = traffic_cells(entry)
         cells = [*(result(one, "final_accuracy") for one in own), efficiency, paid, _mean(entry, "rounds", ".0f"),
                  bits, seconds, entry["csi"]]  # fmt: skip
@@ -287,17 +288,15 @@ def brief(parts: list[Part]) -> str:
     return "\n".join([*lines_, "", *(f"- {text}" for text in said)]) + "\n"
 
 
-def run_and_write(
-    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
-) -> list[Part]:
+def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
     """A comparison with its files."""
-    parts = compare(path, folder, overrides, trials, reporter)
+    parts = compare(question, folder, reporter)
     write(parts)
     for part in parts:
         write_report([part.run], plots=False)  # `otafl report` draws them for print: most of a report's time
     from otafl.report.compare_page import write_page  # it shows what this module makes
 
-    write_page(parts, path)
+    write_page(parts, question)
     return parts
 
 
@@ -305,6 +304,6 @@ def compare_preset(
     path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
 ) -> None:
     """`otafl reproduce` of a comparison preset."""
-    parts = run_and_write(path, folder, overrides, None, reporter)
+    parts = run_and_write(question_of(path, overrides), folder, reporter)
     show(parts, console)
     write_atomic(folder / "results.md", brief(parts))

@@ -16,9 +16,10 @@ from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.report.comparison import placed
 from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
-from otafl.runs.comparing.compare import Part, compare
+from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
@@ -38,7 +39,7 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
                 "devices": devices, "eps": part.target, "label": entry["label"], "private": place != "ref",
                 "accuracy": float(np.mean(accuracy)), "seeds": len(accuracy),
                 "sd": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
-                "joules": float(np.mean(joules)) if entry["uplink"] == "analog" else None,
+                "joules": float(np.mean(joules)) if on_air(entry) else None,
                 "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
             })  # fmt: skip
     return found
@@ -56,7 +57,8 @@ def frontier(path: Path, folder: Path, overrides: list[str], reporter: Reporter 
     counts = settings_of(path, overrides).get("devices") or [experiment.task.clients]
     points: list[Point] = []
     for count in counts:
-        parts = compare(path, folder / f"devices-{count}", [*overrides, f"task.clients={count}"], None, reporter)
+        question = question_of(path, [*overrides, f"task.clients={count}"])
+        parts = compare(question, folder / f"devices-{count}", reporter)
         points += points_of(parts, count)
     privacy = experiment.privacy
     told = {

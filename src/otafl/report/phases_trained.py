@@ -15,9 +15,10 @@ from rich.console import Console
 
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
-from otafl.runs.comparing.compare import Part, compare
+from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers, paired
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
@@ -43,8 +44,8 @@ def cell_of(part: Part, devices: int, joules: float) -> Cell:
         "joules": joules,
         "eps": part.target,
         "seeds": found.ranked[0]["seeds"] if found.ranked else [],
-        "air": {k: _each(e) for k, e in private.items() if e["uplink"] == "analog"},
-        "ideal": {k: _each(e) for k, e in private.items() if e["uplink"] != "analog"},
+        "air": {k: _each(e) for k, e in private.items() if on_air(e)},
+        "ideal": {k: _each(e) for k, e in private.items() if not on_air(e)},
     }
 
 
@@ -87,7 +88,8 @@ def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter |
         for joules in wanted["joules"]:
             own = [*overrides, f"task.clients={count}", f"radio.run_energy={joules}"]
             place = folder / f"devices-{count}" / f"joules-{joules:g}"
-            cells += [cell_of(part, count, joules) for part in compare(path, place, own, None, reporter, shared)]
+            parts = compare(question_of(path, own), place, reporter, shared)
+            cells += [cell_of(part, count, joules) for part in parts]
     told = {
         "date": datetime.now(UTC).date().isoformat(), "version": __version__, "preset": path.stem,
         "config_sha256": config_hash(experiment), "title": experiment.title, "rounds": experiment.rounds,

@@ -19,7 +19,7 @@ from otafl import __version__
 from otafl.core.errors import Interrupted, OtaflError
 from otafl.core.files import to_json, write_atomic
 from otafl.reproductions import preset_run
-from otafl.reproductions.record import write_index
+from otafl.reproductions.verdicts import write_index
 from otafl.runs import presets
 from otafl.runs.folder.sealed import reading
 from otafl.runs.progress import Reporter

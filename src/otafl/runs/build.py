@@ -10,12 +10,12 @@ import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel, draw, to_deployment, with_gains
+from otafl.channels import Channel, draw, receive, to_deployment, with_gains
 from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace, cut
 from otafl.privacy import uplink_checks
 from otafl.runs.folder.chunks import Evaluation
 from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
@@ -192,7 +192,7 @@ def told_of(
     whole = draw(channel, experiment.task.clients, experiment.rounds, seed)
     if (measured := measured_gains(experiment)) is not None:
         whole = play(whole, measured, number, seed, channel.csi)
-    trace = Trace(*(leaf[: experiment.horizon(scheme)] for leaf in whole))
+    trace, deployment = receive(cut(whole, slice(experiment.horizon(scheme))), deployment)
     known = None if message.adjacency == "add-remove" else sizes
     return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
 
@@ -215,13 +215,13 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
         errors = (channel.gain_error, channel.phase_error)
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors, receiver=channel.receiver)
     site = devices_of(experiment)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
     made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
-    return channel, made._replace(weights=weights)
+    return channel, made._replace(weights=weights, receiver=channel.receiver)
 
 
 def limited(deployment: Deployment, max_energy: float | None) -> Deployment:

@@ -11,9 +11,8 @@ from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Interrupted, PrivacyViolation, RunError
 from otafl.core.messages import ClientMap
-from otafl.core.plan import Plan, Trace, check_silence
+from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
-from otafl.privacy import events
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build
 from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
@@ -146,7 +145,7 @@ class Execution(Planned):
         stop = min(first + self.span, self.horizon)
         pad = self.span - (stop - first)
         in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
-        traces = [Trace(*(leaf[first:stop] for leaf in site.trace)) for site in self.setup.sites]
+        traces = [cut(site.trace, slice(first, stop)) for site in self.setup.sites]
         if self.loop == "round":
             return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
         plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans]
@@ -163,7 +162,8 @@ class Execution(Planned):
         if self.loop == "round":
             for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
                 own = Plan(*(leaf[s] for leaf in kept.plan))
-                check_energy(own, kept.live[s], site.deployment, site.message, f"{self.label}: seed {seed}", first)
+                where = f"{self.label}: seed {seed}"
+                check_energy(own, kept.live[s], site.deployment, site.message, where, first, self.uplink)
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
@@ -177,7 +177,7 @@ class Execution(Planned):
         """What a closed loop played (S, T, K), through the uplink once more on the host."""
         for s, site in enumerate(self.setup.sites):
             plan = Plan(*(leaf[s] for leaf in plans))
-            trace = Trace(*(leaf[first : first + len(plan.live)] for leaf in site.trace))
+            trace = cut(site.trace, slice(first, first + len(plan.live)))
             self._link(plan, trace, site, first)
             if first == 0:
                 self._try_uplink(plan, trace, site)
@@ -232,8 +232,8 @@ class Execution(Planned):
         if convert is None or self.counted is None:
             return float("nan")
         site, live, plan = self.setup.sites[0], chunk.live[0], chunk.of_seed(0)
-        trace = Trace(*(leaf[first : first + len(live)] for leaf in site.trace))
-        released = events(plan, trace, site.deployment, site.message)
+        trace = cut(site.trace, slice(first, first + len(live)))
+        released = self.released(plan, trace, site)
         beside = sum((r.square(len(self.counted)) / 2 for r in self.releases[0]), np.zeros(len(self.counted)))
         self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0) + beside * np.sum(live)
         return float(np.max(convert(self.counted, self.budget.delta)))

@@ -9,9 +9,9 @@ from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
 from otafl.core.files import to_json
-from otafl.core.plan import Trace
+from otafl.core.plan import cut
 from otafl.core.rounds import Carry
-from otafl.privacy import PrivacyCard, account, attack_success, check_realised, events, make_card
+from otafl.privacy import PrivacyCard, account, attack_success, check_release, make_card, release
 from otafl.privacy.card import Observer
 from otafl.privacy.eavesdropper import overheard
 from otafl.runs import build
@@ -97,13 +97,22 @@ def finish(run: "Execution", records: Chunk, carry: Carry, seconds: float) -> No
 def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
     return {"csi": "hindsight" if run.hindsight else first.policy.csi, "hindsight": run.hindsight,
-            "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
+            "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "run_energy": run.run_energy, **traffic(run),
+            "channel_uses": _uses(run), "run_energy": run.run_energy, **traffic(run),
             "clients": len(first.deployment.weights),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
+
+
+def _uses(run: "Execution") -> float:
+    """Channel uses per round, mean over rounds and seeds; a whole number where all are alike."""
+    if not run.plans:
+        return int(run.setup.sites[0].message.dim)
+    of = zip(run.plans, run.setup.sites)
+    mean = float(np.mean([run.uplink.uses(plan, site.trace, site.deployment) for plan, site in of]))
+    return int(mean) if mean.is_integer() else mean
 
 
 def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
@@ -128,7 +137,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) ->
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=_retirement(run, worst),
+        assumptions=[*run.uplink.assumed, *_retirement(run, worst)],
         observers=_eavesdropper(run, outcome),
         reward=in_words(site, run.releases[worst], int(np.sum(outcome.played.live[worst]))),
         identity=_identity(run),
@@ -157,8 +166,12 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
         return [Observer("eavesdropper", "its own antennas", None, why)]
     budget = run.budget
     found = []
-    for s, released in enumerate(outcome.events):
-        heard = overheard(outcome.played.of_seed(s), released, who)
+    for s, site in enumerate(run.setup.sites):
+        plan = outcome.played.of_seed(s)
+        everyone = np.ones(plan.tx.shape[-1], bool)  # two receivers may cancel artificial noise
+        trace = cut(site.trace, slice(len(plan.live)))
+        alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
+        heard = overheard(plan, alone, who)
         found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
     sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
@@ -190,15 +203,15 @@ def _outcome(run: "Execution", records: Chunk) -> Outcome:
     released = []
     for s, site in enumerate(run.setup.sites):
         plan = records.of_seed(s)
-        trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
-        released.append(events(plan, trace, site.deployment, site.message))
-        check_realised(released[-1], plan, trace)
+        trace = cut(site.trace, slice(live.shape[1]))
+        released.append(run.released(plan, trace, site))
+        check_release(run.uplink, released[-1], plan, trace, site.deployment, site.message)
     ran = np.cumsum(live, axis=1)
     ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
     if run.plans:
-        cut = live.shape[1]
+        until = live.shape[1]
         found = [scalars(one, axes=1) for one in run.infos]
-        info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
+        info = {name: np.stack([one[name][:until] for one in found]) for name in found[0]}
     if run.uplink.decode != uplink.ANALOG.decode:
         info = {**info, "refused": records.refused.astype(float)}
     return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])

@@ -46,4 +46,6 @@ def measured_gains(experiment: Experiment) -> Complexes | None:
     gains = None if experiment.devices is None else devices_of(experiment).devices.gains
     if gains is not None and (experiment.channel.drift is not None or experiment.channel.pilots is not None):
         raise InputError("channel.drift and channel.pilots belong to drawn gains; these are measured")
+    if gains is not None and experiment.channel.antennas > 1:
+        raise InputError(f"channel.antennas={experiment.channel.antennas}: measured gains are to one antenna; set 1")
     return gains

@@ -16,7 +16,7 @@ import numpy as np
 
 from otafl import systems
 from otafl.bounds import merit
-from otafl.channels import Channel, draw
+from otafl.channels import Channel, draw, receive
 from otafl.core.arrays import Array
 from otafl.core.errors import OtaflError
 from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace, frozen
@@ -24,11 +24,12 @@ from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, calibrate
 from otafl.privacy.accountants import round_costs
-from otafl.privacy.events import events
+from otafl.privacy.events import release
 from otafl.privacy.uplink_checks import meet
 
 OTHER_SEED = 2**31  # seeds of experiments count from 0
 TIE = 0.999
+SAFE = 0.97  # of a share that was found on other channels than the run's
 Options = dict[str, Any]
 
 
@@ -80,7 +81,7 @@ class Trial(NamedTuple):
 
 def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int) -> Bench:
     """The site with channels of another seed than any run's."""
-    trace = _drawn(channel, len(deployment.weights), rounds, seed)
+    trace, deployment = receive(_drawn(channel, len(deployment.weights), rounds, seed), deployment)
     multiplier = calibrate(budget, rounds, message, np.asarray(deployment.weights, float))
     return Bench(deployment, message, budget, rounds, trace, seed, multiplier)
 
@@ -88,7 +89,8 @@ def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int,
 @lru_cache(maxsize=2)
 def _drawn(channel: Channel, clients: int, rounds: int, seed: int) -> Trace:
     """Schemes and targets are tried on the same channels; two horizons are kept. Nobody may write into them."""
-    return frozen(draw(channel, clients, rounds, OTHER_SEED + seed % OTHER_SEED))
+    kept: Trace = frozen(draw(channel, clients, rounds, OTHER_SEED + seed % OTHER_SEED))
+    return kept
 
 
 def context_of(at: Bench) -> Context:
@@ -110,15 +112,21 @@ def planned(name: str, options: Options, at: Bench) -> tuple[Policy, Plan, Trace
 
 def cost(name: str, options: Options, at: Bench) -> float:
     """zCDP cost of the worst client over all planned rounds, within the budget or not."""
-    _, plan, trace, deployment = planned(name, options, at)
-    return float(np.max(round_costs(events(plan, trace, deployment, at.message), "none").sum(-2)))
+    policy, plan, trace, deployment = planned(name, options, at)
+    released = release(uplink_of(policy), plan, trace, deployment, at.message)
+    return float(np.max(round_costs(released, "none").sum(-2)))
+
+
+def affordable_share(name: str, option: str, at: Bench) -> float:
+    """The share of energy at which the worst client's cost meets the budget, for costs in proportion to energy."""
+    return float(np.minimum(1.0, SAFE * at.rho / cost(name, {option: 1.0}, at)))
 
 
 def trial(name: str, options: Options, at: Bench, change: Callable[[Plan], Plan] | None = None) -> Trial:
     """Plan, change where asked to, charge, cut and weigh one setting."""
     policy, plan, trace, deployment = planned(name, options, at)
     plan = plan if change is None else change(plan)
-    released = events(plan, trace, deployment, at.message)
+    released = release(uplink_of(policy), plan, trace, deployment, at.message)
     live = Ledger(at.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     weight = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live]

@@ -24,8 +24,8 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
+from otafl.runs.air.opening import Settings, from_json
 from otafl.runs.air.replies import Fault
-from otafl.runs.air.settings import Settings, from_json
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.sealed import read_sealed, reading, unsealed, with_seal
 
@@ -148,8 +148,8 @@ class Folder:
             loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
             with reading(path / LOOP, "it was written by another version of otafl"):
                 settings = from_json(json.loads(loop["settings"]), path)
-                latest = max(_state(state), _state(_head(path)[0]), key=lambda one: (one.last_answered, one.charged))
-                kept = _consistent(latest)
+                both = _consistent(_state(state)), _consistent(_state(_head(path)[0]))
+                kept = max(both, key=lambda one: (one.last_answered, one.charged))
                 return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
         except BaseException:
             lock.close()

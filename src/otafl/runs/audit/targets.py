@@ -15,8 +15,9 @@ from otafl import clients as client_kinds
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import Seed
-from otafl.core.plan import Events, Plan, Trace
-from otafl.privacy import Ledger, account, events, inverse_square
+from otafl.core.plan import Events, Plan, Trace, cut
+from otafl.privacy import Ledger, account, inverse_square
+from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
 from otafl.privacy.uplink_checks import check_links
 from otafl.runs import build
@@ -37,10 +38,12 @@ REALISED = (
     "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
 )
 ANOTHER = "the training was repeated for this audit and played another plan than the run; that plan is attacked"
-DECODED = "what the server has after decoding is attacked, not the ciphertexts"
+DECODED = "what the server has after decoding is attacked, not what it received (votes, energies, ciphertexts)"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
+COINS = "its charge averages over private coins; an attack on one plan would know them"
 DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
-BOTH = "observer keeps the imaginary part"
+WHOLE = "observer keeps the imaginary part"
+ANTENNAS = "observer keeps both parts of every antenna"
 SMALLER = "record canaries are sent in {} coordinates: noise is drawn for each coordinate alone"
 
 
@@ -71,8 +74,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     live = np.flatnonzero(plan.live)
     if not live.size:
         return Prepared(planned.label, planned.budget.eps, 0, [], planned.unaffordable)
-    plan, trace = (_rounds(part, live) for part in (plan, site.trace))
-    released = events(plan, trace, site.deployment, site.message)
+    plan, trace = (cut(part, live) for part in (plan, site.trace))
+    released = planned.released(plan, trace, site)
     recorded, notes = released, _notes(planned)
     if place is not None:
         _check_norms(place, site.message.bound)
@@ -85,6 +88,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     ledger.spend(recorded, each_round=planned.releases[0])
     if not np.isfinite(ledger.guarantee()) or not np.all(np.isfinite(inverse_square(recorded))):
         return Prepared(planned.label, np.inf, len(live), [], "charged ε = ∞: there is no promise to refute")
+    if np.any(recorded.rate < site.message.rate):
+        return Prepared(planned.label, ledger.guarantee(), len(live), [], COINS)
     return Prepared(
         planned.label, ledger.guarantee(), len(live), _targets(planned, facts, plan, trace, recorded, notes)
     )
@@ -104,10 +109,6 @@ class Rehearsal(Execution):
             chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
             done = min(done + self.span, self.horizon)
         self.plans = [merge(chunks).of_seed(0)]
-
-
-def _rounds(part: Any, live: np.ndarray) -> Any:
-    return type(part)(*(leaf[live] for leaf in part))
 
 
 def _ledger_of(place: SchemeFolder, seed: int) -> Events:
@@ -139,7 +140,7 @@ def _check_norms(place: SchemeFolder, bound: float) -> None:
 def _targets(
     planned: Planned, facts: Facts, plan: Plan, trace: Trace, recorded: Events, notes: tuple[str, ...]
 ) -> list[Target]:
-    """The server's view and, where phases are off, that of somebody who keeps both parts."""
+    """The server's view and, where phases are off or antennas many, that of somebody who keeps all that is heard."""
     site, air = planned.setup.sites[0], planned.uplink
     link = air.lower(plan, trace.gain, site.deployment)
     check_links(air, link, plan, recorded)
@@ -152,14 +153,17 @@ def _targets(
         planned.label, planned.setup.clients, _template(planned, facts), air, link, site.message, recorded,
         _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=notes,
     )  # fmt: skip
+    found = [target]
+    analog = air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode
+    many = air.release is release_full
+    if analog and (many or np.any(leak_of(recorded) > 0)):
+        everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
+        said = (*notes, ANTENNAS if many else WHOLE)
+        found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
     choice = planned.scheme.clients or planned.experiment.clients
     if choice.kind == "per-sample" and site.message.unit == "record":
-        return [_of_records(target, choice)]
-    if air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode and np.any(leak_of(recorded) > 0):
-        observer, both, gain, noise = both_parts(plan, trace, site.deployment)
-        seen = target._replace(uplink=observer, link=both, gain=gain, noise=noise, notes=(*notes, BOTH))
-        return [target, seen]
-    return [target]
+        return [_of_records(one, choice) for one in found]
+    return found
 
 
 def _template(planned: Planned, facts: Facts) -> Any:

@@ -13,9 +13,10 @@ import numpy as np
 
 from otafl import systems
 from otafl.core.errors import OtaflError
-from otafl.core.plan import Deployment, Message, Plan
+from otafl.core.plan import Message, Plan
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget
+from otafl.runs.build import limited
 from otafl.runs.planning.energy import within_run
 from otafl.systems.simulated import Bench, Options, Refusal, planned, trial
 
@@ -24,7 +25,7 @@ SOFTER = 0.5  # factor of the privacy target from one try to the next
 FINER = (0.71, 1.41)  # around the best one
 TRIES = 16
 
-Rule = Callable[[Deployment, Budget], Options | Refusal]
+Rule = Callable[[float | None, Budget], Options | Refusal]  # limit of a round, target -> options
 
 
 class Found(NamedTuple):
@@ -46,8 +47,8 @@ def settings(scheme: str, rule: Rule, at: Bench, joules: float) -> Options | Ref
     """Options of the scheme, with an own limit of a round among them where one is better; as an experiment says it."""
     if (own := told(scheme, joules)) is not None:
         return own
-    plain = rule(at.deployment, at.budget)
-    if isinstance(plain, Refusal) or uplink_of(planned(scheme, plain, at)[0]).name != "analog":
+    plain = rule(None, at.budget)
+    if isinstance(plain, Refusal) or not uplink_of(planned(scheme, plain, at)[0]).radio:
         return plain
     found = search(scheme, rule, at, joules)
     if isinstance(found, Refusal):
@@ -82,11 +83,9 @@ def _softer(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | No
 
 
 def _one(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None, share: float) -> Found | None:
-    site = at.deployment
-    if limit is not None:
-        site = site._replace(energy=np.minimum(np.asarray(site.energy, float), limit))
+    site = limited(at.deployment, limit)
     try:
-        options = rule(site, softened(at.budget, share))
+        options = rule(limit, softened(at.budget, share))
         if isinstance(options, Refusal):
             return None
         change = _cut(at.message, joules)

@@ -86,8 +86,9 @@ class Radiated(NamedTuple):
 
 def radiated(outcome: Outcome, setup: SchemeSetup) -> Radiated:
     """What every client sent in every round."""
-    played, dim = outcome.played, setup.sites[0].message.dim
-    energy = uplink.transmit_energy(played.plan, played.stats.norm, played.stats.sent, dim)
+    played, first = outcome.played, setup.sites[0]
+    spent = uplink.uplink_of(first.policy).energy
+    energy = spent(played.plan, played.stats.norm, played.stats.sent, first.message.dim)
     return Radiated(energy, np.stack([site.deployment.energy for site in setup.sites])[:, None])
 
 

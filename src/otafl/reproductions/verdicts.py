@@ -3,7 +3,7 @@
 `record.toml` has one row per published table or figure, in words; `verdicts.json` has the verdict on every claim, as
 the full-size reproductions judged it. After new full-size runs
 
-    python -m otafl.reproductions.record docs/results/index.md RUNS
+    python -m otafl.reproductions.verdicts docs/results/index.md RUNS
 
 takes the verdicts from RUNS/NAME/results.json and writes the table into the page, between `<!-- begin record -->` and
 `<!-- end record -->`; without RUNS it only writes the table.

@@ -17,7 +17,7 @@ from otafl.core.errors import OtaflError
 from otafl.core.plan import Deployment, Message
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
-from otafl.privacy.events import events
+from otafl.privacy.events import release
 from otafl.runs.build import Task, limited, site_of
 from otafl.runs.comparing import run_energy
 from otafl.runs.planning.energy import within_run
@@ -91,11 +91,12 @@ def _own(scheme: Any, place: Place, known: dict[str, Any], joules: float | None)
     promised = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
     fixed = {name: value for name, value in known.items() if name in promised}
 
-    def rule(site: Deployment, budget: Budget) -> simulated.Options | simulated.Refusal:
+    def rule(limit: float | None, budget: Budget) -> simulated.Options | simulated.Refusal:
+        site = limited(place.deployment, limit)
         found = rules.rule(name)(site, place.message, budget, place.rounds, place.channel, place.seed)
         return found if isinstance(found, simulated.Refusal) else {**known, **found, **fixed}
 
-    found = rule(place.deployment, place.budget)
+    found = rule(None, place.budget)
     if joules is not None and not isinstance(found, simulated.Refusal):
         found = run_energy.settings(name, rule, simulated.bench(*place[1:5], place.channel, place.seed), joules)
     if isinstance(found, simulated.Refusal):
@@ -114,11 +115,12 @@ def _noise(
     """Noise per coordinate of the rounds that the budget covers, and the weight that is heard in one that is sent."""
     at = simulated.bench(*place[1:5], place.channel, place.seed)
     policy, plan, trace, deployment = simulated.planned(name, options, at)
-    if experiment.radio.run_energy is not None and uplink_of(policy).name == "analog":
-        plan = within_run(plan, place.message, experiment.radio.run_energy)
+    if experiment.radio.run_energy is not None and uplink_of(policy).radio:
+        plan = within_run(plan, place.message, experiment.radio.run_energy, uplink_of(policy))
     live = np.asarray(plan.live, bool)
     if private:
-        live = Ledger(place.budget, at.devices).affordable(events(plan, trace, deployment, place.message))
+        released = release(uplink_of(policy), plan, trace, deployment, place.message)
+        live = Ledger(place.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
     sent = heard[heard > 0]  # a round that is skipped moves nothing, and must not make the others' step longer
