@@ -17,6 +17,7 @@ from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
@@ -285,7 +286,10 @@ def brief(parts: list[Part]) -> str:
     for part in parts:
         said += [f"ε = {part.target:g}: not ranked: {entry['label']}: {why}" for entry, why in part.found.refused]
         said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
-    return "\n".join([*lines_, "", *(f"- {text}" for text in said)]) + "\n"
+    made = RunFolder.open(parts[-1].run).manifest if (parts[-1].run / "manifest.json").exists() else {}
+    when = f"Run of {made['created']}. " if "created" in made else ""
+    terms = footer([entry for entry, _ in placed(last)])
+    return "\n".join([*lines_, "", *(f"- {text}" for text in said), "", f"{when}{terms}"]) + "\n"
 
 
 def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
@@ -307,3 +311,8 @@ def compare_preset(
     parts = run_and_write(question_of(path, overrides), folder, reporter)
     show(parts, console)
     write_atomic(folder / "results.md", brief(parts))
+    if len(parts) > 1:
+        from otafl.report.frontier import picture, points_of  # it shows what this module makes
+
+        devices = parts[-1].found.ranked[0]["clients"] if parts[-1].found.ranked else 0
+        write_atomic(folder / "frontier.svg", picture({"points": points_of(parts, devices)}))

@@ -55,7 +55,8 @@ def picture(told: dict[str, Any], points: dict[str, Any] | None = None) -> str:
         panels = figure.subplots(1, len(told["sheets"]), sharey=True, squeeze=False)[0]
         for axes, sheet in zip(panels, told["sheets"]):
             gain = np.broadcast_to(100 * np.array(sheet["gain"]), (len(devices), len(joules)))
-            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto")
+            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto",
+                                    rasterized=True)  # fmt: skip
             for (name, line), dash in zip(sheet["devices"].items(), ((0, (4, 3)), "-")):
                 axes.plot(joules, line, color="black", linestyle=dash, linewidth=1.2, label=name)
             axes.set(xscale="log", yscale="log", ylim=(10, 1e5), xlabel="J per device, whole run",
