@@ -115,7 +115,9 @@ def unspent(entry: dict[str, Any]) -> str:
     full = float(np.mean(numbers(entry.get("full_power") or [0.0])))
     joules = entry.get("run_energy")
     why = "its rule stays below"
-    if joules is not None and float(np.mean(numbers(entry["joules_max"]))) >= SPENT * joules:
+    if entry.get("loop", "open") != "open":
+        why = "its loop decides how loud it is"
+    elif joules is not None and float(np.mean(numbers(entry["joules_max"]))) >= SPENT * joules:
         why = "devices have spent the energy of the run"
     elif on_air(entry) and full >= 0.5:
         why = f"a device is at its power limit in {full:.0%} of the rounds"
