@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -112,21 +113,21 @@ def sweep(
 ) -> None:
     """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
     working(file, json_log)
-    from otafl import verbs
-    from otafl.report.sweep import Sweep, show
-    from otafl.runs.board import board
+    from otafl.connect.executors import elsewhere
+    from otafl.report.sweep import Sweep, run_and_write, show
     from otafl.runs.presets import find
+    from otafl.runs.remote import check
     from otafl.runs.schema import load
-    from otafl.runs.sweep import axis, check
+    from otafl.runs.sweep import axis
 
     path = find(file)
     axes = dict(map(axis, over))
     if len(axes) < len(over):
         raise InputError("-m names a key twice; give all its values at once")
     folder = out_dir or Path("runs") / f"sweep-{path.stem}"
-    with board(err, json_log) as live:
-        made = lambda values: load(path, [*overrides, *values])  # noqa: E731
-        outcomes = verbs.sweep_into(folder, axes, made, executor or "local", live)
+    with elsewhere(executor or "local", json_log) as where:
+        assert where is not None
+        outcomes = run_and_write(folder, axes, lambda values: load(path, [*overrides, *values]), where)
     if not json_log:
         show(Sweep(folder), out)
         out.print(f"Index: {folder / 'index.html'}", markup=False, highlight=False, soft_wrap=True)
@@ -154,11 +155,13 @@ def compare(
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Result folder; default runs/compare-<name>.")
     ] = None,
+    executor: On = None,
     wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     working(file, json_log)
+    from otafl.connect.executors import elsewhere
     from otafl.report import comparison
     from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
@@ -166,7 +169,9 @@ def compare(
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
-    parts = comparison.run_and_write(question_of(path, overrides, trials), folder, reporter(err, json_log))
+    question = question_of(path, overrides, trials)
+    with elsewhere(executor, json_log) as where:
+        parts = comparison.run_and_write(question, folder, reporter(err, json_log), where)
     if not json_log:
         comparison.show(parts, out, wide)
 
@@ -190,6 +195,7 @@ def audit(
     schemes: Annotated[
         list[str], typer.Option("--scheme", metavar="LABEL", help="Audit this scheme alone (its label).")
     ] = [],  # noqa: B006
+    executor: On = None,
     as_json: AsJson = False,
     out_dir: Annotated[
         Path | None,
@@ -198,6 +204,7 @@ def audit(
 ) -> None:
     """Attack the compiled round with canaries: charged ε beside measured ε, exit 5 where a charge is refuted."""
     working(what, as_json)
+    from otafl.connect.executors import elsewhere
     from otafl.core import files
     from otafl.report import audits
     from otafl.runs.audit.audit import audit as attack
@@ -210,8 +217,9 @@ def audit(
     if is_run and overrides:
         raise InputError("--set goes with an experiment file; a run is audited as it was made")
     use_compilation_cache()
-    with counter(err) as progress:
-        found = attack(what if is_run else load(find(what), overrides), runs, schemes, progress=progress)
+    made = what if is_run else load(find(what), overrides)
+    with elsewhere(executor) as where, nullcontext(None) if where else counter(err) as progress:
+        found = attack(made, runs, schemes, progress=progress, elsewhere=where)
     if as_json:
         print(files.to_json(found.to_dict()))
     else:
@@ -231,25 +239,31 @@ def reproduce(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Result folder; default runs/<preset>.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke version: few rounds, few seeds.")] = False,
+    executor: On = None,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
+    from otafl.connect.executors import elsewhere
     from otafl.reproductions import all_presets as every_preset
     from otafl.reproductions.preset_run import reproduce as reproduce_preset
+    from otafl.runs.executors import DONE
     from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
         raise InputError("give one preset's name, or --all (see `otafl list`)")
     working(preset or "all presets", json_log)
     if preset is not None:
+        if executor is not None:
+            raise InputError("--executor goes with --all: one preset runs in this process")
         folder = out_dir or Path("runs") / preset
         reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), out)
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")
     folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
-    outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out)
-    failed = [name for name, said in outcome.items() if said != every_preset.DONE]
+    with elsewhere(executor, json_log) as where:
+        outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where)
+    failed = [name for name, said in outcome.items() if said != DONE]
     said = f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}"
     out.print(said, markup=False, highlight=False, soft_wrap=True)
     if failed:

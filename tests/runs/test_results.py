@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otafl.core.plan import Events
 from otafl.privacy import Budget, Ledger, eps_curve
 from otafl.privacy.events import pick
-from otafl.runs.folder.results import Evaluations, Radiated, Rounds, energy_per_device, summarise, value_at_eps
+from otafl.runs.folder.results import Devices, Evaluations, Rounds, summarise, value_at_eps
 
 FINITE = st.floats(0.01, 10, allow_nan=False)
 
@@ -98,7 +98,7 @@ def test_no_target_has_no_value_at_it() -> None:
 
 def test_summarise_is_a_loop_over_seeds() -> None:
     rng = np.random.default_rng(0)
-    seeds, evaluations, rounds = [7, 3], 4, 8
+    seeds, evaluations, rounds, clients = [7, 3], 4, 8, 3
     none = np.zeros(0)
     e = Evaluations(
         seed=np.repeat(seeds, evaluations),
@@ -111,9 +111,10 @@ def test_summarise_is_a_loop_over_seeds() -> None:
     )
     r = Rounds(*[none] * 11, info={})._replace(
         seed=np.repeat(seeds, rounds), round=np.tile(np.arange(rounds), 2), rx_scale=rng.random(16),
-        sent_weight=rng.random(16),
+        sent_weight=rng.random(16), energy_share=np.tile([1.0, 0.5], 8),
     )  # fmt: skip
-    got = summarise(e, r, 1.0, 2)
+    d = Devices(*[none] * 9)._replace(seed=np.repeat(seeds, rounds * clients), energy=rng.random(48))
+    got = summarise(e, r, d, 1.0, 2)
     assert got["seeds"] == [7, 3]
     for place, seed in enumerate(got["seeds"]):
         kept = (column[e.seed == seed].tolist() for column in e)
@@ -130,16 +131,8 @@ def test_summarise_is_a_loop_over_seeds() -> None:
             "silent_weight": 1 - sum(r.sent_weight[n] for n in own) / 8,
             "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["score"], 1.0, 2),
             "worst_client_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["worst_client"], 1.0, 2),
+            "full_power": 0.5,
+            "energy_per_round": sum(v for v, s in zip(d.energy, d.seed) if s == seed) / 24,
         }
         for name, value in expected.items():
             assert got[name][place] == pytest.approx(value, nan_ok=True), name
-
-
-def test_energy_of_a_seed_counts_its_live_rounds_alone() -> None:
-    energy = np.arange(12.0).reshape(1, 4, 3)
-    live = np.array([[True, True, False, True]])
-    got = energy_per_device(live, Radiated(energy, np.ones((1, 1, 3))))
-    rows = [[0, 1, 2], [3, 4, 5], [9, 10, 11]]
-    assert got["energy_per_round"] == [sum(map(sum, rows)) / 9]
-    assert got["joules_mean"] == [sum(map(sum, rows)) / 3]
-    assert got["joules_max"] == [2 + 5 + 11]

@@ -48,10 +48,9 @@ def largest_sum(costs: Array) -> float:
 
 
 def _sums(costs: Array) -> tuple[Array, Array]:
-    """float64 sums of the columns (K,), and more than they can be off by: n eps of a sum whose terms have one sign."""
-    total = np.asarray(costs).sum(0)
+    """float64 sums of the columns (K,), and more than they can be off by: n eps of the sum of absolute values."""
     with np.errstate(invalid="ignore"):
-        return total, 2 * len(costs) * np.finfo(np.float64).eps * total
+        return np.asarray(costs).sum(0), 2 * len(costs) * np.finfo(np.float64).eps * np.abs(costs).sum(0)
 
 
 def classic_eps(rho: Array, delta: Array) -> Array:

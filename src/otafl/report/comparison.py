@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
@@ -21,6 +22,7 @@ from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -247,9 +249,7 @@ def lines(found: Comparison, target: float) -> list[str]:
         "",
         sentence(found, target),
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-        *("| " + " | ".join(cells) + " |" for cells in rows(found)),
+        *markdown_table(HEAD, rows(found)),
         "",
         *(f"- {text}" for text in verdicts(found)),
         "",
@@ -294,9 +294,11 @@ def brief(parts: list[Part]) -> str:
     return "\n".join([*lines_, "", *(f"- {text}" for text in said), "", f"{when}{terms}"]) + "\n"
 
 
-def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
+def run_and_write(
+    question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
+) -> list[Part]:
     """A comparison with its files."""
-    parts = compare(question, folder, reporter)
+    parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:
         write_report([part.run], plots=False)  # `otafl report` draws them for print: most of a report's time

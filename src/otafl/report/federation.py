@@ -42,8 +42,7 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
         "hindsight": in_hindsight(label, air.settings.scheme.config), "private": bool(np.isfinite(air.eps)),
         "capped": True, "target_eps": target, "delta": air.job.budget.delta, "unit": air.job.message.unit,
         "adjacency": air.job.message.adjacency, "accountant": air.job.budget.accountant,
-        **summarise(evaluations, per_round, np.inf if target is None else target, 1, metric),
-        "energy_per_round": [float(np.mean(devices.energy)) if len(devices.energy) else float("nan")],
+        **summarise(evaluations, per_round, devices, np.inf if target is None else target, 1, metric),
     }  # fmt: skip
     scheme = {
         "id": 0, "label": label, "run": name, "finished": True, "summary": told, "seconds": None,

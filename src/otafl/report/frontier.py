@@ -14,6 +14,7 @@ from rich.table import Table
 
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.report.comparison import placed
 from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
@@ -158,8 +159,8 @@ def frontier_preset(
     write_atomic(folder / "frontier.svg", picture(told))
     heads = sorted({point["eps"] for point in told["points"]})
     lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", ""]
-    lines += ["| devices | " + " | ".join(f"ε = {eps:g}" for eps in heads) + " |", "|" + "---|" * (len(heads) + 1)]
-    lines += [f"| {count:,} | " + " | ".join(cells) + " |" for count, cells in spans(told)]
+    rows = ([f"{count:,}", *cells] for count, cells in spans(told))
+    lines += markdown_table(["devices", *(f"ε = {eps:g}" for eps in heads)], rows)
     write_atomic(folder / "results.md", "\n".join([*lines, "", f"Run on {told['date']}, {told['terms']}."]) + "\n")
     console.print(table(told))
     console.print(f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", markup=False,

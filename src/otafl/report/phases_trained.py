@@ -88,7 +88,7 @@ def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter |
         for joules in wanted["joules"]:
             own = [*overrides, f"task.clients={count}", f"radio.run_energy={joules}"]
             place = folder / f"devices-{count}" / f"joules-{joules:g}"
-            parts = compare(question_of(path, own), place, reporter, shared)
+            parts = compare(question_of(path, own), place, reporter, shared=shared)
             cells += [cell_of(part, count, joules) for part in parts]
     told = {
         "date": datetime.now(UTC).date().isoformat(), "version": __version__, "preset": path.stem,

@@ -19,6 +19,8 @@ from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
+from otafl.runs.streamed.choice import goes_by
+from otafl.runs.streamed.execution import StreamedExecution
 from otafl.runs.workbench import Workbench
 
 
@@ -93,14 +95,15 @@ def _prepare(
     limits.check_traces(experiment)
     task = shared.task(experiment)
     limits.check_model(experiment, task.model.num_params)
-    executions = []
+    executions: list[Execution] = []
+    kind = StreamedExecution if goes_by(experiment) else Execution
     for scheme in experiment.scheme:
         place = folder.scheme(scheme.label or scheme.name)
         if place.finished:
             place.verify()
             place.clear_checkpoints()
         else:
-            executions.append(Execution(experiment, scheme, task, place, reporter))
+            executions.append(kind(experiment, scheme, task, place, reporter))
     return task, executions
 
 

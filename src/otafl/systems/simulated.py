@@ -152,10 +152,3 @@ def best(name: str, choices: list[Options], at: Bench) -> Options | Refusal:
             found.append((got.snr, options))
     top = max((snr for snr, _ in found), default=0.0)
     return next((options for snr, options in found if snr >= TIE * top), Refusal(why))
-
-
-def snr_max(at: Bench) -> float:
-    """S_max of the site: every client spends all of the budget at one amplitude."""
-    mu = float(np.sqrt(2 * at.rho))
-    bound = float(np.sqrt(np.max(at.message.mean_square)))
-    return merit.learning_snr_max(at.devices, mu, bound, float(np.max(at.message.sensitivity)))

@@ -40,6 +40,8 @@ class Planned:
     A closed loop has no plans in advance; its ledgers hold the cap.
     """
 
+    streamed = False  # whether rounds go by in blocks (`runs.streamed`)
+
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task | Facts):
         self.experiment, self.scheme = experiment, scheme
         self.label = scheme.label or scheme.name
@@ -47,7 +49,7 @@ class Planned:
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
         self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
         with self._planning():
-            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
+            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private

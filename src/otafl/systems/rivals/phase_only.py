@@ -47,6 +47,11 @@ def receive_scale(rms: Array, energy: Array, weights: Array, bound: Array) -> Fl
     return np.asarray(np.min(np.where(weights > 0, each, np.inf), axis=-1))
 
 
+def weight_variance(weights: Array) -> Floats:
+    """Variance of a client's weight in the update over Rayleigh fading, p_k^2 (4/pi - 1)."""
+    return np.asarray(np.asarray(weights, np.float64) ** 2 * (4 / np.pi - 1))
+
+
 def phase_only(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Receiver noise is the only privacy noise. Devices know their phase and their mean gain."""
     validate.in_left_open("headroom", config.headroom, 0, 1)
