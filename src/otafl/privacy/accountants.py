@@ -11,6 +11,7 @@
 Whoever needs an eps, a cap or a name of an accountant asks this table: ledger, curves, cards, tables, command line.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -71,7 +72,7 @@ def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
     *lead, _, clients = costs.shape
     extra = release_costs(terms.releases, clients)
     whole = np.concatenate([costs, np.broadcast_to(extra, (*lead, *extra.shape))], axis=-2)
-    columns = np.moveaxis(whole, -2, -1).reshape(-1, whole.shape[-2])
+    columns = np.moveaxis(whole, -2, -1).reshape(math.prod(lead) * clients, whole.shape[-2])
     return np.array([zcdp.strict_sum(column) for column in columns.tolist()]).reshape(*lead, clients)
 
 
