@@ -199,9 +199,9 @@ def list_(
     only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
+    """Schemes, presets, data sets, models, channels, path losses, clients and planners that are available."""
     from otafl import systems
-    from otafl.channels import CHANNELS
+    from otafl.channels import CHANNELS, FADING_LAWS, PATH_LOSS_LAWS
     from otafl.clients import KINDS
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
@@ -217,6 +217,8 @@ def list_(
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
+        "fading": dict(FADING_LAWS),
+        "path loss": dict(PATH_LOSS_LAWS),
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
         "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},

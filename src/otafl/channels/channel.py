@@ -6,7 +6,7 @@ order, so a longer horizon extends a shorter one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,13 @@ from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, factors
 from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
 from otafl.channels.geometry import Geometry, distances
+from otafl.channels.large_scale import large_scale, roll
+from otafl.channels.measured import Recording, open_recording, play
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
 from otafl.channels.pilots import Pilots, RmsEstimate
 from otafl.channels.pilots import estimate as estimate_rms
+from otafl.channels.stale import Stale, declared, split
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import Trace
@@ -35,7 +38,9 @@ class Channel:
     (one number or one per device; 1 where nothing is said); real_gaussian fading multiplies it by mean^2 + std^2.
     `shadowing_db` is the std of log-normal shadowing. `scale_range` then maps the logarithms of all Rayleigh scales
     sqrt(E|h|^2 / 2) affinely onto [ln low, ln high] (CARES E22); equal scales all go to the geometric middle.
-    `placement_seed` fixes placement and shadowing for all seeds; None redraws them per seed.
+    A 38.901 path loss draws states and shadowing of its own. `placement_seed` fixes placement and shadowing for all
+    seeds; None redraws them per seed. `stale`: devices invert what the channel was; gains are those of the same
+    process, `stale.age_rounds` rounds later. `trace` plays a file instead of all this.
     draw_order "single" takes distances, then all real parts, then all imaginary parts from one `default_rng(seed)`, as
     published AdaScale traces do; a longer horizon is then another trace.
     """
@@ -49,6 +54,8 @@ class Channel:
     drift: Drift | None = None
     pilots: Pilots | None = None
     csi: CsiError | None = None
+    stale: Stale | None = None
+    trace: Recording | None = None
     placement_seed: int | None = None
     draw_order: Literal["streams", "single"] = "streams"
 
@@ -59,8 +66,9 @@ class Channel:
             raise InputError("geometry and path_loss belong together: give both or neither")
         if self.geometry is not None and self.mean_power_gain is not None:
             raise InputError("mean_power_gain replaces geometry and path_loss: give the one or the other")
-        if self.mean_power_gain is not None:
-            validate.positive("mean_power_gain", self.mean_power_gain)
+        if self.mean_power_gain is not None:  # 0 for a device without a path, which never sends
+            many = np.ndim(self.mean_power_gain) > 0 and np.any(np.asarray(self.mean_power_gain) > 0)
+            (validate.not_negative if many else validate.positive)("mean_power_gain", self.mean_power_gain)
         validate.not_negative("shadowing_db", self.shadowing_db)
         if self.scale_range is not None:
             validate.positive("scale_range", self.scale_range)
@@ -68,8 +76,37 @@ class Channel:
                 raise InputError(f"scale_range={self.scale_range!r} must be ascending")
         if self.placement_seed is not None:
             validate.whole("placement_seed", self.placement_seed, 0)
+        self._check_site()
         self._check_pilots()
+        self._check_stale()
+        self._check_trace()
         self._check_order()
+
+    def _check_site(self) -> None:
+        law = self.path_loss
+        if law is not None and law.seed is not None:
+            raise InputError("path_loss.seed belongs to deployment files; a drawn placement has placement_seed")
+        if law is not None and law.drawn and self.shadowing_db and not law.median:
+            own = f"path_loss kind={law.kind!r} brings its own shadowing"
+            raise InputError(f"{own}: leave out shadowing_db={self.shadowing_db:g}, or set median=true")
+
+    def _check_trace(self) -> None:
+        if self.trace is None:
+            return
+        sizes = ("geometry", "path_loss", "mean_power_gain", "scale_range", "placement_seed")
+        other = [name for name in (*sizes, "drift", "pilots", "stale") if getattr(self, name) is not None]
+        other += ["shadowing_db"] if self.shadowing_db else []
+        other += ["fading"] if self.fading != Fading() else []
+        if other:
+            raise InputError(f"trace brings the gains: leave out {', '.join(other)}")
+
+    def _check_stale(self) -> None:
+        if self.stale is None:
+            return
+        for name in ("csi", "drift", "pilots"):
+            if getattr(self, name) is not None:
+                raise InputError(f"stale and {name} cannot be combined: its bound knows nothing of {name}")
+        declared(self.stale, self.fading)
 
     def _check_pilots(self) -> None:
         if self.pilots is None or self.drift is None:
@@ -91,12 +128,32 @@ class Channel:
     @property
     def gain_error(self) -> float:
         """Declared bound on |gain / estimate| - 1, for `plan.Deployment`."""
+        if self.stale is not None:
+            return declared(self.stale, self.fading)
         return 0.0 if self.csi is None else self.csi.gain_error
 
     @property
-    def phase_error(self) -> float:
-        """Declared bound on the angle between gain and estimate, rad, for `plan.Deployment`."""
+    def phase_error(self) -> float | None:
+        """Declared bound on the angle between gain and estimate, rad, for `plan.Deployment`; None: asin(gain_error)."""
+        if self.stale is not None:
+            return None
         return 0.0 if self.csi is None else self.csi.phase_error
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What `plan.Deployment` says of the estimates."""
+        errors = {"gain_error": self.gain_error, "phase_error": self.phase_error}
+        return errors | {"least_gain": self.least_gain, "miss_prob": self.miss_prob}
+
+    @property
+    def least_gain(self) -> float:
+        """Share of its rms below which a device's estimate keeps it silent."""
+        return 0.0 if self.stale is None else self.stale.least_gain
+
+    @property
+    def miss_prob(self) -> float:
+        """Probability, per client and round, that `gain_error` is passed."""
+        return 0.0 if self.stale is None else self.stale.miss_prob
 
 
 class Placement(NamedTuple):
@@ -104,6 +161,8 @@ class Placement(NamedTuple):
 
     distance_m: Reals | None  # (K,) None where mean gains were given
     mean_power_gain: Reals  # (K,) E|h|^2 before drift
+    los: NDArray[np.bool_] | None = None  # (K,) of a 38.901 site
+    k_factor_db: Reals | None = None  # (K,) of a 38.901 site, -inf without line of sight
 
 
 def stream(seed: int, which: Host) -> np.random.Generator:
@@ -126,11 +185,15 @@ def rescale_log(scale: Reals, low: float, high: float) -> Reals:
 def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generator | None = None) -> Placement:
     """Draw distances and mean power gains; `rng` replaces the placement stream."""
     seed = seed if channel.placement_seed is None else channel.placement_seed
-    distance = None
+    distance = los = k_factor = None
     if channel.geometry is not None and channel.path_loss is not None:
         rng = stream(seed, Host.PLACEMENT) if rng is None else rng
         distance = distances(channel.geometry, num_clients, rng)
-        power = from_db(-loss_db(channel.path_loss, distance))
+        if channel.path_loss.drawn:
+            site = large_scale(channel.path_loss, distance, roll(num_clients, seed))
+            los, k_factor, power = site.los, site.k_factor_db, from_db(-site.loss_db - site.shadowing_db)
+        else:
+            power = from_db(-loss_db(channel.path_loss, distance))
     else:
         given = np.asarray(1.0 if channel.mean_power_gain is None else channel.mean_power_gain, float)
         if given.ndim:
@@ -141,20 +204,27 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
         power = power * from_db(-shadow_db)
     if channel.scale_range is not None:
         power = 2 * rescale_log(np.sqrt(power / 2), *channel.scale_range) ** 2
-    for name, value in (("mean", channel.fading.mean), ("std", channel.fading.std)):
-        if np.ndim(value):  # type: ignore[arg-type]
+    for name in ("mean", "std", "k_factor_db"):
+        if np.ndim(value := getattr(channel.fading, name)):
             validate.shape(f"fading.{name}", value, (num_clients,))
-    return Placement(distance, power * channel.fading.second_moment)
+    return Placement(distance, power * channel.fading.second_moment, los, k_factor)
 
 
-def _small_scale(channel: Channel, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
+def _small_scale(fading: Fading, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
     if single is not None:
         return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
-    return gains(channel.fading, stream(seed, Host.FADING), rms_gain)
+    return gains(fading, stream(seed, Host.FADING), rms_gain)
+
+
+def _seen(fading: Fading, k_factor_db: Reals | None) -> Fading:
+    """The law of fading with the K factors of the devices, where it leaves them to the site."""
+    if fading.kind != "38.901" or k_factor_db is None:
+        return fading
+    return Fading("rician", fading.coherence_rounds, tuple(float(k) for k in k_factor_db))
 
 
 def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
-    """Draw the trace of one run, leaves (T, K).
+    """Draw the trace of one run, leaves (T, K); or the first rows of the file that `channel.trace` names.
 
     >>> trace = draw(Channel(), num_clients=3, rounds=2, seed=0)
     >>> trace.gain.shape, trace.rms_gain[0]
@@ -162,18 +232,35 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     """
     for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
         validate.whole(name, value, least)
-    shape = (rounds, num_clients)
     single = np.random.default_rng(seed) if channel.draw_order == "single" else None
-    rms_gain = np.broadcast_to(np.sqrt(place(channel, num_clients, seed, single).mean_power_gain), shape).copy()
+    placed = place(channel, num_clients, seed, single)
+    coin = stream(seed, Host.COINS).random((rounds, num_clients))
+    if channel.trace is not None:
+        played = open_recording(channel.trace)
+        validate.shape(f"{channel.trace.file}: devices that take part", played.names, (num_clients,))
+        return play(played, coin, 0, seed, channel.csi)
+    if channel.stale is not None:
+        return _told_late(channel, channel.stale, np.sqrt(placed.mean_power_gain), seed, coin)
+    rms_gain = np.broadcast_to(np.sqrt(placed.mean_power_gain), coin.shape).copy()
     if channel.drift is not None:
         rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Host.DRIFT))
-    gain = _small_scale(channel, rms_gain, seed, single)
+    fading = _seen(channel.fading, placed.k_factor_db)
+    gain = _small_scale(fading, rms_gain, seed, single)
     known = RmsEstimate(rms_gain, rms_gain, rms_gain)
     if channel.pilots is not None:
-        known = estimate_rms(channel.pilots, channel.fading, rms_gain, stream(seed, Host.PILOTS))
+        known = estimate_rms(channel.pilots, fading, rms_gain, stream(seed, Host.PILOTS))
     estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI))
-    coin = stream(seed, Host.COINS).random(shape)
     return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
+
+
+def _told_late(channel: Channel, stale: Stale, rms: Reals, seed: int, coin: Reals) -> Trace:
+    """Devices hold rho g_old: Rayleigh with |rho| times the rms, which is what they know of it."""
+    rounds = len(coin) + stale.age_rounds
+    drawn = gains(channel.fading, stream(seed, Host.FADING), np.broadcast_to(rms, (rounds, rms.size)))
+    gain, estimate = split(drawn, stale, channel.fading)
+    rms_gain = np.broadcast_to(rms, coin.shape).copy()
+    held = abs(channel.fading.correlation(stale.age_rounds)) * rms_gain
+    return Trace(gain, estimate, rms_gain, held, held, held, coin)
 
 
 def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:
@@ -182,10 +269,22 @@ def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[
     return Trace(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
 
 
-def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals) -> Channel:
-    """The same channel on given devices: their mean gains replace geometry, path loss, shadowing and `scale_range`."""
+def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals, k_factor_db: Reals | None = None) -> Channel:
+    """The same channel on given devices: their mean gains replace geometry, path loss, shadowing and `scale_range`.
+
+    `k_factor_db` (K,) are those of a 38.901 site, for fading that leaves them to it.
+    """
     given = tuple(float(gain) for gain in mean_power_gain)
-    return replace(channel, geometry=None, path_loss=None, scale_range=None, shadowing_db=0.0, mean_power_gain=given)
+    fading = _seen(channel.fading, k_factor_db)
+    return replace(
+        channel,
+        geometry=None,
+        path_loss=None,
+        scale_range=None,
+        shadowing_db=0.0,
+        mean_power_gain=given,
+        fading=fading,
+    )
 
 
 PUBLISHED: dict[str, Channel] = {
@@ -207,6 +306,8 @@ PUBLISHED: dict[str, Channel] = {
         placement_seed=0,
     ),
     "eezofl": Channel(fading=Fading("real_gaussian", mean=1.0, std=1.0)),
+    "ar1": Channel(fading=Fading("ar1", rho=0.9)),
+    "jakes": Channel(fading=Fading("jakes", rho=0.9)),
 }
 
 CHANNELS: dict[str, str] = {
@@ -215,4 +316,6 @@ CHANNELS: dict[str, str] = {
     "cdpb": "Rayleigh; mean power gain 1 for every device",
     "biasvar": "Rayleigh; disc of 1750 m, 50 + 22 log10(r) dB, one fixed placement",
     "eezofl": "real normal gains with mean 1 and std 1",
+    "ar1": "Rayleigh with memory; correlation 0.9 from round to round, 0.9^n after n",
+    "jakes": "Rayleigh with memory; correlation J0, 0.9 from round to round, negative after 4",
 }

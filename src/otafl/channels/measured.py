@@ -1,59 +1,179 @@
-"""Measured gains: a file with one row per round and one column per device, played instead of drawn fading."""
+"""Gains of a trace file, played instead of drawn fading: who is in it, which rows a seed plays. Host, NumPy.
 
+A device all of whose gains are zero has no path. It is named, and somebody has to say what is to become of it: nothing
+is ever added to a zero.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otafl.channels.csi import CsiError, estimates
+from otafl.channels.trace_file import Phase, TraceFile, Unit, read_trace
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import Trace
 from otafl.core.streams import Host
 
 Gains = NDArray[np.complex128]
+Reals = NDArray[np.float64]
+
+NOT_BUILT = {"TKM": "antennas", "TKB": "blocks"}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A trace file and how it is played.
+
+    unit, phase: of real gains. repeat "cycle": start again where the file ends; rounds are then not independent.
+    without_path: what becomes of devices that have none: "refuse" names them, "drop" leaves them out of the experiment
+    (the weights of the others are shares of what is left), "silent" keeps them, and their weight is lost.
+    """
+
+    file: Path
+    unit: Unit | None = None
+    phase: Phase | None = None
+    repeat: Literal["never", "cycle"] = "never"
+    without_path: Literal["refuse", "drop", "silent"] = "refuse"
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        validate.one_of("repeat", self.repeat, ("never", "cycle"))
+        validate.one_of("without_path", self.without_path, ("refuse", "drop", "silent"))
+
+
+class Played(NamedTuple):
+    """The devices of a trace that take part."""
+
+    source: Recording
+    gain: Gains  # (rounds of the file, K)
+    estimate: Gains | None
+    rms_gain: Reals | None  # (rounds of the file, K); None: only what the file itself shows
+    names: tuple[str, ...]
+    named: bool  # by the file, not by their numbers
+    listed: NDArray[np.bool_]  # (K of the file,) who takes part
+    silent: tuple[str, ...]  # take part without a path
+    energy: Reals | None  # (K,)
+    noise_var: float | None
+    notes: tuple[str, ...]
+
+    @property
+    def mean_power(self) -> Reals:
+        """(K,) mean of abs(gain)^2 over the file."""
+        return np.asarray(np.mean(np.abs(self.gain) ** 2, axis=0))
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Names of the devices that were left out."""
+        return tuple(note.removeprefix(_DROPPED) for note in self.notes if note.startswith(_DROPPED))
+
+    @property
+    def gain_error(self) -> float:
+        """Largest abs(gain / estimate - 1) of the file; 0 where it has no estimates of its own."""
+        if self.estimate is None:
+            return 0.0
+        heard = self.estimate != 0
+        if not np.any(heard):
+            return 0.0
+        return float(np.max(np.abs(self.gain[heard] / self.estimate[heard] - 1)))
+
+
+_DROPPED = "left out, without a path: "
+
+
+def open_recording(source: Recording, clients: int | None = None) -> Played:
+    """Read a trace for an experiment with one antenna and one block; `clients`: how many devices are listed."""
+    trace = read_trace(source.file, clients, unit=source.unit, phase=source.phase)
+    if trace.axes != "TK":
+        what = NOT_BUILT[trace.axes]
+        raise InputError(f"{source.file}: axes = {trace.axes}: this experiment has no {what}; give axes = TK")
+    dead = trace.without_path
+    listed, notes = np.ones(dead.size, bool), list(trace.notes)
+    silent: tuple[str, ...] = ()
+    if np.any(dead):
+        names = tuple(name for name, gone in zip(trace.devices, dead) if gone)
+        listed, silent = _without_path(source, names, dead)
+        notes += [f"{_DROPPED}{name}" for name in names if not silent]
+        notes += [f"silent, without a path: {name}; its weight is lost" for name in silent]
+    played = _of(source, trace, listed, silent, tuple(notes))
+    if not played.gain_error < 1:
+        raise InputError(
+            f"{source.file}: estimates are off by up to {played.gain_error:.3g} of themselves; no gain_error below 1 "
+            "covers that"
+        )
+    return played
+
+
+def _without_path(
+    source: Recording, names: tuple[str, ...], dead: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    if source.without_path == "refuse":
+        raise InputError(
+            f"{source.file}: no path to {', '.join(names)}; move them, or set without_path to 'drop' or 'silent'"
+        )
+    if np.all(dead):
+        raise InputError(f"{source.file}: no device has a path")
+    return (~dead, ()) if source.without_path == "drop" else (np.ones(dead.size, bool), names)
+
+
+def _of(
+    source: Recording, trace: TraceFile, listed: NDArray[np.bool_], silent: tuple[str, ...], notes: tuple[str, ...]
+) -> Played:
+    return Played(
+        source,
+        trace.gain[:, listed],
+        None if trace.estimate is None else trace.estimate[:, listed],
+        None if trace.rms_gain is None else trace.rms_gain[:, listed],
+        tuple(name for name, kept in zip(trace.devices, listed) if kept),
+        trace.names is not None,
+        listed,
+        silent,
+        None if trace.energy is None else trace.energy[listed],
+        trace.noise_var,
+        notes,
+    )
+
+
+def rows_of(played: Played, number: int, rounds: int) -> NDArray[np.int64]:
+    """Rows (rounds,) of the seed that stands at place `number`: its own, in order; none twice unless repeat="cycle"."""
+    first, last = number * rounds, (number + 1) * rounds
+    if last > len(played.gain) and played.source.repeat == "never":
+        raise InputError(
+            f"{number + 1} seeds x {rounds} rounds need {last} measured rows, the file has {len(played.gain)}; lower "
+            "one, or set repeat = 'cycle'"
+        )
+    return np.arange(first, last) % len(played.gain)
+
+
+def play(played: Played, coin: Reals, number: int, seed: int, csi: CsiError | None) -> Trace:
+    """The trace of one seed; `coin` (T, K) are its drawn coins. Statistics that are only empirical have no limits."""
+    rows = rows_of(played, number, len(coin))
+    own = played.gain[rows]
+    if played.estimate is not None:
+        known = played.estimate[rows]
+    else:
+        known = own if csi is None else estimates(csi, own, np.random.default_rng([seed, Host.CSI]))
+    if played.rms_gain is not None:
+        rms = played.rms_gain[rows]
+        return Trace(own, known, rms, rms, rms, rms, coin)
+    rms = np.broadcast_to(np.sqrt(played.mean_power), own.shape).copy()
+    return Trace(own, known, rms, rms, np.full(own.shape, np.nan), np.full(own.shape, np.nan), coin)
+
+
+def remarks(played: Played, rounds: int, seeds: int) -> list[str]:
+    """What the card of a run has to say about its trace."""
+    said = list(played.notes)
+    if rounds * seeds > len(played.gain):
+        said.append(f"the trace of {len(played.gain)} rounds is repeated: rounds are not independent")
+    if played.rms_gain is None:
+        said.append("channel statistics are empirical (root mean square over the trace): nothing is certified by them")
+    return said
 
 
 def read_gains(path: Path) -> Gains:
-    """(T, K) from an NPZ file with the array "gain", or a CSV file of numbers such as 1e-6 or 1e-6+2e-6j."""
-    try:
-        if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
-                if "gain" not in stored:
-                    raise InputError(f"{path}: no array named 'gain', found {sorted(stored)}")
-                gain = np.asarray(stored["gain"], complex)
-        else:
-            gain = np.loadtxt(path, dtype=complex, delimiter=",", ndmin=2, comments="#", encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot be read as gains ({str(error).splitlines()[0]})") from None
-    if gain.ndim != 2 or gain.size == 0:
-        raise InputError(f"{path}: gains have shape {gain.shape} but must have shape (rounds, devices)")
-    return gain
-
-
-def mean_power(path: Path, gain: Gains, devices: int) -> NDArray[np.float64]:
-    """(K,) mean of abs(gain)^2 over the file; refuses what no device has."""
-    if gain.shape[1] != devices:
-        raise InputError(f"{path}: has {gain.shape[1]} columns but {devices} devices are listed")
-    bad = ~(np.isfinite(gain) & (gain != 0))
-    if np.any(bad):
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        raise InputError(f"{path}: row {row + 1}, column {column + 1}: a gain must be finite and not 0")
-    return np.mean(np.abs(gain) ** 2, axis=0)
-
-
-def play(drawn: Trace, gain: Gains, number: int, seed: int, csi: CsiError | None) -> Trace:
-    """The trace of the seed that stands at place `number`: its own rows of the file, in order, none used twice."""
-    rounds = len(drawn.gain)
-    first, last = number * rounds, (number + 1) * rounds
-    if last > len(gain):
-        raise InputError(
-            f"{number + 1} seeds x {rounds} rounds need {last} measured rows, the file has {len(gain)}; lower one"
-        )
-    own = np.asarray(gain[first:last])
-    known = own if csi is None else estimates(csi, own, np.random.default_rng([seed, Host.CSI]))
-    rms = np.broadcast_to(np.sqrt(np.mean(np.abs(gain) ** 2, axis=0)), own.shape).copy()
-    return Trace(own, known, rms, rms, rms, rms, drawn.coin)
+    """(T, K) of a trace file all of whose devices have a path."""
+    return open_recording(Recording(path)).gain

@@ -30,6 +30,8 @@ from otafl.runs.folder.results import (
 )
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
+from otafl.runs.planning.channel_risk import said_of_channel
+from otafl.runs.sites import played_by
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -106,7 +108,8 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
         build.server_of(run.experiment, run.scheme),
         (run.scheme.clients or run.experiment.clients).kind,
     )
-    known = run.experiment.channel.pilots is None
+    played = played_by(run.experiment)
+    known = run.experiment.channel.pilots is None and (played is None or played.rms_gain is not None)
     return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
 
 
@@ -123,7 +126,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) ->
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=_retirement(run, worst),
+        assumptions=[*_retirement(run, worst), *said_of_channel(run.experiment, run.horizon)],
         observers=_eavesdropper(run, outcome),
         reward=in_words(site, run.releases[worst], int(np.sum(outcome.live[worst]))),
         identity=_identity(run),

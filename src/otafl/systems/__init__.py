@@ -19,6 +19,7 @@ from typing import Any, get_args
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
+from otafl.systems import silence
 from otafl.systems.system import LoadedScheme, Scheme, System
 
 OWN = "own"  # the system of what `register` is given
@@ -87,7 +88,14 @@ def in_hindsight(name: str, config: Any) -> bool:
 
 
 def make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
-    """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee."""
+    """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee.
+
+    Devices without a path, or with too weak an estimate, stay silent whatever the scheme is (`silence`).
+    """
+    return silence.make_for(lambda *site: _make(name, config, *site), deployment, message, context)
+
+
+def _make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
     first = context.first if context.trace is None else first_look(context.trace)
     known = context if in_hindsight(name, config) else context._replace(trace=None)
     policy = _ask(name, config, deployment, message, known._replace(first=first))

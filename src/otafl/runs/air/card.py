@@ -10,6 +10,7 @@ from otafl.privacy import PrivacyCard, make_card
 from otafl.runs.feedback import in_words
 from otafl.runs.finish import HINDSIGHT, SILENCE
 from otafl.runs.folder.results import uncertified
+from otafl.runs.planning.channel_risk import said_of
 from otafl.systems import in_hindsight
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def remarks_of(air: "Air") -> list[str]:
 
 def _assertions(air: "Air") -> list[str]:
     """What this process did, and what it was told and could not see."""
-    message, lines = air.job.message, []
+    message, settings = air.job.message, air.settings
+    lines = said_of(settings.channel, settings.rounds, len(air.job.deployment.weights))
     if np.isfinite(message.bound):
         lines.append(f"every message was clipped to norm {message.bound:g} before it was scaled; enforced here")
     lines.append("asserted by the caller: a client's message depends on no data but its own, and on earlier answers")

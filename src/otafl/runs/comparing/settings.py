@@ -19,6 +19,7 @@ from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import events
 from otafl.runs.build import Task, site_of
+from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems import settings as rules
 from otafl.systems import simulated
@@ -57,7 +58,8 @@ def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
     channel, deployment = site_of(experiment, message, sizes)
     privacy = experiment.privacy
     eps = math.inf if privacy.eps is None else privacy.eps
-    budget = Budget(eps, privacy.delta, privacy.accountant, privacy.accounting, message.adjacency)
+    delta = delta_left(privacy.delta, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
+    budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
     return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
 
 
