@@ -122,13 +122,13 @@ def test_a_naive_version_agrees(name):
         bs = {"umi": 10.0, "uma": 25.0, "rma": float(rng.uniform(10, 150)), "inf": float(rng.uniform(1, 10))}[name]
         w, h = (float(rng.uniform(5, 50)) for _ in range(2))
         he = float(rng.choice([1.0, 12.0])) if name == "uma" and ut > 13.5 else 1.0
-        calls = {
-            "umi": lambda: umi_db(d2, f, los, bs, ut),
-            "uma": lambda: uma_db(d2, f, los, bs, ut, he),
-            "rma": lambda: rma_db(d2, f, los, bs, ut, w, h),
-            "inf": lambda: inf_db(d2, f, los, "DL", bs, ut),
-        }
-        assert abs(float(calls[name]()) - naive(name, d2, f, los, bs, ut, w, h, he)) < 1e-9
+        law, numbers = {
+            "umi": (umi_db, (bs, ut)),
+            "uma": (uma_db, (bs, ut, he)),
+            "rma": (rma_db, (bs, ut, w, h)),
+            "inf": (inf_db, ("DL", bs, ut)),
+        }[name]
+        assert abs(float(law(d2, f, los, *numbers)) - naive(name, d2, f, los, bs, ut, w, h, he)) < 1e-9
 
 
 @pytest.mark.parametrize(

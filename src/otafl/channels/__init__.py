@@ -4,8 +4,6 @@
 """
 
 from otafl.channels.channel import (
-    CHANNELS,
-    PUBLISHED,
     Channel,
     Placement,
     draw,
@@ -35,6 +33,7 @@ from otafl.channels.memory import ar1, doppler_hz, jakes, jakes_correlation
 from otafl.channels.pathloss import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, to_db
 from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
+from otafl.channels.published import CHANNELS, PUBLISHED
 from otafl.channels.radio import Radio, TrustWarning
 from otafl.channels.records import UnitWarning
 from otafl.channels.stale import Stale, stale_gain_error

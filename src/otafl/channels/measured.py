@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.channels.csi import CsiError, estimates
-from otafl.channels.trace_file import Phase, TraceFile, Unit, read_trace
+from otafl.channels.trace_arrays import Phase, Unit
+from otafl.channels.trace_file import TraceFile, read_trace
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import Trace
@@ -56,6 +57,7 @@ class Played(NamedTuple):
     names: tuple[str, ...]
     named: bool  # by the file, not by their numbers
     listed: NDArray[np.bool_]  # (K of the file,) who takes part
+    dropped: tuple[str, ...]  # left out, without a path
     silent: tuple[str, ...]  # take part without a path
     energy: Reals | None  # (K,)
     noise_var: float | None
@@ -65,11 +67,6 @@ class Played(NamedTuple):
     def mean_power(self) -> Reals:
         """(K,) mean of abs(gain)^2 over the file."""
         return np.asarray(np.mean(np.abs(self.gain) ** 2, axis=0))
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Names of the devices that were left out."""
-        return tuple(note.removeprefix(_DROPPED) for note in self.notes if note.startswith(_DROPPED))
 
     @property
     def gain_error(self) -> float:
@@ -82,24 +79,13 @@ class Played(NamedTuple):
         return float(np.max(np.abs(self.gain[heard] / self.estimate[heard] - 1)))
 
 
-_DROPPED = "left out, without a path: "
-
-
 def open_recording(source: Recording, clients: int | None = None) -> Played:
     """Read a trace for an experiment with one antenna and one block; `clients`: how many devices are listed."""
     trace = read_trace(source.file, clients, unit=source.unit, phase=source.phase)
     if trace.axes != "TK":
         what = NOT_BUILT[trace.axes]
         raise InputError(f"{source.file}: axes = {trace.axes}: this experiment has no {what}; give axes = TK")
-    dead = trace.without_path
-    listed, notes = np.ones(dead.size, bool), list(trace.notes)
-    silent: tuple[str, ...] = ()
-    if np.any(dead):
-        names = tuple(name for name, gone in zip(trace.devices, dead) if gone)
-        listed, silent = _without_path(source, names, dead)
-        notes += [f"{_DROPPED}{name}" for name in names if not silent]
-        notes += [f"silent, without a path: {name}; its weight is lost" for name in silent]
-    played = _of(source, trace, listed, silent, tuple(notes))
+    played = _of(source, trace)
     if not played.gain_error < 1:
         raise InputError(
             f"{source.file}: estimates are off by up to {played.gain_error:.3g} of themselves; no gain_error below 1 "
@@ -108,21 +94,17 @@ def open_recording(source: Recording, clients: int | None = None) -> Played:
     return played
 
 
-def _without_path(
-    source: Recording, names: tuple[str, ...], dead: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    if source.without_path == "refuse":
+def _of(source: Recording, trace: TraceFile) -> Played:
+    """Who takes part: all but the devices without a path that are to be dropped."""
+    dead, keep = trace.without_path, source.without_path == "silent"
+    names = tuple(name for name, gone in zip(trace.devices, dead) if gone)
+    if names and source.without_path == "refuse":
         raise InputError(
             f"{source.file}: no path to {', '.join(names)}; move them, or set without_path to 'drop' or 'silent'"
         )
     if np.all(dead):
         raise InputError(f"{source.file}: no device has a path")
-    return (~dead, ()) if source.without_path == "drop" else (np.ones(dead.size, bool), names)
-
-
-def _of(
-    source: Recording, trace: TraceFile, listed: NDArray[np.bool_], silent: tuple[str, ...], notes: tuple[str, ...]
-) -> Played:
+    listed = np.ones(dead.size, bool) if keep else ~dead
     return Played(
         source,
         trace.gain[:, listed],
@@ -131,10 +113,11 @@ def _of(
         tuple(name for name, kept in zip(trace.devices, listed) if kept),
         trace.names is not None,
         listed,
-        silent,
+        () if keep else names,
+        names if keep else (),
         None if trace.energy is None else trace.energy[listed],
         trace.noise_var,
-        notes,
+        trace.notes,
     )
 
 
@@ -167,6 +150,10 @@ def play(played: Played, coin: Reals, number: int, seed: int, csi: CsiError | No
 def remarks(played: Played, rounds: int, seeds: int) -> list[str]:
     """What the card of a run has to say about its trace."""
     said = list(played.notes)
+    if played.dropped:
+        said.append(f"left out, without a path: {', '.join(played.dropped)}; weights are shares of the others")
+    if played.silent:
+        said.append(f"silent, without a path: {', '.join(played.silent)}; their weight is lost")
     if rounds * seeds > len(played.gain):
         said.append(f"the trace of {len(played.gain)} rounds is repeated: rounds are not independent")
     if played.rms_gain is None:

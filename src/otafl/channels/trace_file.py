@@ -13,25 +13,34 @@ What is written is read back bit for bit. Nothing is transposed, clamped or fill
 
 import difflib
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otafl.channels.records import IgnoredWarning, UnitWarning
+from otafl.channels.trace_arrays import (
+    PHASES,
+    UNITS,
+    Gains,
+    Phase,
+    Reals,
+    Stored,
+    Unit,
+    blocks_of,
+    double,
+    gains_of,
+    like,
+    names_of,
+    number_of,
+    per_device,
+    rms_of,
+    shaped,
+)
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.streams import Host
 
-Gains = NDArray[np.complex128]
-Reals = NDArray[np.float64]
-Unit = Literal["amplitude", "power", "db"]
-Phase = Literal["zero", "uniform"]
-
-UNITS = ("amplitude", "power", "db")
-PHASES = ("zero", "uniform")
 AXES = ("TK", "TKM", "TKB")
 KEYS = (
     "gain", "gain_re", "gain_im", "axes", "estimate", "rms_gain", "names", "block_sizes", "energy", "noise_var",
@@ -84,18 +93,18 @@ def read_trace(
     found = _stored(path)
     _look_at_keys(path, found)
     axes = _word(path, found, "axes", AXES) or ""
-    gain, notes = _gains(path, found, _said(path, found, "unit", unit), _said(path, found, "phase", phase), seed)
-    gain, axes = _shaped(path, gain, axes, clients, antennas)
+    gain, notes = gains_of(path, found, _said(path, found, "unit", unit), _said(path, found, "phase", phase), seed)
+    gain, axes = shaped(path, gain, axes, clients, antennas)
     estimate = found.get("estimate")
     trace = TraceFile(
         gain,
         axes,
-        None if estimate is None else _like(path, "estimate", _double(path, "estimate", estimate, notes), gain),
-        _rms(path, found, gain, notes),
-        _names(path, found, gain.shape[1]),
-        _blocks(path, found, gain, axes),
-        _per_device(path, found, "energy", gain.shape[1]),
-        _number(path, found, "noise_var"),
+        None if estimate is None else like(path, "estimate", double(path, "estimate", estimate, notes), gain),
+        rms_of(path, found, gain, notes),
+        names_of(path, found, gain.shape[1]),
+        blocks_of(path, found, gain, axes),
+        per_device(path, found, "energy", gain.shape[1]),
+        number_of(path, found, "noise_var"),
         tuple(notes),
     )
     for note in notes:
@@ -140,9 +149,6 @@ def check_blocks(trace: TraceFile, dim: int) -> None:
         raise InputError(f"block_sizes sum to {int(trace.block_sizes.sum())} but a message has {dim} numbers")
 
 
-# --- reading -------------------------------------------------------------------------------------------------------
-
-
 def _stored(path: Path) -> dict[str, Any]:
     """The arrays of a file by name."""
     try:
@@ -169,7 +175,7 @@ def _stored(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read as gains ({said[0]})") from None
 
 
-def _look_at_keys(path: Path, found: Mapping[str, Any]) -> None:
+def _look_at_keys(path: Path, found: Stored) -> None:
     ignored = []
     for name in found:
         if name in KEYS:
@@ -181,7 +187,7 @@ def _look_at_keys(path: Path, found: Mapping[str, Any]) -> None:
         warnings.warn(f"{path}: not used: {', '.join(map(repr, sorted(ignored)))}", IgnoredWarning, stacklevel=3)
 
 
-def _word(path: Path, found: Mapping[str, Any], key: str, allowed: tuple[str, ...]) -> str | None:
+def _word(path: Path, found: Stored, key: str, allowed: tuple[str, ...]) -> str | None:
     if key not in found:
         return None
     value = np.asarray(found[key])
@@ -191,7 +197,7 @@ def _word(path: Path, found: Mapping[str, Any], key: str, allowed: tuple[str, ..
     return word
 
 
-def _said(path: Path, found: Mapping[str, Any], key: str, given: str | None) -> str | None:
+def _said(path: Path, found: Stored, key: str, given: str | None) -> str | None:
     """A word of the file, or of whoever reads it; two that differ are refused."""
     allowed = UNITS if key == "unit" else PHASES
     if given is not None:
@@ -200,163 +206,3 @@ def _said(path: Path, found: Mapping[str, Any], key: str, given: str | None) -> 
     if None not in (stored, given) and stored != given:
         raise InputError(f"{path}: says {key}={stored!r} but {key}={given!r} was given")
     return stored or given
-
-
-def _gains(
-    path: Path, found: Mapping[str, Any], unit: str | None, phase: str | None, seed: int
-) -> tuple[Gains, list[str]]:
-    """Complex gains, and what was done to them."""
-    notes: list[str] = []
-    parts = [name for name in ("gain_re", "gain_im") if name in found]
-    if ("gain" in found) == bool(parts) or len(parts) == 1:
-        held = ", ".join(sorted(found)) or "nothing"
-        raise InputError(f"{path}: give 'gain', or 'gain_re' and 'gain_im'; found {held}")
-    if parts:
-        real, imaginary = (_real(path, name, found[name], notes) for name in parts)
-        if real.shape != imaginary.shape:
-            raise InputError(f"{path}: gain_re has shape {real.shape} but gain_im {imaginary.shape}")
-        gain = np.empty(real.shape, np.complex128)
-        gain.real, gain.imag = real, imaginary
-    elif np.asarray(found["gain"]).dtype.kind == "c":
-        gain = _double(path, "gain", found["gain"], notes)
-    else:
-        if unit is None or phase is None:
-            raise InputError(
-                f"{path}: gain is real: say unit = {' | '.join(UNITS)} and phase = {' | '.join(PHASES)}, "
-                "in the file or beside its name"
-            )
-        return _from_real(path, _real(path, "gain", found["gain"], notes), unit, phase, seed), notes
-    if unit is not None or phase is not None:
-        raise InputError(f"{path}: unit and phase are for real gains; these are complex amplitudes")
-    _finite(path, "gain", gain)
-    return gain, notes
-
-
-def _from_real(path: Path, value: Reals, unit: str, phase: str, seed: int) -> Gains:
-    _finite(path, "gain", np.where(np.isneginf(value), 0.0, value) if unit == "db" else value)
-    if unit != "db" and np.any(value < 0):
-        raise InputError(f"{path}: gain has negative entries; unit={unit!r} must be >= 0 (dB belong in unit='db')")
-    amplitude = {"amplitude": lambda: value, "power": lambda: np.sqrt(value), "db": lambda: 10 ** (value / 20)}[unit]()
-    if phase == "zero":
-        return amplitude.astype(np.complex128)
-    turns = np.random.default_rng([seed, Host.TRACE_PHASE]).random(amplitude.shape)
-    return np.asarray(amplitude * np.exp(2j * np.pi * turns))
-
-
-def _double(path: Path, key: str, value: Any, notes: list[str]) -> Gains:
-    """Numbers as complex128; said where they had fewer digits."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "iufc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
-        raise InputError(f"{path}: {key} has dtype {array.dtype} but must be numbers in double precision or less")
-    if array.dtype in (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.complex64)):
-        notes.append(f"{key} came in single precision ({array.dtype}); used as double")
-    wide = np.asarray(array, np.complex128)
-    if key != "gain":
-        _finite(path, key, wide)
-    return wide
-
-
-def _real(path: Path, key: str, value: Any, notes: list[str]) -> Reals:
-    if np.asarray(value).dtype.kind == "c":
-        raise InputError(f"{path}: {key} must be real")
-    array = np.asarray(value)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise InputError(f"{path}: {key} has dtype {array.dtype} but must be numbers in double precision or less")
-    if array.dtype in (np.dtype(np.float16), np.dtype(np.float32)):
-        notes.append(f"{key} came in single precision ({array.dtype}); used as double")
-    return np.asarray(array, np.float64)
-
-
-def _finite(path: Path, key: str, value: Any) -> None:
-    if np.any(bad := ~np.isfinite(value)):
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
-        place = ", ".join(str(i + 1) for i in index)
-        raise InputError(f"{path}: {key} at ({place}) is {np.asarray(value)[index]}; it must be finite")
-
-
-def _shaped(path: Path, gain: Gains, axes: str, clients: int | None, antennas: int | None) -> tuple[Gains, str]:
-    """Gains with the axes that are declared; MATLAB drops a last axis of one antenna."""
-    if axes == "TKM" and gain.ndim == 2 and antennas == 1:
-        gain = gain[..., None]
-    if not axes:
-        if gain.ndim == 3:
-            raise InputError(f"{path}: gain has shape {gain.shape}; say axes = TKM (antennas) or TKB (blocks)")
-        axes = "TK"
-    if gain.ndim != len(axes) or gain.size == 0:
-        one = "; MATLAB drops a last axis of 1: declare antennas=1" if axes == "TKM" and gain.ndim == 2 else ""
-        words = {"T": "rounds", "K": "devices", "M": "antennas", "B": "blocks"}
-        wanted = ", ".join(words[axis] for axis in axes)
-        raise InputError(f"{path}: gain has shape {gain.shape} but must have shape ({wanted}){one}")
-    if clients is not None and gain.shape[1] != clients:
-        raise InputError(
-            f"{path}: gain has shape {gain.shape}, {gain.shape[1]} devices (the second axis), but {clients} are listed"
-        )
-    if antennas is not None and axes == "TKM" and gain.shape[2] != antennas:
-        raise InputError(f"{path}: gain has {gain.shape[2]} antennas but antennas={antennas}")
-    return gain, axes
-
-
-def _like(path: Path, key: str, value: Any, gain: Gains) -> Any:
-    if value.ndim == gain.ndim - 1 and gain.shape[-1] == 1:
-        value = value[..., None]
-    if value.shape != gain.shape:
-        raise InputError(f"{path}: {key} has shape {value.shape} but gain {gain.shape}")
-    return value
-
-
-def _rms(path: Path, found: Mapping[str, Any], gain: Gains, notes: list[str]) -> Reals | None:
-    if "rms_gain" not in found:
-        return None
-    value = _real(path, "rms_gain", found["rms_gain"], notes)
-    if value.shape != gain.shape and value.size == gain.shape[1] and value.shape[-1:] == gain.shape[1:2]:
-        each = value.reshape(-1).reshape(1, -1, *(1,) * (gain.ndim - 2))
-        value = np.broadcast_to(each, gain.shape).copy()
-    value = _like(path, "rms_gain", value, gain)
-    _finite(path, "rms_gain", value)
-    if np.any((value <= 0) & (gain != 0)):
-        raise InputError(f"{path}: rms_gain must be > 0 wherever a gain is not 0")
-    return np.asarray(value)
-
-
-def _names(path: Path, found: Mapping[str, Any], count: int) -> tuple[str, ...] | None:
-    if "names" not in found:
-        return None
-    words = []
-    for item in np.asarray(found["names"]).ravel():
-        while isinstance(item, np.ndarray) and item.size == 1:  # a cell
-            item = item.ravel()[0]
-        words.append(str(item).strip() if isinstance(item, str) else "")
-    if len(words) != count or len(set(words)) != count or not all(word and word.isprintable() for word in words):
-        raise InputError(f"{path}: names must be {count} different printable texts, one per device")
-    return tuple(words)
-
-
-def _blocks(path: Path, found: Mapping[str, Any], gain: Gains, axes: str) -> NDArray[np.int64] | None:
-    if "block_sizes" not in found:
-        return None
-    if axes != "TKB":
-        raise InputError(f"{path}: block_sizes belong to axes = TKB")
-    sizes = np.asarray(found["block_sizes"]).ravel()
-    if sizes.size != gain.shape[2]:
-        raise InputError(f"{path}: {sizes.size} block_sizes for {gain.shape[2]} blocks")
-    validate.whole(f"{path}: block_sizes", sizes)
-    return sizes.astype(np.int64)
-
-
-def _per_device(path: Path, found: Mapping[str, Any], key: str, count: int) -> Reals | None:
-    if key not in found:
-        return None
-    value = _real(path, key, found[key], []).ravel()
-    validate.shape(f"{path}: {key}", value, (count,))
-    validate.positive(f"{path}: {key}", value)
-    return value
-
-
-def _number(path: Path, found: Mapping[str, Any], key: str) -> float | None:
-    if key not in found:
-        return None
-    value = _real(path, key, found[key], [])
-    if value.size != 1:
-        raise InputError(f"{path}: {key} must be one number, not of shape {value.shape}")
-    validate.not_negative(f"{path}: {key}", value)
-    return float(value.ravel()[0])

@@ -322,6 +322,12 @@ class Experiment(FileModel):
         return self
 
     @model_validator(mode="after")
+    def _everybody_is_heard(self) -> "Experiment":
+        if self.channel.mean_power_gain is not None:
+            validate.positive("channel.mean_power_gain", self.channel.mean_power_gain)
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
         if len(set(self.seed_list)) < len(self.seed_list):
             raise InputError(f"seeds={self.seeds} must not repeat")
