@@ -71,7 +71,7 @@ def test_real_and_imaginary_parts_may_stand_apart(tmp_path, ending):
 )
 def test_real_gains_say_their_unit_and_phase(tmp_path, unit, value):
     path = stored(tmp_path, gain=value)
-    with pytest.raises(InputError, match="gain is real: say unit = amplitude | power | db and phase = zero | uniform"):
+    with pytest.raises(InputError, match=r"gain is real: say unit = amplitude \| power \| db and phase"):
         read_trace(path)
     np.testing.assert_allclose(read_trace(path, unit=unit, phase="zero").gain, np.abs(G), rtol=1e-12)
     turned = read_trace(stored(tmp_path, gain=value, unit=unit, phase="uniform"), seed=1).gain
