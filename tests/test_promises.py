@@ -14,6 +14,7 @@ from otafl.core import uplink
 from otafl.core.errors import InputError, OtaflError, PrivacyViolation
 from otafl.core.plan import Message, Plan, Policy, check_silence, namespace
 from otafl.core.rounds import plan_ahead
+from otafl.privacy import events, uplink_checks
 from otafl.runs.runner import start
 from otafl.runs.schema import Experiment
 
@@ -38,7 +39,13 @@ def policy(step: Any = None, **declared: Any) -> Policy:
 
 
 def planned(**changes: Any) -> Plan:
-    return plan_ahead(policy(lambda state, obs: (state, plan_of(obs, **changes), ())), (), small.trace(3))[1]
+    """A plan with some fields replaced: a number, or one row per round."""
+
+    def step(state, obs):
+        rows = {name: value[obs.round] if np.shape(value)[:1] == (3,) else value for name, value in changes.items()}
+        return state, plan_of(obs, **rows), ()
+
+    return plan_ahead(policy(step), (), small.trace(3))[1]
 
 
 def run(tmp_path, made: Any, hindsight: bool = False, **clients: Any):
@@ -129,7 +136,22 @@ def test_no_path_leads_to_the_gains_or_the_future(csi):
     assert not any(np.shares_memory(array, leaf) for array in [*told, *seen] for leaf in trace)
 
 
-@pytest.mark.parametrize("name", ["estimate", "rms", "coin", "round"])
+@pytest.mark.parametrize("keeps", [(), np.zeros(0)])
+def test_nobody_reads_later_rounds_off_the_rows_below(keeps):
+    """A plan from the best channel of all rounds is one from the channel of this round."""
+    trace = small.trace(5)
+    step = lambda state, obs: (state, plan_of(obs, rx_scale=np.max(np.abs(obs.estimate))), ())  # noqa: E731
+    plan = plan_ahead(policy(step), keeps, trace)[1]
+    assert np.array_equal(plan.rx_scale, np.abs(trace.estimate).max(-1))
+
+
+def test_info_that_changes_its_fields_is_refused():
+    step = lambda state, obs: (state, plan_of(obs), {"a": 1.0} if obs.round else {})  # noqa: E731
+    with pytest.raises(InputError, match="mine: info of round 1 has other fields"):
+        plan_ahead(policy(step), (), small.trace(3))
+
+
+@pytest.mark.parametrize("name", ["estimate", "rms", "coin"])
 def test_what_a_policy_sees_is_read_only(name):
     def step(state, obs):
         getattr(obs, name)[...] = 0
@@ -140,7 +162,7 @@ def test_what_a_policy_sees_is_read_only(name):
 
 
 def test_a_plan_does_not_change_after_it_was_handed_over():
-    tx = np.ones((3, 4), complex)
+    tx = np.ones(4, complex)
     plan = plan_ahead(policy(lambda state, obs: (state, plan_of(obs, tx=tx), ())), (), small.trace(3))[1]
     tx *= 1e6
     assert np.all(plan.tx == 1)
@@ -174,9 +196,9 @@ def test_hindsight_is_said_in_the_summary(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("tx", np.ones((3, 5)), r"plan.tx has shape \(3, 5\) but must broadcast to \(3, 4\)"),
-        ("max_norm", np.ones((2, 3, 4)), r"plan.max_norm has shape \(2, 3, 4\)"),
-        ("rx_scale", np.ones(2), r"plan.rx_scale has shape \(2,\) but must broadcast to \(3,\)"),
+        ("tx", np.ones((3, 5)), r"plan.tx has shape \(5,\) but must broadcast to \(4,\)"),
+        ("max_norm", np.ones((2, 4)), r"plan.max_norm has shape \(2, 4\)"),
+        ("rx_scale", np.ones(2), r"plan.rx_scale has shape \(2,\) but must broadcast to \(\)"),
         ("rx_scale", 1 + 1j, "plan.rx_scale has dtype complex128 but must be real"),
         ("max_norm", 1j, "plan.max_norm has dtype complex128"),
         ("send_prob", "often", "plan.send_prob has dtype <U5"),
@@ -254,6 +276,18 @@ def amplified(link, ids, sent, factor, messages):
     return jax.tree.map(lambda leaf: 3 * leaf, uplink.superpose(link, ids, sent, factor, messages))
 
 
+def the_same_for_all(total, link, key):
+    shift = 3 * link.noise_std * jax.random.normal(key, (), jnp.float32)
+    return jax.tree.map(lambda leaf: leaf + shift, total), jnp.zeros((), bool)
+
+
+def only_some(total, link, key):
+    """Twice the variance in one half of the coordinates, none in the other."""
+    noisy, refused = uplink.hear(total, link._replace(noise_std=np.sqrt(2) * link.noise_std), key)
+    half = lambda new, old: jnp.where(jnp.arange(new.size).reshape(new.shape) % 2, new, old)  # noqa: E731
+    return jax.tree.map(half, noisy, total), refused
+
+
 def never_silent(link, ids, sent, factor, messages):
     return uplink.superpose(link, ids, jnp.ones_like(sent), factor, messages)
 
@@ -283,6 +317,25 @@ def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, lo
 
     with pytest.raises(PrivacyViolation, match=f"mine: uplink 'liar' {text}" if loop == "open" else text):
         run(tmp_path, made)
+
+
+@pytest.mark.parametrize(("decode", "where"), [(the_same_for_all, "between"), (only_some, "in some")])
+def test_noise_that_leaves_coordinates_bare_is_found(decode, where):
+    """The sum of squares over all coordinates is as large as charged, and larger."""
+    plan, trace, site = planned(), small.trace(3), small.deployment()
+    released = events(plan, trace, site, MESSAGE)
+    with pytest.raises(PrivacyViolation, match=f"uplink 'liar' adds less noise {where} coordinates than the"):
+        uplink_checks.probe(uplink.ANALOG._replace(name="liar", decode=decode), plan, trace, site, MESSAGE, released)
+    uplink_checks.probe(uplink.ANALOG, plan, trace, site, MESSAGE, released)
+
+
+def test_an_uplink_cannot_say_that_it_is_ours():
+    def without(total, link, key):
+        return without_noise(total, link, key)
+
+    without.__module__ = "otafl.core.uplink"
+    assert not uplink_checks.is_own(uplink.ANALOG._replace(decode=without))
+    assert uplink_checks.is_own(uplink.ANALOG) and uplink_checks.is_own(uplink.PERFECT)
 
 
 def test_an_honest_uplink_from_outside_is_let_through(tmp_path):

@@ -206,9 +206,9 @@ def list_(
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
     from otafl.systems import planning
-    from otafl.tasks.datasets import DATASETS
     from otafl.tasks.models import MODELS
     from otafl.tasks.partitions import PARTITIONS
+    from otafl.tasks.sources import DATASETS
 
     everything: dict[str, dict[str, str]] = {
         "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},
@@ -261,7 +261,9 @@ def _summaries(registry: dict[str, Any]) -> dict[str, str]:
 @app.command()
 def plan(
     what: Annotated[str, typer.Argument(help="An experiment file or a preset; or a system: see `otafl list plan`.")],
-    file: Annotated[Path | None, typer.Argument(help="Planning file (TOML) of that system.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="Of a system: its planning file (TOML), an experiment file or a preset.")
+    ] = None,
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of FILE and stop.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a complete FILE that works and stop.")] = False,
@@ -316,7 +318,7 @@ def _plan_system(
     out_dir: Path | None,
 ) -> None:
     from otafl.core import files
-    from otafl.runs.schema import assign
+    from otafl.runs.planning.details import inputs_of
     from otafl.systems import planning
 
     planner = planning.load(system)
@@ -328,10 +330,7 @@ def _plan_system(
         return
     if file is None:
         raise InputError(f"give a planning FILE; `otafl plan {system} --example` prints one to start from")
-    data = files.read_toml(file)
-    for override in overrides:
-        assign(data, override)
-    inputs = files.parse(planner.inputs, data, file)
+    inputs = inputs_of(system, file, overrides)
     try:
         design = planning.design(system, inputs, file)
     except Infeasible as refusal:

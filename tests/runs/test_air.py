@@ -22,6 +22,7 @@ from otafl.core.plan import Message, Plan, Policy
 from otafl.core.uplink import ANALOG, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
+from otafl.runs.folder.sealed import with_seal
 
 SMALL: dict[str, Any] = {
     "site": 4, "num_params": 6, "clip_norm": 1.0, "channel": "cdpb", "rounds": 5, "noise_std": 0.5, "seed": 1,
@@ -107,6 +108,25 @@ def test_strict_refuses_before_anything_is_sent(bad: np.ndarray, kind: type) -> 
     with pytest.raises(kind, match="nothing was sent"):
         r.send({**good, int(r.asked[0]): bad})
     assert r.send(good).shape == (6,)
+
+
+def test_replies_that_are_no_pytrees_are_malformed() -> None:
+    """Cycles, nests too deep to walk, keys without an order: the round goes on without them."""
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    r = next(opened())
+    r.send({0: cycle, 1: deep, 2: {1: message(0, 3), "a": message(0, 3)}})
+    assert [fault.kind for fault in r.faults if fault.client < 3] == ["malformed"] * 3
+
+
+def test_a_reply_to_a_round_that_is_no_number_is_late() -> None:
+    r = next(opened())
+    numbers = [np.array([0, 0]), float("nan"), "0"]
+    r.send([otafl.Reply(k, message(k), round=number) for k, number in enumerate(numbers)])
+    assert [fault.kind for fault in r.faults if fault.client < 3 and fault.kind != "missing"] == ["late"] * 3
 
 
 def test_late_duplicate_and_unknown_replies_are_named() -> None:
@@ -426,19 +446,14 @@ def killed(*_: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, None])
-@pytest.mark.parametrize("where", ["keep_answer", "keep", "hear"])
+@pytest.mark.parametrize("where", ["keep_answer", "hear"])
 def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
     tmp_path: Path, seed: int | None, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the air, before the answer is kept, or before it is noted: other messages are never answered."""
+    """Killed before the air, or before the answer is kept: other messages are never answered."""
     air = opened(folder=tmp_path, seed=seed)
     r = next(air)
-    target = air._medium if where == "hear" else air._folder
-    if where == "keep":  # the hash is kept, the note about the answer is not
-        keep = air._folder.keep
-        monkeypatch.setattr(target, "keep", lambda state: keep(state) if state.last_answered < 0 else killed())
-    else:
-        monkeypatch.setattr(target, where, killed)
+    monkeypatch.setattr(air._medium if where == "hear" else air._folder, where, killed)
     with pytest.raises(OSError, match="killed here"):
         r.send(replies(r))
     air.close()
@@ -498,6 +513,23 @@ def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path, name: str, harm
     with pytest.raises(InputError) as caught:
         otafl.Air.restore(tmp_path)
     assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("changed", [
+    {"charged": 1.5}, {"charged": None}, {"charged": -1}, {"last_sent": 7}, {"last_sent": "x"}, {"last_answered": 3},
+    {"last_answered": None}, {"answers": []}, {"answers": 9}, {"failed": True}, {"faults": 3}, {"metrics": ["x"]},
+    {"chain": 0}, {"nonsense": 1},
+])  # fmt: skip
+def test_a_sealed_state_that_contradicts_itself_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with opened(folder=tmp_path / "air", seed=1) as air:
+        r = next(air)
+        r.send(replies(r))
+    path = tmp_path / "air" / "state.json"
+    state = json.loads(path.read_text()) | changed
+    state.pop("seal")
+    path.write_text(json.dumps(with_seal(state)))
+    with pytest.raises(InputError, match=r"air.*damaged"):
+        otafl.Air.restore(tmp_path / "air")
 
 
 def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ def experiment_of(tmp_path: Path, given: TraceFile, scheme: str = 'name = "weake
     write_trace(tmp_path / "trace.npz", given)
     options = {"file": "trace.npz", **said.pop("trace", {})}
     shown = ", ".join(f'{key} = "{value}"' for key, value in options.items())
-    head = {"rounds": 6, "seeds": 2, "clients": 4, "radio": "{}", **said}
+    head = {"rounds": 6, "seeds": 2, "clients": 4, "radio": "{}", "more": "", **said}
     path = tmp_path / "file.toml"
     path.write_text(
-        f"rounds = {head['rounds']}\nseeds = {head['seeds']}\nchannel = {{ trace = {{ {shown} }} }}\n"
+        f"rounds = {head['rounds']}\nseeds = {head['seeds']}\nchannel = {{ trace = {{ {shown} }}{head['more']} }}\n"
         f"task = {{ num_params = 50, clients = {head['clients']} }}\nradio = {head['radio']}\n"
         f"privacy = {{ eps = 1e6 }}\n[[scheme]]\n{scheme}\n"
     )
@@ -78,11 +78,21 @@ def test_estimates_of_the_file_are_charged_as_wrong_as_they_are(tmp_path):
         sites_of(experiment_of(tmp_path, TraceFile(GAIN, estimate=GAIN / 3)))
 
 
-@pytest.mark.parametrize(("axes", "what"), [("TKM", "antennas"), ("TKB", "blocks")])
-def test_a_third_axis_is_read_and_refused_by_name(tmp_path, axes, what):
-    trace = TraceFile(np.stack([GAIN, GAIN], axis=-1), axes)
-    with pytest.raises(InputError, match=f"axes = {axes}: this experiment has no {what}"):
-        sites_of(experiment_of(tmp_path, trace))
+def test_blocks_are_refused_by_name(tmp_path):
+    with pytest.raises(InputError, match="axes = TKB: an experiment has no blocks yet"):
+        sites_of(experiment_of(tmp_path, TraceFile(np.stack([GAIN, GAIN], axis=-1), "TKB")))
+
+
+def test_antennas_of_the_file_are_those_of_the_server(tmp_path):
+    array = np.stack([GAIN, 1j * GAIN[::-1]], axis=-1)
+    with pytest.raises(InputError, match="gain has 2 antennas but antennas=1"):
+        sites_of(experiment_of(tmp_path, TraceFile(array, "TKM")))
+    experiment = experiment_of(tmp_path, TraceFile(array, "TKM"), more=", antennas = 2, beam = 'iterated'")
+    site = sites_of(experiment)[1]
+    np.testing.assert_array_equal(site.trace.array, array[6:])
+    assert np.all(np.abs(site.trace.gain) <= np.linalg.norm(array[6:], axis=-1) * (1 + 1e-12))
+    with pytest.raises(InputError, match=r"has gains to 1 antenna\(s\) but channel\.antennas=2"):
+        sites_of(experiment_of(tmp_path, TraceFile(GAIN), more=", antennas = 2"))
 
 
 # --- devices without a path ----------------------------------------------------------------------------------------

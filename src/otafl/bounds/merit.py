@@ -53,7 +53,8 @@ def learning_snr(bound: float, heard_weight: Floats, noise_std: Floats) -> float
     >>> learning_snr(1.0, np.ones(4), np.full(4, 0.5))
     4.0
     """
-    noise = math.sqrt(math.fsum(np.square(noise_std)))
+    with np.errstate(over="ignore"):  # noise without end: nothing is heard
+        noise = math.sqrt(math.fsum(np.square(noise_std)))
     return float("inf") if noise == 0 else float(bound * math.fsum(heard_weight) / noise)
 
 
@@ -68,7 +69,7 @@ def quality(snr: float, agreement: float, num_params: int) -> float:
     >>> round(quality(74.071, 0.1186, 650), 2)
     8.78
     """
-    return agreement * snr * (REFERENCE_PARAMS / num_params) ** SIZE_EXPONENT
+    return float(agreement * snr * (REFERENCE_PARAMS / num_params) ** SIZE_EXPONENT)
 
 
 def lift(q: float, rounds: int) -> float:

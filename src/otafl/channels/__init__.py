@@ -3,6 +3,7 @@
 `draw(channel, num_clients, rounds, seed)` turns a `Channel` into a `Trace` before the run. Host, NumPy, float64.
 """
 
+from otafl.channels.antennas import BEAMS, receive
 from otafl.channels.channel import (
     Channel,
     Placement,
@@ -15,7 +16,6 @@ from otafl.channels.channel import (
 from otafl.channels.csi import CsiError
 from otafl.channels.deployment import (
     Devices,
-    IgnoredWarning,
     Site,
     has_radio,
     load_devices,
@@ -35,12 +35,13 @@ from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
 from otafl.channels.published import CHANNELS, PUBLISHED
 from otafl.channels.radio import Radio, TrustWarning
-from otafl.channels.records import UnitWarning
+from otafl.channels.records import IgnoredWarning, UnitWarning
 from otafl.channels.stale import Stale, stale_gain_error
 from otafl.channels.tr38901 import inf_db, rma_db, uma_db, umi_db
 from otafl.channels.trace_file import PrecisionWarning, TraceFile, read_trace, write_trace
 
 __all__ = [
+    "BEAMS",
     "CHANNELS",
     "FADING_LAWS",
     "PATH_LOSS_LAWS",
@@ -90,6 +91,7 @@ __all__ = [
     "rayleigh",
     "read_trace",
     "real_gaussian",
+    "receive",
     "rescale_log",
     "rician",
     "rma_db",

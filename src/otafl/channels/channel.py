@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otafl.channels.antennas import BEAMS
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, factors
-from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
+from otafl.channels.fading import Fading, circular_normal_by_parts, gains
 from otafl.channels.geometry import Geometry, distances
 from otafl.channels.large_scale import large_scale, roll
 from otafl.channels.measured import Recording, open_recording, play
@@ -23,11 +23,12 @@ from otafl.channels.pilots import Pilots, RmsEstimate
 from otafl.channels.pilots import estimate as estimate_rms
 from otafl.channels.stale import Stale, declared, split
 from otafl.core import validate
+from otafl.core.arrays import Bools, Complexes, Floats
 from otafl.core.errors import InputError
-from otafl.core.plan import Trace
+from otafl.core.plan import ArrayTrace, Receiver, Trace
 from otafl.core.streams import Host
 
-Reals = NDArray[np.float64]
+MOST_ANTENNAS = 1024
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class Channel:
     sqrt(E|h|^2 / 2) affinely onto [ln low, ln high] (CARES E22); equal scales all go to the geometric middle.
     A 38.901 path loss draws states and shadowing of its own. `placement_seed` fixes placement and shadowing for all
     seeds; None redraws them per seed. `stale`: devices invert what the channel was; gains are those of the same
-    process, `stale.age_rounds` rounds later. `trace` plays a file instead of all this.
+    process, `stale.age_rounds` rounds later. `trace` plays a file instead of all this. `antennas` of the server fade
+    independently under one law; `beam` is how it combines them for learning (`BEAMS`), `server` what an observer there
+    keeps: "full" every antenna, "combined" the beam's output alone, a weaker adversary.
     draw_order "single" takes distances, then all real parts, then all imaginary parts from one `default_rng(seed)`, as
     published AdaScale traces do; a longer horizon is then another trace.
     """
@@ -56,6 +59,9 @@ class Channel:
     csi: CsiError | None = None
     stale: Stale | None = None
     trace: Recording | None = None
+    antennas: int = 1
+    beam: Literal["fixed", "best_antenna", "matched", "iterated", "sum"] = "fixed"
+    server: Literal["full", "combined"] = "full"
     placement_seed: int | None = None
     draw_order: Literal["streams", "single"] = "streams"
 
@@ -77,6 +83,7 @@ class Channel:
         if self.placement_seed is not None:
             validate.whole("placement_seed", self.placement_seed, 0)
         self._check_site()
+        self._check_array()
         self._check_pilots()
         self._check_stale()
         self._check_trace()
@@ -106,7 +113,17 @@ class Channel:
         for name in ("csi", "drift", "pilots"):
             if getattr(self, name) is not None:
                 raise InputError(f"stale and {name} cannot be combined: its bound knows nothing of {name}")
+        if self.antennas > 1:
+            raise InputError(f"stale: antennas={self.antennas} must be 1: (C2) is a bound for one antenna")
         declared(self.stale, self.fading)
+
+    def _check_array(self) -> None:
+        validate.whole("antennas", self.antennas, 1, MOST_ANTENNAS)
+        validate.one_of("beam", self.beam, BEAMS)
+        validate.one_of("server", self.server, ("full", "combined"))
+        given = {"beam": self.beam != "fixed", "server": self.server != "full"}
+        for name in [name for name, said in given.items() if said and self.antennas == 1]:
+            raise InputError(f"{name}={getattr(self, name)!r} has no meaning for one antenna; set antennas")
 
     def _check_pilots(self) -> None:
         if self.pilots is None or self.drift is None:
@@ -120,9 +137,11 @@ class Channel:
     def _check_order(self) -> None:
         validate.one_of("draw_order", self.draw_order, ("streams", "single"))
         simple = self.fading == Fading() and self.shadowing_db == 0 and self.placement_seed is None
+        simple = simple and self.antennas == 1
         if self.draw_order == "single" and not simple:
             raise InputError(
-                "draw_order='single' needs Rayleigh fading, coherence_rounds=1, no shadowing and no placement_seed"
+                "draw_order='single' needs Rayleigh fading, coherence_rounds=1, one antenna, no shadowing and no "
+                "placement_seed"
             )
 
     @property
@@ -141,8 +160,8 @@ class Channel:
 
     @property
     def declared(self) -> dict[str, Any]:
-        """What `plan.Deployment` says of the estimates."""
-        errors = {"gain_error": self.gain_error, "phase_error": self.phase_error}
+        """What `plan.Deployment` says of the receiver and of the estimates."""
+        errors = {"gain_error": self.gain_error, "phase_error": self.phase_error, "receiver": self.receiver}
         return errors | {"least_gain": self.least_gain, "miss_prob": self.miss_prob}
 
     @property
@@ -155,22 +174,27 @@ class Channel:
         """Probability, per client and round, that `gain_error` is passed."""
         return 0.0 if self.stale is None else self.stale.miss_prob
 
+    @property
+    def receiver(self) -> Receiver:
+        """The server's antennas, for `plan.Deployment`."""
+        return Receiver(self.antennas, self.beam, self.server)
+
 
 class Placement(NamedTuple):
     """Where the devices are and how well they are heard on average."""
 
-    distance_m: Reals | None  # (K,) None where mean gains were given
-    mean_power_gain: Reals  # (K,) E|h|^2 before drift
-    los: NDArray[np.bool_] | None = None  # (K,) of a 38.901 site
-    k_factor_db: Reals | None = None  # (K,) of a 38.901 site, -inf without line of sight
+    distance_m: Floats | None  # (K,) None where mean gains were given
+    mean_power_gain: Floats  # (K,) E|h|^2 before drift
+    los: Bools | None = None  # (K,) of a 38.901 site
+    k_factor_db: Floats | None = None  # (K,) of a 38.901 site, -inf without line of sight
 
 
-def stream(seed: int, which: Host) -> np.random.Generator:
-    """The generator of one kind of randomness of one seed."""
-    return np.random.default_rng([seed, which])
+def stream(seed: int, which: Host, antenna: int = 0) -> np.random.Generator:
+    """The generator of one kind of randomness of one seed; what differs between antennas has one for each."""
+    return np.random.default_rng([seed, which, antenna] if antenna else [seed, which])
 
 
-def rescale_log(scale: Reals, low: float, high: float) -> Reals:
+def rescale_log(scale: Floats, low: float, high: float) -> Floats:
     """Map ln scale affinely onto [ln low, ln high] (CARES E22); equal scales go to the geometric middle.
 
     >>> rescale_log(np.array([1.0, 2.0, 4.0]), 0.2, 0.8)
@@ -179,7 +203,8 @@ def rescale_log(scale: Reals, low: float, high: float) -> Reals:
     log = np.log(scale)
     span = np.ptp(log)
     share = (log - log.min()) / span if span > 0 else np.full(log.shape, 0.5)
-    return np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+    scaled: Floats = np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+    return scaled
 
 
 def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generator | None = None) -> Placement:
@@ -210,13 +235,15 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
     return Placement(distance, power * channel.fading.second_moment, los, k_factor)
 
 
-def _small_scale(fading: Fading, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
+def _small_scale(
+    fading: Fading, rms_gain: Floats, seed: int, single: np.random.Generator | None, antenna: int
+) -> Complexes:
     if single is not None:
         return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
-    return gains(fading, stream(seed, Host.FADING), rms_gain)
+    return gains(fading, stream(seed, Host.FADING, antenna), rms_gain)
 
 
-def _seen(fading: Fading, k_factor_db: Reals | None) -> Fading:
+def _seen(fading: Fading, k_factor_db: Floats | None) -> Fading:
     """The law of fading with the K factors of the devices, where it leaves them to the site."""
     if fading.kind != "38.901" or k_factor_db is None:
         return fading
@@ -224,7 +251,9 @@ def _seen(fading: Fading, k_factor_db: Reals | None) -> Fading:
 
 
 def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
-    """Draw the trace of one run, leaves (T, K); or the first rows of the file that `channel.trace` names.
+    """Draw the trace of one run, leaves (T, K), or play the first rows of a file; M antennas: also `array` (T, K, M).
+
+    The gains are those of the first antenna, and the same for any M, until `antennas.receive` forms the beam.
 
     >>> trace = draw(Channel(), num_clients=3, rounds=2, seed=0)
     >>> trace.gain.shape, trace.rms_gain[0]
@@ -232,6 +261,21 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     """
     for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
         validate.whole(name, value, least)
+    if channel.trace is not None:
+        played = open_recording(channel.trace, antennas=channel.antennas)
+        validate.shape(f"{channel.trace.file}: devices that take part", played.names, (num_clients,))
+        coin = stream(seed, Host.COINS).random((rounds, num_clients))
+        return play(played, coin, 0, seed, channel.csi)
+    first, *others = (_draw_one(channel, num_clients, rounds, seed, antenna) for antenna in range(channel.antennas))
+    if not others:
+        return first
+    every = [first, *others]
+    array, known = (np.stack([getattr(one, name) for one in every], axis=-1) for name in ("gain", "estimate"))
+    return ArrayTrace(*first, array, known)  # type: ignore[return-value]
+
+
+def _draw_one(channel: Channel, num_clients: int, rounds: int, seed: int, antenna: int) -> Trace:
+    """The trace to one antenna."""
     single = np.random.default_rng(seed) if channel.draw_order == "single" else None
     placed = place(channel, num_clients, seed, single)
     coin = stream(seed, Host.COINS).random((rounds, num_clients))
@@ -245,15 +289,15 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     if channel.drift is not None:
         rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Host.DRIFT))
     fading = _seen(channel.fading, placed.k_factor_db)
-    gain = _small_scale(fading, rms_gain, seed, single)
+    gain = _small_scale(fading, rms_gain, seed, single, antenna)
     known = RmsEstimate(rms_gain, rms_gain, rms_gain)
     if channel.pilots is not None:
         known = estimate_rms(channel.pilots, fading, rms_gain, stream(seed, Host.PILOTS))
-    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI))
+    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI, antenna))
     return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
 
 
-def _told_late(channel: Channel, stale: Stale, rms: Reals, seed: int, coin: Reals) -> Trace:
+def _told_late(channel: Channel, stale: Stale, rms: Floats, seed: int, coin: Floats) -> Trace:
     """Devices hold rho g_old: Rayleigh with |rho| times the rms, which is what they know of it."""
     rounds = len(coin) + stale.age_rounds
     drawn = gains(channel.fading, stream(seed, Host.FADING), np.broadcast_to(rms, (rounds, rms.size)))
@@ -266,10 +310,12 @@ def _told_late(channel: Channel, stale: Stale, rms: Reals, seed: int, coin: Real
 def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:
     """Draw one trace per seed, leaves (S, T, K)."""
     traces = [draw(channel, num_clients, rounds, seed) for seed in seeds]
-    return Trace(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
+    return type(traces[0])(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
 
 
-def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals, k_factor_db: Reals | None = None) -> Channel:
+def with_gains(
+    channel: Channel, mean_power_gain: Sequence[float] | Floats, k_factor_db: Floats | None = None
+) -> Channel:
     """The same channel on given devices: their mean gains replace geometry, path loss, shadowing and `scale_range`.
 
     `k_factor_db` (K,) are those of a 38.901 site, for fading that leaves them to it.

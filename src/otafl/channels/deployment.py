@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.channels.large_scale import Chance, large_scale, roll
 from otafl.channels.measured import Played, Recording, open_recording
@@ -23,6 +22,7 @@ from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
 from otafl.channels.records import IgnoredWarning, Record, UnitWarning, unknown
+from otafl.core.arrays import Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment
 
@@ -36,12 +36,12 @@ class Devices(NamedTuple):
     """The radios that take part, in the order of the file."""
 
     names: tuple[str, ...]
-    distance_m: NDArray[np.float64] | None  # (K,) None where any device came with a gain instead
-    mean_power_gain: NDArray[np.float64]  # (K,) E|h|^2
-    power_w: NDArray[np.float64]  # (K,) per complex sample
-    samples: NDArray[np.int64]  # (K,)
+    distance_m: Floats | None  # (K,) None where any device came with a gain instead
+    mean_power_gain: Floats  # (K,) E|h|^2
+    power_w: Floats  # (K,) per complex sample
+    samples: Integers  # (K,)
     trace: Played | None = None  # measured gains, where the file names them; E|h|^2 is then their mean
-    k_factor_db: NDArray[np.float64] | None = None  # (K,) of a 38.901 path loss; -inf without line of sight
+    k_factor_db: Floats | None = None  # (K,) of a 38.901 path loss; -inf without line of sight
 
 
 class Site(NamedTuple):
@@ -269,7 +269,7 @@ def _power(record: Record) -> float:
     return record.positive("power_w", "; a value in dBm belongs in power_dbm")
 
 
-def _warn_units(records: list[Record], gain: NDArray[np.float64], power: NDArray[np.float64]) -> None:
+def _warn_units(records: list[Record], gain: Floats, power: Floats) -> None:
     """One warning per kind of doubt, naming the first device it concerns."""
     nearly_zero_db = np.array(["gain_db" in record.values and 0 < 1 - g < 2e-3 for record, g in zip(records, gain)])
     doubts = (

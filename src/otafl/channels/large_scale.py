@@ -7,7 +7,7 @@ extend fewer. LOS and NLOS are never mixed in dB by probability: that would be a
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.channels import tr38901
 from otafl.channels.line_of_sight import (
@@ -19,10 +19,9 @@ from otafl.channels.line_of_sight import (
     umi_los_prob,
 )
 from otafl.channels.pathloss import CLUTTER, PathLoss, of_state
+from otafl.core.arrays import Bools, Floats
 from otafl.core.errors import InputError
 from otafl.core.streams import Host
-
-Reals = NDArray[np.float64]
 
 DEVICE_HEIGHT_M = 1.5
 
@@ -42,11 +41,11 @@ class Chance(NamedTuple):
 class LargeScale(NamedTuple):
     """How well each device is heard, all (K,)."""
 
-    los: NDArray[np.bool_]
-    loss_db: Reals  # median of its state
-    shadowing_db: Reals  # added to the loss
-    k_factor_db: Reals  # -inf without line of sight: Rayleigh
-    environment_height_m: Reals  # h_E; 1 m outside UMa
+    los: Bools
+    loss_db: Floats  # median of its state
+    shadowing_db: Floats  # added to the loss
+    k_factor_db: Floats  # -inf without line of sight: Rayleigh
+    environment_height_m: Floats  # h_E; 1 m outside UMa
 
 
 def roll(num_clients: int, seed: int) -> Chance:
@@ -60,7 +59,7 @@ def roll(num_clients: int, seed: int) -> Chance:
     )
 
 
-def los_prob(law: PathLoss, distance_m: ArrayLike, device_height_m: ArrayLike = DEVICE_HEIGHT_M) -> Reals:
+def los_prob(law: PathLoss, distance_m: ArrayLike, device_height_m: ArrayLike = DEVICE_HEIGHT_M) -> Floats:
     """Probability of line of sight under a 38.901 law, whatever its `state` says.
 
     >>> law = PathLoss("38.901-umi", carrier_ghz=3.5)
@@ -79,7 +78,7 @@ def los_prob(law: PathLoss, distance_m: ArrayLike, device_height_m: ArrayLike = 
 
 def shadowing_std_db(
     law: PathLoss, distance_m: ArrayLike, los: ArrayLike, device_height_m: ArrayLike = DEVICE_HEIGHT_M
-) -> Reals:
+) -> Floats:
     """Standard deviation of the shadowing of each device's state, dB."""
     if law.kind == "38.901-umi":
         return tr38901.umi_shadowing_db(los)

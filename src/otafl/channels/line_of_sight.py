@@ -6,13 +6,12 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.channels.tr38901 import FACTORIES, Factory, factory_base_m
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
-
-Reals = NDArray[np.float64]
 
 RICE_DB = {"umi": (9.0, 5.0), "uma": (9.0, 3.5), "rma": (7.0, 4.0), "inf": (7.0, 8.0)}  # mean, std of line of sight
 _URBAN_NEAR_M, _RURAL_NEAR_M = 18.0, 10.0
@@ -29,14 +28,14 @@ class Clutter(NamedTuple):
 SPARSE, DENSE = Clutter(0.2, 10.0, 2.0), Clutter(0.6, 2.0, 6.0)  # calibration values of the report
 
 
-def _urban(distance_m: ArrayLike, decay_m: float) -> Reals:
+def _urban(distance_m: ArrayLike, decay_m: float) -> Floats:
     d2 = np.asarray(distance_m, float)
     validate.positive("distance_m", d2)
     share = _URBAN_NEAR_M / np.maximum(d2, _URBAN_NEAR_M)
-    return share + np.exp(-d2 / decay_m) * (1 - share)
+    return np.asarray(share + np.exp(-d2 / decay_m) * (1 - share))
 
 
-def umi_los_prob(distance_m: ArrayLike) -> Reals:
+def umi_los_prob(distance_m: ArrayLike) -> Floats:
     """1 within 18 m, then 18/d2 + exp(-d2/36)(1 - 18/d2).
 
     >>> round(float(umi_los_prob(50.0)), 6)
@@ -45,14 +44,14 @@ def umi_los_prob(distance_m: ArrayLike) -> Reals:
     return _urban(distance_m, 36.0)
 
 
-def _uma_height_term(distance_m: ArrayLike, device_height_m: ArrayLike) -> Reals:
+def _uma_height_term(distance_m: ArrayLike, device_height_m: ArrayLike) -> Floats:
     """((h_UT - 13)/10)^1.5 * 1.25 (d2/100)^3 exp(-d2/150): C(d2, h_UT) of the report, 0 below 13 m and within 18 m."""
     d2 = np.asarray(distance_m, float)
     raised = np.maximum(np.asarray(device_height_m, float) - 13, 0) / 10
     return np.where(d2 > _URBAN_NEAR_M, raised**1.5 * 1.25 * (d2 / 100) ** 3 * np.exp(-d2 / 150), 0.0)
 
 
-def uma_los_prob(distance_m: ArrayLike, device_height_m: ArrayLike = 1.5) -> Reals:
+def uma_los_prob(distance_m: ArrayLike, device_height_m: ArrayLike = 1.5) -> Floats:
     """As UMi with 63 m for 36 m, and more for devices above 13 m; never above 1.
 
     >>> round(float(uma_los_prob(200.0)), 6), round(float(uma_los_prob(200.0, 22.5)), 6)
@@ -62,7 +61,7 @@ def uma_los_prob(distance_m: ArrayLike, device_height_m: ArrayLike = 1.5) -> Rea
     return np.minimum(_urban(distance_m, 63.0) * raised, 1.0)  # 1.006 just above 18 m
 
 
-def rma_los_prob(distance_m: ArrayLike) -> Reals:
+def rma_los_prob(distance_m: ArrayLike) -> Floats:
     """1 within 10 m, then exp(-(d2 - 10)/1000).
 
     >>> round(float(rma_los_prob(500.0)), 6)
@@ -89,7 +88,7 @@ def inf_los_prob(
     clutter_density: float | None = None,
     clutter_size_m: float | None = None,
     clutter_height_m: float | None = None,
-) -> Reals:
+) -> Floats:
     """exp(-d2/k), k = -d_clutter / ln(1 - r), times (h_BS - h_UT)/(h_c - h_UT) for SH and DH; 1 for HH.
 
     >>> round(float(inf_los_prob(30.0, "SL")), 6), round(float(inf_los_prob(30.0, "SH")), 6)
@@ -116,12 +115,12 @@ def inf_los_prob(
     return np.asarray(np.exp(-d2 / (reach * (base - device) / (clutter.height_m - device))))
 
 
-def uma_ground_prob(distance_m: ArrayLike, device_height_m: ArrayLike) -> Reals:
+def uma_ground_prob(distance_m: ArrayLike, device_height_m: ArrayLike) -> Floats:
     """1/(1 + C): probability that h_E of UMa is 1 m."""
     return np.asarray(1 / (1 + _uma_height_term(distance_m, device_height_m)))
 
 
-def uma_environment_height_m(distance_m: ArrayLike, device_height_m: ArrayLike, uniform: ArrayLike) -> Reals:
+def uma_environment_height_m(distance_m: ArrayLike, device_height_m: ArrayLike, uniform: ArrayLike) -> Floats:
     """h_E of UMa for uniforms (..., 2): 1 m with probability 1/(1 + C), else one of 12, 15, ... up to h_UT - 1.5 m.
 
     The list is empty for devices below 13.5 m: h_E is then 1 m.

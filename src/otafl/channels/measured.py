@@ -1,4 +1,4 @@
-"""Gains of a trace file, played instead of drawn fading: who is in it, which rows a seed plays. Host, NumPy.
+"""Complexes of a trace file, played instead of drawn fading: who is in it, which rows a seed plays. Host, NumPy.
 
 A device all of whose gains are zero has no path. It is named, and somebody has to say what is to become of it: nothing
 is ever added to a zero.
@@ -6,23 +6,18 @@ is ever added to a zero.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.trace_arrays import Phase, Unit
 from otafl.channels.trace_file import TraceFile, read_trace
 from otafl.core import validate
+from otafl.core.arrays import Bools, Complexes, Floats, Integers
 from otafl.core.errors import InputError
-from otafl.core.plan import Trace
+from otafl.core.plan import ArrayTrace, Trace
 from otafl.core.streams import Host
-
-Gains = NDArray[np.complex128]
-Reals = NDArray[np.float64]
-
-NOT_BUILT = {"TKM": "antennas", "TKB": "blocks"}
 
 
 @dataclass(frozen=True)
@@ -51,20 +46,26 @@ class Played(NamedTuple):
     """The devices of a trace that take part."""
 
     source: Recording
-    gain: Gains  # (rounds of the file, K)
-    estimate: Gains | None
-    rms_gain: Reals | None  # (rounds of the file, K); None: only what the file itself shows
+    gain: Complexes  # (rounds of the file, K), to the first antenna
+    estimate: Complexes | None
+    rms_gain: Floats | None  # (rounds of the file, K); None: only what the file itself shows
     names: tuple[str, ...]
     named: bool  # by the file, not by their numbers
-    listed: NDArray[np.bool_]  # (K of the file,) who takes part
+    listed: Bools  # (K of the file,) who takes part
     dropped: tuple[str, ...]  # left out, without a path
     silent: tuple[str, ...]  # take part without a path
-    energy: Reals | None  # (K,)
+    energy: Floats | None  # (K,)
     noise_var: float | None
     notes: tuple[str, ...]
+    array: Complexes | None = None  # (rounds of the file, K, M) where the file has antennas
+    array_estimate: Complexes | None = None
 
     @property
-    def mean_power(self) -> Reals:
+    def antennas(self) -> int:
+        return 1 if self.array is None else int(self.array.shape[2])
+
+    @property
+    def mean_power(self) -> Floats:
         """(K,) mean of abs(gain)^2 over the file."""
         return np.asarray(np.mean(np.abs(self.gain) ** 2, axis=0))
 
@@ -73,18 +74,20 @@ class Played(NamedTuple):
         """Largest abs(gain / estimate - 1) of the file; 0 where it has no estimates of its own."""
         if self.estimate is None:
             return 0.0
-        heard = self.estimate != 0
-        if not np.any(heard):
-            return 0.0
-        return float(np.max(np.abs(self.gain[heard] / self.estimate[heard] - 1)))
+        true = self.gain if self.array is None else self.array
+        known = self.estimate if self.array_estimate is None else self.array_estimate
+        heard = known != 0
+        return float(np.max(np.abs(true[heard] / known[heard] - 1), initial=0.0))
 
 
-def open_recording(source: Recording, clients: int | None = None) -> Played:
-    """Read a trace for an experiment with one antenna and one block; `clients`: how many devices are listed."""
-    trace = read_trace(source.file, clients, unit=source.unit, phase=source.phase)
-    if trace.axes != "TK":
-        what = NOT_BUILT[trace.axes]
-        raise InputError(f"{source.file}: axes = {trace.axes}: this experiment has no {what}; give axes = TK")
+def open_recording(source: Recording, clients: int | None = None, antennas: int | None = None) -> Played:
+    """Read a trace for an experiment without blocks; `clients`: devices that are listed, `antennas`: the server's."""
+    trace = read_trace(source.file, clients, antennas, source.unit, source.phase)
+    if trace.axes == "TKB":
+        raise InputError(f"{source.file}: axes = TKB: an experiment has no blocks yet; give axes = TK or TKM")
+    found = trace.gain.shape[2] if trace.axes == "TKM" else 1
+    if antennas is not None and found != antennas:
+        raise InputError(f"{source.file}: has gains to {found} antenna(s) but channel.antennas={antennas}")
     played = _of(source, trace)
     if not played.gain_error < 1:
         raise InputError(
@@ -105,11 +108,17 @@ def _of(source: Recording, trace: TraceFile) -> Played:
     if np.all(dead):
         raise InputError(f"{source.file}: no device has a path")
     listed = np.ones(dead.size, bool) if keep else ~dead
+    gain: Any = np.atleast_3d(trace.gain[:, listed])
+    estimate, rms = (
+        None if leaf is None else np.atleast_3d(np.asarray(leaf)[:, listed])
+        for leaf in (trace.estimate, trace.rms_gain)
+    )
+    several = gain.shape[2] > 1
     return Played(
         source,
-        trace.gain[:, listed],
-        None if trace.estimate is None else trace.estimate[:, listed],
-        None if trace.rms_gain is None else trace.rms_gain[:, listed],
+        gain[..., 0],
+        None if estimate is None else estimate[..., 0],
+        None if rms is None else rms[..., 0],
         tuple(name for name, kept in zip(trace.devices, listed) if kept),
         trace.names is not None,
         listed,
@@ -118,10 +127,12 @@ def _of(source: Recording, trace: TraceFile) -> Played:
         None if trace.energy is None else trace.energy[listed],
         trace.noise_var,
         trace.notes,
+        gain if several else None,
+        estimate if several else None,
     )
 
 
-def rows_of(played: Played, number: int, rounds: int) -> NDArray[np.int64]:
+def rows_of(played: Played, number: int, rounds: int) -> Integers:
     """Rows (rounds,) of the seed that stands at place `number`: its own, in order; none twice unless repeat="cycle"."""
     first, last = number * rounds, (number + 1) * rounds
     if last > len(played.gain) and played.source.repeat == "never":
@@ -132,19 +143,25 @@ def rows_of(played: Played, number: int, rounds: int) -> NDArray[np.int64]:
     return np.arange(first, last) % len(played.gain)
 
 
-def play(played: Played, coin: Reals, number: int, seed: int, csi: CsiError | None) -> Trace:
+def play(played: Played, coin: Floats, number: int, seed: int, csi: CsiError | None) -> Trace:
     """The trace of one seed; `coin` (T, K) are its drawn coins. Statistics that are only empirical have no limits."""
     rows = rows_of(played, number, len(coin))
-    own = played.gain[rows]
-    if played.estimate is not None:
-        known = played.estimate[rows]
+    true = played.gain[..., None] if played.array is None else played.array
+    known = played.array_estimate if played.array is not None else None
+    if played.array is None and played.estimate is not None:
+        known = played.estimate[..., None]
+    true = true[rows]
+    if known is not None:
+        known = known[rows]
     else:
-        known = own if csi is None else estimates(csi, own, np.random.default_rng([seed, Host.CSI]))
+        known = true if csi is None else estimates(csi, true, np.random.default_rng([seed, Host.CSI]))
     if played.rms_gain is not None:
-        rms = played.rms_gain[rows]
-        return Trace(own, known, rms, rms, rms, rms, coin)
-    rms = np.broadcast_to(np.sqrt(played.mean_power), own.shape).copy()
-    return Trace(own, known, rms, rms, np.full(own.shape, np.nan), np.full(own.shape, np.nan), coin)
+        rms = low = high = played.rms_gain[rows]
+    else:
+        rms = np.broadcast_to(np.sqrt(played.mean_power), coin.shape).copy()
+        low = high = np.full(coin.shape, np.nan)
+    first = Trace(true[..., 0], known[..., 0], rms, rms, low, high, coin)
+    return first if played.array is None else ArrayTrace(*first, true, known)  # type: ignore[return-value]
 
 
 def remarks(played: Played, rounds: int, seeds: int) -> list[str]:
@@ -161,6 +178,6 @@ def remarks(played: Played, rounds: int, seeds: int) -> list[str]:
     return said
 
 
-def read_gains(path: Path) -> Gains:
+def read_gains(path: Path) -> Complexes:
     """(T, K) of a trace file all of whose devices have a path."""
     return open_recording(Recording(path)).gain

@@ -11,14 +11,12 @@ time; every other axis is independent (clients today, blocks beside them tomorro
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.constants import speed_of_light
 
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
-
-Reals = NDArray[np.float64]
-Gains = NDArray[np.complex128]
 
 JITTER = 1e-9  # on the diagonal: the Toeplitz matrix of J0 is nearly singular where little moves in a round
 MOST_ROUNDS = 5000  # of jakes: its factor has rounds^2 numbers
@@ -35,7 +33,7 @@ def doppler_hz(speed_m_s: float, carrier_ghz: float) -> float:
     return float(speed_m_s * carrier_ghz * 1e9 / speed_of_light)
 
 
-def jakes_correlation(turns: ArrayLike, rounds: ArrayLike = 1) -> Reals:
+def jakes_correlation(turns: ArrayLike, rounds: ArrayLike = 1) -> Floats:
     """J0(2 pi f_D T_round n) for `turns` = f_D T_round and n = `rounds`.
 
     >>> round(float(jakes_correlation(0.1)), 6), round(float(jakes_correlation(0.1, 5)), 4)
@@ -66,13 +64,13 @@ def check_rho(rho: float) -> None:
     validate.in_open("rho", rho, -1, 1)
 
 
-def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Gains:
+def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complexes:
     """Circular complex normals of unit mean square, real and imaginary part drawn in turn."""
     parts = rng.standard_normal((*shape, 2))
     return np.asarray((parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
 
 
-def ar1(rng: np.random.Generator, rms_gain: Reals, rho: float) -> Gains:
+def ar1(rng: np.random.Generator, rms_gain: Floats, rho: float) -> Complexes:
     """AR(1) gains (T, ...) with correlation rho^n after n rounds; rho < 0 is legal."""
     check_rho(rho)
     gain = circular_normal(rng, rms_gain.shape)
@@ -83,7 +81,7 @@ def ar1(rng: np.random.Generator, rms_gain: Reals, rho: float) -> Gains:
 
 
 @lru_cache(maxsize=2)
-def jakes_factor(turns: float, groups: int) -> Reals:
+def jakes_factor(turns: float, groups: int) -> Floats:
     """Cholesky factor of the J0 Toeplitz matrix plus 1e-9 I, (64 groups, 64 groups), one group of rows at a time."""
     size = groups * _ROWS
     lags = jakes_correlation(turns, np.arange(size))
@@ -104,8 +102,8 @@ def jakes_factor(turns: float, groups: int) -> Reals:
     return factor
 
 
-def jakes(rng: np.random.Generator, rms_gain: Reals, turns: float) -> Gains:
-    """Gains (T, ...) with correlation J0(2 pi turns n) after n rounds, turns = f_D T_round."""
+def jakes(rng: np.random.Generator, rms_gain: Floats, turns: float) -> Complexes:
+    """Complexes (T, ...) with correlation J0(2 pi turns n) after n rounds, turns = f_D T_round."""
     validate.positive("turns", turns)
     rounds = len(rms_gain)
     validate.at_most("rounds", rounds, MOST_ROUNDS, "use ar1, whose memory is one round, or fewer rounds")

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.channels import tr38901
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
 Kind = Literal[
@@ -126,14 +127,13 @@ def _check(name: str, value: Any) -> None:
         validate.positive(name, value)
 
 
-def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> NDArray[np.float64]:
+def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> Floats:
     """reference_db + slope_db log10(distance_m)."""
-    return reference_db + slope_db * np.log10(np.asarray(distance_m, float))
+    loss: Floats = reference_db + slope_db * np.log10(np.asarray(distance_m, float))
+    return loss
 
 
-def exponent_db(
-    distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0
-) -> NDArray[np.float64]:
+def exponent_db(distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0) -> Floats:
     """Power falls as distance^-exponent; `reference_db` is lost at `reference_m`."""
     return reference_db + 10 * exponent * np.log10(np.asarray(distance_m, float) / reference_m)
 
@@ -145,7 +145,7 @@ def cost231_hata_db(
     device_height_m: float,
     metropolitan: bool = False,
     extrapolate: bool = False,
-) -> NDArray[np.float64]:
+) -> Floats:
     """COST-231 Hata loss, refused outside its stated range unless `extrapolate`.
 
     >>> round(float(cost231_hata_db(1000.0, carrier_mhz=1800, base_height_m=30, device_height_m=1.5)), 2)
@@ -170,12 +170,12 @@ def cost231_hata_db(
     return np.asarray(at_1km_db + (44.9 - 6.55 * log_base) * np.log10(distance_km))
 
 
-def biasvar_db(distance_m: ArrayLike) -> NDArray[np.float64]:
+def biasvar_db(distance_m: ArrayLike) -> Floats:
     """The bias-variance deployment: 121.35 dB at 1750 m."""
     return log_distance_db(distance_m, 50.0, 22.0)
 
 
-def adascale_db(distance_m: ArrayLike) -> NDArray[np.float64]:
+def adascale_db(distance_m: ArrayLike) -> Floats:
     """The AdaScale deployment: 2.44e10 at 100 m."""
     return log_distance_db(distance_m, 33.44, 35.22)
 
@@ -183,18 +183,18 @@ def adascale_db(distance_m: ArrayLike) -> NDArray[np.float64]:
 CLUTTER = ("clutter_density", "clutter_size_m", "clutter_height_m")  # for line of sight, not for the loss
 
 
-def loss_db(law: PathLoss, distance_m: ArrayLike) -> NDArray[np.float64]:
+def loss_db(law: PathLoss, distance_m: ArrayLike) -> Floats:
     """Loss in dB, shape of `distance_m`, all of it > 0 m; the median of a 38.901 law whose state is fixed."""
     if law.drawn and law.state is None and law.scenario != "HH":
         raise InputError(f"path_loss kind={law.kind!r} draws line of sight per device; set state to 'los' or 'nlos'")
     return of_state(law, distance_m, los=law.state != "nlos")
 
 
-def of_state(law: PathLoss, distance_m: ArrayLike, **state: Any) -> NDArray[np.float64]:
+def of_state(law: PathLoss, distance_m: ArrayLike, **state: Any) -> Floats:
     """Loss in dB without shadowing; `state` (los, device_height_m, environment_height_m) is for 38.901 laws alone."""
     validate.positive("distance_m", distance_m)
     numbers = {name: value for name, value in law.numbers.items() if name not in CLUTTER}
-    laws: dict[str, Callable[..., NDArray[np.float64]]] = {
+    laws: dict[str, Callable[..., Floats]] = {
         "38.901-umi": tr38901.umi_db,
         "38.901-uma": tr38901.uma_db,
         "38.901-rma": tr38901.rma_db,
@@ -216,7 +216,7 @@ def of_state(law: PathLoss, distance_m: ArrayLike, **state: Any) -> NDArray[np.f
     return loss
 
 
-def from_db(value_db: ArrayLike) -> NDArray[np.float64]:
+def from_db(value_db: ArrayLike) -> Floats:
     """Decibels to a ratio of powers.
 
     >>> float(from_db(-30.0))
@@ -225,11 +225,11 @@ def from_db(value_db: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(10.0 ** (np.asarray(value_db, float) / 10))
 
 
-def to_db(ratio: ArrayLike) -> NDArray[np.float64]:
+def to_db(ratio: ArrayLike) -> Floats:
     """A ratio of powers to decibels."""
     return np.asarray(10 * np.log10(np.asarray(ratio, float)))
 
 
-def shadowing_db(rng: np.random.Generator, num_clients: int, std_db: float) -> NDArray[np.float64]:
+def shadowing_db(rng: np.random.Generator, num_clients: int, std_db: float) -> Floats:
     """Log-normal shadowing (K,): normal in dB, mean 0, to be added to the loss."""
     return std_db * rng.standard_normal(num_clients)

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.channels.fading import Fading
 from otafl.core import validate
+from otafl.core.arrays import Complexes
 from otafl.core.errors import InputError
-
-Gains = NDArray[np.complex128]
 
 LARGEST = 0.999  # gain_error that can still be declared: at 1 nothing is known of the channel
 
@@ -75,7 +73,7 @@ def declared(stale: Stale, fading: Fading) -> float:
     return error
 
 
-def split(drawn: Any, stale: Stale, fading: Fading) -> tuple[Gains, Gains]:
-    """Gains of T + age rounds -> gain and estimate of T rounds: the same process, told late."""
+def split(drawn: Any, stale: Stale, fading: Fading) -> tuple[Complexes, Complexes]:
+    """Complexes of T + age rounds -> gain and estimate of T rounds: the same process, told late."""
     rho = fading.correlation(stale.age_rounds)
     return drawn[stale.age_rounds :], rho * drawn[: -stale.age_rounds]

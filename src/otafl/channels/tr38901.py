@@ -9,12 +9,12 @@ so the mean linear gain lies above the median. All arguments broadcast; `los` is
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
-Reals = NDArray[np.float64]
 Factory = Literal["SL", "DL", "SH", "DH", "HH"]
 
 LIGHT_M_S = 3.0e8  # as printed in the report
@@ -42,24 +42,25 @@ def within(law: str, extrapolate: bool, **ranges: tuple[Any, float, float]) -> N
             raise InputError(f"{error}, where 38.901 {law} holds; set extrapolate=true to use it anyway") from None
 
 
-def distance_3d(distance_m: ArrayLike, base_height_m: ArrayLike, device_height_m: ArrayLike) -> Reals:
+def distance_3d(distance_m: ArrayLike, base_height_m: ArrayLike, device_height_m: ArrayLike) -> Floats:
     """d3 in metres.
 
     >>> float(distance_3d(30.0, 41.5, 1.5))
     50.0
     """
     rise = np.asarray(base_height_m, float) - np.asarray(device_height_m, float)
-    return np.hypot(np.asarray(distance_m, float), rise)
+    metres: Floats = np.hypot(np.asarray(distance_m, float), rise)
+    return metres
 
 
-def _sighted(los: ArrayLike, with_sight: Reals, without: Reals) -> Reals:
+def _sighted(los: ArrayLike, with_sight: Floats, without: Floats) -> Floats:
     """The loss of each device's state; no line of sight never helps."""
     return np.where(np.asarray(los, bool), with_sight, np.maximum(with_sight, without))
 
 
 def urban_break_point_m(
     carrier_ghz: float, base_height_m: ArrayLike, device_height_m: ArrayLike, environment_height_m: ArrayLike = 1.0
-) -> Reals:
+) -> Floats:
     """d_BP' = 4 (h_BS - h_E)(h_UT - h_E) fc / c of UMi and UMa."""
     ground = np.asarray(environment_height_m, float)
     effective = (np.asarray(base_height_m, float) - ground) * (np.asarray(device_height_m, float) - ground)
@@ -73,7 +74,7 @@ def umi_db(
     base_height_m: float = 10.0,
     device_height_m: ArrayLike = 1.5,
     extrapolate: bool = False,
-) -> Reals:
+) -> Floats:
     """Urban micro, street canyon.
 
     >>> round(float(umi_db(100.0, 3.5, los=True)), 4), round(float(umi_db(200.0, 3.5, los=False)), 4)
@@ -99,7 +100,7 @@ def uma_db(
     device_height_m: ArrayLike = 1.5,
     environment_height_m: ArrayLike = 1.0,
     extrapolate: bool = False,
-) -> Reals:
+) -> Floats:
     """Urban macro. `environment_height_m` is h_E, see `line_of_sight.uma_environment_height_m`.
 
     >>> round(float(uma_db(1000.0, 3.5, los=True)), 4), round(float(uma_db(500.0, 3.5, los=False)), 4)
@@ -130,7 +131,7 @@ def _urban_ranges(
     )
 
 
-def rma_break_point_m(carrier_ghz: float, base_height_m: ArrayLike, device_height_m: ArrayLike) -> Reals:
+def rma_break_point_m(carrier_ghz: float, base_height_m: ArrayLike, device_height_m: ArrayLike) -> Floats:
     """d_BP = 2 pi h_BS h_UT fc / c of RMa."""
     heights = np.asarray(base_height_m, float) * np.asarray(device_height_m, float)
     return np.asarray(2 * np.pi * heights * carrier_ghz * 1e9 / LIGHT_M_S)
@@ -145,7 +146,7 @@ def rma_db(
     street_width_m: float = 20.0,
     building_height_m: float = 5.0,
     extrapolate: bool = False,
-) -> Reals:
+) -> Floats:
     """Rural macro.
 
     >>> round(float(rma_db(3000.0, 0.7, los=True)), 4), round(float(rma_db(2000.0, 0.7, los=False)), 4)
@@ -172,7 +173,7 @@ def rma_db(
     device = np.asarray(device_height_m, float)
     turn = rma_break_point_m(carrier_ghz, base_height_m, device)
 
-    def near_db(metres: Reals) -> Reals:
+    def near_db(metres: Floats) -> Floats:
         """P(d) of the report."""
         bent = building_height_m**1.72
         free = 20 * np.log10(40 * np.pi * metres * carrier_ghz / 3)
@@ -207,7 +208,7 @@ def inf_db(
     base_height_m: float | None = None,
     device_height_m: ArrayLike = 1.5,
     extrapolate: bool = False,
-) -> Reals:
+) -> Floats:
     """Indoor factory, one of `FACTORIES`.
 
     >>> round(float(inf_db(40.0, 3.5, True, "SL")), 4), round(float(inf_db(40.0, 3.5, False, "DL")), 4)
@@ -236,12 +237,12 @@ def inf_db(
     return _sighted(los, sight, hidden)
 
 
-def umi_shadowing_db(los: ArrayLike) -> Reals:
+def umi_shadowing_db(los: ArrayLike) -> Floats:
     """Standard deviation of the shadowing, dB."""
     return np.where(np.asarray(los, bool), 4.0, 7.82)
 
 
-def uma_shadowing_db(los: ArrayLike) -> Reals:
+def uma_shadowing_db(los: ArrayLike) -> Floats:
     """Standard deviation of the shadowing, dB."""
     return np.where(np.asarray(los, bool), 4.0, 6.0)
 
@@ -252,13 +253,13 @@ def rma_shadowing_db(
     carrier_ghz: float,
     base_height_m: float = 35.0,
     device_height_m: ArrayLike = 1.5,
-) -> Reals:
+) -> Floats:
     """Standard deviation of the shadowing, dB: it grows beyond the break point."""
     beyond = np.asarray(distance_m, float) > rma_break_point_m(carrier_ghz, base_height_m, device_height_m)
     return np.where(np.asarray(los, bool), np.where(beyond, 6.0, 4.0), 8.0)
 
 
-def inf_shadowing_db(los: ArrayLike, scenario: Factory) -> Reals:
+def inf_shadowing_db(los: ArrayLike, scenario: Factory) -> Floats:
     """Standard deviation of the shadowing, dB."""
     validate.one_of("scenario", scenario, FACTORIES)
     return np.where(np.asarray(los, bool), 4.3, _FACTORY_SHADOWING[scenario])

@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.streams import Host
 
-Gains = NDArray[np.complex128]
-Reals = NDArray[np.float64]
 Stored = Mapping[str, Any]
 Unit = Literal["amplitude", "power", "db"]
 Phase = Literal["zero", "uniform"]
@@ -21,7 +19,7 @@ UNITS = ("amplitude", "power", "db")
 PHASES = ("zero", "uniform")
 
 
-def gains_of(path: Path, found: Stored, unit: str | None, phase: str | None, seed: int) -> tuple[Gains, list[str]]:
+def gains_of(path: Path, found: Stored, unit: str | None, phase: str | None, seed: int) -> tuple[Complexes, list[str]]:
     """Complex gains, and what was done to them."""
     notes: list[str] = []
     parts = [name for name in ("gain_re", "gain_im") if name in found]
@@ -50,18 +48,20 @@ def gains_of(path: Path, found: Stored, unit: str | None, phase: str | None, see
     return gain, notes
 
 
-def from_real(path: Path, value: Reals, unit: str, phase: str, seed: int) -> Gains:
+def from_real(path: Path, value: Floats, unit: str, phase: str, seed: int) -> Complexes:
     finite(path, "gain", np.where(np.isneginf(value), 0.0, value) if unit == "db" else value)
     if unit != "db" and np.any(value < 0):
         raise InputError(f"{path}: gain has negative entries; unit={unit!r} must be >= 0 (dB belong in unit='db')")
-    amplitude = {"amplitude": lambda: value, "power": lambda: np.sqrt(value), "db": lambda: 10 ** (value / 20)}[unit]()
+    amplitude = value
+    if unit != "amplitude":
+        amplitude = np.sqrt(value) if unit == "power" else 10 ** (value / 20)
     if phase == "zero":
         return amplitude.astype(np.complex128)
     turns = np.random.default_rng([seed, Host.TRACE_PHASE]).random(amplitude.shape)
     return np.asarray(amplitude * np.exp(2j * np.pi * turns))
 
 
-def double(path: Path, key: str, value: Any, notes: list[str]) -> Gains:
+def double(path: Path, key: str, value: Any, notes: list[str]) -> Complexes:
     """Numbers as complex128; said where they had fewer digits."""
     array = np.asarray(value)
     if array.dtype.kind not in "iufc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
@@ -74,7 +74,7 @@ def double(path: Path, key: str, value: Any, notes: list[str]) -> Gains:
     return wide
 
 
-def real(path: Path, key: str, value: Any, notes: list[str]) -> Reals:
+def real(path: Path, key: str, value: Any, notes: list[str]) -> Floats:
     if np.asarray(value).dtype.kind == "c":
         raise InputError(f"{path}: {key} must be real")
     array = np.asarray(value)
@@ -92,8 +92,8 @@ def finite(path: Path, key: str, value: Any) -> None:
         raise InputError(f"{path}: {key} at ({place}) is {np.asarray(value)[index]}; it must be finite")
 
 
-def shaped(path: Path, gain: Gains, axes: str, clients: int | None, antennas: int | None) -> tuple[Gains, str]:
-    """Gains with the axes that are declared; MATLAB drops a last axis of one antenna."""
+def shaped(path: Path, gain: Complexes, axes: str, clients: int | None, antennas: int | None) -> tuple[Complexes, str]:
+    """Complexes with the axes that are declared; MATLAB drops a last axis of one antenna."""
     if axes == "TKM" and gain.ndim == 2 and antennas == 1:
         gain = gain[..., None]
     if not axes:
@@ -114,7 +114,7 @@ def shaped(path: Path, gain: Gains, axes: str, clients: int | None, antennas: in
     return gain, axes
 
 
-def like(path: Path, key: str, value: Any, gain: Gains) -> Any:
+def like(path: Path, key: str, value: Any, gain: Complexes) -> Any:
     if value.ndim == gain.ndim - 1 and gain.shape[-1] == 1:
         value = value[..., None]
     if value.shape != gain.shape:
@@ -122,7 +122,7 @@ def like(path: Path, key: str, value: Any, gain: Gains) -> Any:
     return value
 
 
-def rms_of(path: Path, found: Stored, gain: Gains, notes: list[str]) -> Reals | None:
+def rms_of(path: Path, found: Stored, gain: Complexes, notes: list[str]) -> Floats | None:
     if "rms_gain" not in found:
         return None
     value = real(path, "rms_gain", found["rms_gain"], notes)
@@ -149,7 +149,7 @@ def names_of(path: Path, found: Stored, count: int) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-def blocks_of(path: Path, found: Stored, gain: Gains, axes: str) -> NDArray[np.int64] | None:
+def blocks_of(path: Path, found: Stored, gain: Complexes, axes: str) -> Integers | None:
     if "block_sizes" not in found:
         return None
     if axes != "TKB":
@@ -161,7 +161,7 @@ def blocks_of(path: Path, found: Stored, gain: Gains, axes: str) -> NDArray[np.i
     return sizes.astype(np.int64)
 
 
-def per_device(path: Path, found: Stored, key: str, count: int) -> Reals | None:
+def per_device(path: Path, found: Stored, key: str, count: int) -> Floats | None:
     if key not in found:
         return None
     value = real(path, key, found[key], []).ravel()

@@ -17,15 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.channels.records import IgnoredWarning, UnitWarning
 from otafl.channels.trace_arrays import (
     PHASES,
     UNITS,
-    Gains,
     Phase,
-    Reals,
     Stored,
     Unit,
     blocks_of,
@@ -39,6 +36,7 @@ from otafl.channels.trace_arrays import (
     shaped,
 )
 from otafl.core import validate
+from otafl.core.arrays import Bools, Complexes, Floats, Integers
 from otafl.core.errors import InputError
 
 AXES = ("TK", "TKM", "TKB")
@@ -55,13 +53,13 @@ class PrecisionWarning(UserWarning):
 class TraceFile(NamedTuple):
     """A trace as it stands in its file: T rounds, K devices, M antennas or B blocks."""
 
-    gain: Gains  # (T, K), (T, K, M) or (T, K, B)
+    gain: Complexes  # (T, K), (T, K, M) or (T, K, B)
     axes: str = "TK"
-    estimate: Gains | None = None  # like gain
-    rms_gain: Reals | None = None  # like gain, constant over rounds where the file has one per device
+    estimate: Complexes | None = None  # like gain
+    rms_gain: Floats | None = None  # like gain, constant over rounds where the file has one per device
     names: tuple[str, ...] | None = None  # (K,)
-    block_sizes: NDArray[np.int64] | None = None  # (B,)
-    energy: Reals | None = None  # (K,) J
+    block_sizes: Integers | None = None  # (B,)
+    energy: Floats | None = None  # (K,) J
     noise_var: float | None = None
     notes: tuple[str, ...] = ()  # what was done to the numbers on reading
 
@@ -71,9 +69,10 @@ class TraceFile(NamedTuple):
         return self.names or tuple(f"device-{number}" for number in range(1, self.gain.shape[1] + 1))
 
     @property
-    def without_path(self) -> NDArray[np.bool_]:
+    def without_path(self) -> Bools:
         """(K,) devices whose gains are all zero."""
-        return np.all(self.gain == 0, axis=tuple(axis for axis in range(self.gain.ndim) if axis != 1))
+        others = tuple(axis for axis in range(self.gain.ndim) if axis != 1)
+        return np.asarray(np.all(self.gain == 0, axis=others))
 
 
 def read_trace(

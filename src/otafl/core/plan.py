@@ -15,17 +15,31 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 
-Array = Any  # numpy or jax array: a policy may run on either side
 
 Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+
+class Receiver(NamedTuple):
+    """The server's antennas, and what it does with them."""
+
+    antennas: int = 1
+    beam: str = "fixed"  # how they are combined for learning; all but "fixed" follow the fading
+    server: str = "full"  # what an observer at the server keeps: "full" every antenna, "combined" the beam's output
+    antenna_rms: Array = None  # (K,) statistical CSI of one antenna; None where it changes during the run
+
+    @property
+    def follows(self) -> bool:
+        """Whether the beam looks at the fading, so that the law of what it hears is not that of one antenna."""
+        return self.antennas > 1 and self.beam != "fixed"
 
 
 class Deployment(NamedTuple):
@@ -40,6 +54,7 @@ class Deployment(NamedTuple):
     phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
     least_gain: float = 0.0  # share of its rms below which a device's estimate keeps it silent
     miss_prob: float = 0.0  # that a gain passes gain_error, per client and round: part of delta
+    receiver: Receiver = Receiver()  # noise_var is per antenna
 
 
 class Trace(NamedTuple):
@@ -52,6 +67,36 @@ class Trace(NamedTuple):
     rms_low: Array  # certified lower limit of rms_gain (equals rms_gain when it is known)
     rms_high: Array  # certified upper limit
     coin: Array  # uniform in [0, 1): each client's private coin
+
+    @property
+    def array(self) -> Array:
+        """(T, K, M) complex, true gain to each antenna of the server: one here, more in an `ArrayTrace`."""
+        return self.gain[..., None]
+
+    @property
+    def array_estimate(self) -> Array:
+        return self.estimate[..., None]
+
+    def exact(self) -> "Trace":
+        """The same channel, known as it is."""
+        return self._replace(estimate=self.gain)
+
+
+class ArrayTrace(NamedTuple):
+    """A `Trace` of a server with M antennas; gains and rms are those of what its beam makes of them."""
+
+    gain: Array
+    estimate: Array
+    rms_gain: Array
+    rms_estimate: Array
+    rms_low: Array
+    rms_high: Array
+    coin: Array
+    array: Array  # (T, K, M) complex, true gains
+    array_estimate: Array  # (T, K, M) complex, as they are known
+
+    def exact(self) -> "ArrayTrace":
+        return self._replace(estimate=self.gain, array_estimate=self.array)
 
 
 class Obs(NamedTuple):
@@ -169,6 +214,11 @@ def namespace(array: Array) -> Any:
     return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
 
 
+def ours(function: Any) -> bool:
+    """Whether a function was written in otafl, by the module it runs in and not by what it says of itself."""
+    return str(getattr(function, "__globals__", {}).get("__name__", "")).partition(".")[0] == "otafl"
+
+
 def always(tx: Array) -> Array:
     """Nobody is ever silent."""
     return namespace(tx).full(tx.shape, np.inf)
@@ -191,6 +241,11 @@ def first_look(trace: Trace) -> Obs:
     """What is known of the channel before round 0 of a trace (T, K): its statistics, no gain and no coin."""
     nan = np.full(trace.rms_estimate.shape[-1:], np.nan)
     return Obs(0, nan + 0j, trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], nan, np.nan)
+
+
+def cut(values: Any, index: Any) -> Any:
+    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds."""
+    return type(values)(*(leaf[index] for leaf in values))
 
 
 def frozen(values: Any) -> Any:

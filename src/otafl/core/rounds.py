@@ -16,9 +16,10 @@ import numpy as np
 import optax
 
 from otafl.core import streams
+from otafl.core.arrays import Array, Pytree
 from otafl.core.errors import InputError
-from otafl.core.messages import ClientMap, Clients, Data, Drawn, Pytree, Seed, Stats, draw, fold
-from otafl.core.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace, frozen
+from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
+from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
 
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
@@ -86,19 +87,22 @@ def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> 
 def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any]:
     """Plans for the rounds of `trace` (T, K) of one seed, by a policy that does not run inside the loop.
 
-    A stateless policy is one broadcast call; a state is carried from round to round. The policy gets read-only copies,
-    and what it returns is copied: neither the trace nor a plan can change behind the ledger's back.
+    A stateless policy of otafl's is one broadcast call. Everybody else's is asked round by round, in order: in one call
+    for all rounds it could read later channels off the rows below. The policy gets read-only copies, and what it
+    returns is copied: neither the trace nor a plan can change behind the ledger's back.
     """
     rounds = trace.gain.shape[0]
-    if isinstance(state, tuple) and not state:
+    if isinstance(state, tuple) and not state and ours(policy.step):
         state, plan, info = ask(policy, state, frozen(observe(policy, trace, np.arange(rounds))), trace.gain.shape)
         return state, _numbers(policy, plan), info
     plans, infos = [], []
     for t in range(rounds):
-        row = Trace(*(leaf[t] for leaf in trace))
+        row = cut(trace, t)
         state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
         plans.append(_numbers(policy, plan, t))
         infos.append(info)
+        if str(jax.tree.structure(info)) != str(jax.tree.structure(infos[0])):
+            raise InputError(f"{policy.name}: info of round {t} has other fields than that of round 0")
     return state, stack(plans), stack(infos)
 
 

@@ -87,6 +87,8 @@ def in_left_open(name: str, value: Any, low: float, high: float) -> None:
 
 def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
     array = np.asarray(value)
+    if array.dtype.kind not in "biufc":  # text, nothing, or more digits than any count has
+        raise InputError(f"{name}={value!r} must be a whole number from {low} to {high or 2**63 - 1}")
     good = np.isfinite(array) & (array == np.round(np.real(array))) & (array >= low)
     if high is not None:
         _require(name, value, good & (array <= high), f"be a whole number from {low} to {high}")

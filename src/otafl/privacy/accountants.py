@@ -19,8 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import gaussian, participation, zcdp
 from otafl.privacy.by_pld import account_pld
 from otafl.privacy.by_rdp import account_rdp

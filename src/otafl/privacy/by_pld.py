@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_rdp import account_rdp
 from otafl.privacy.replacement import CERTIFIED_PAIR, certified_eps
@@ -89,7 +90,7 @@ def account_pld(
         notes.append(CERTIFIED_PAIR)
     if not np.all(apart):
         options = {"adjacency": adjacency, "accounting": accounting, "colluders": colluders, "releases": releases}
-        renyi = account_rdp(events, delta, **options).eps.ravel()  # type: ignore[arg-type]
+        renyi = account_rdp(events, delta, **options).eps.ravel()
         eps = np.where(apart, eps, np.minimum(eps, renyi))
         notes.append(
             f"too many distinct clients: {int(np.sum(apart))} of {apart.size} have a distribution of their own, the "

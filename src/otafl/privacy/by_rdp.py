@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl.core.plan import Array, Events
+from otafl.core.arrays import Array
+from otafl.core.plan import Events
 from otafl.privacy import participation, rdp
 from otafl.privacy.replacement import CERTIFIED_PAIR, certified_eps
 from otafl.privacy.spend import Release, Spend, check_run, make_spend, release_square, sampled

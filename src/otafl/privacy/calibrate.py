@@ -6,8 +6,9 @@ import numpy as np
 from scipy.optimize import brentq
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events, Message
+from otafl.core.plan import Events, Message
 from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.pld import loss_interval
 from otafl.privacy.rdp import rdp_budget

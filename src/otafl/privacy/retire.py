@@ -8,8 +8,9 @@ leaves earlier because somebody else did.
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events, Plan
+from otafl.core.plan import Events, Plan
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.events import pick
 from otafl.privacy.ledger import Ledger

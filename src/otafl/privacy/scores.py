@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import logsumexp
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 NEGLIGIBLE = 1e-13  # of a binomial
 

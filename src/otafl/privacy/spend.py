@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import participation
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")

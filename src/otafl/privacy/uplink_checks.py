@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import gammaincinv
+from scipy.special import erf, gammaincinv
 
 from otafl.core.errors import PrivacyViolation
-from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen, ours
 from otafl.core.uplink import Uplink, to_float32
 from otafl.privacy.events import pick, total_noise_var
 
@@ -25,14 +25,20 @@ LOUDEST = 4  # clients whose messages are tried out
 
 def is_own(uplink: Uplink) -> bool:
     """Whether all parts of an uplink are otafl's; anybody else's are checked by trying."""
-    parts = (uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode)
-    return all(getattr(part, "__module__", "").partition(".")[0] == "otafl" for part in parts)
+    parts = [uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode]
+    parts += [] if uplink.release is None else [uplink.release]
+    return all(ours(part) for part in parts)
 
 
 def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     """The site as the uplink meets it; an uplink from outside may not make the radio safer than it is."""
     if is_own(uplink):
         return uplink.site(trace, deployment)
+    if uplink.release is not None:
+        raise PrivacyViolation(
+            f"uplink {uplink.name!r} comes from outside otafl with its own account of what it releases, which nothing "
+            "can check; leave release=None"
+        )
     heard, site = uplink.site(frozen(trace), frozen(deployment))
     most = min(deployment.trusted_noise_var, float(site.noise_var))
     rules = {
@@ -42,6 +48,7 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
         "energy": (np.all(np.asarray(site.energy) <= np.asarray(deployment.energy)), "no larger than the device's"),
         "weights": (np.array_equal(site.weights, deployment.weights), "unchanged"),
         "dim": (site.dim == deployment.dim, f"{deployment.dim}"),
+        "receiver": (site.receiver[:3] == deployment.receiver[:3], "unchanged"),
     }
     for name, (kept, rule) in rules.items():
         if not kept:
@@ -53,17 +60,22 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
 def check_links(uplink: Uplink, link: Link, plan: Plan, events: Events, first_round: int = 0) -> None:
     """Links of some rounds (T, K) against plan and charge: no message louder, no noise quieter, nobody sent besides."""
     scale = np.where(np.isfinite(plan.rx_scale), plan.rx_scale, 1.0)  # at rx_scale = inf nothing may arrive at all
-    heard = np.abs(link.weight) * scale[..., None]
-    loud = ~(heard <= np.where(np.isfinite(plan.rx_scale), 1.0, 0.0)[..., None] * events.amp * (1 + TOLERANCE))
-    noise, charged = (np.asarray(link.noise_std) * scale) ** 2, total_noise_var(events)
-    quiet = np.isfinite(plan.rx_scale) & ~(noise >= charged * (1 - TOLERANCE))
+    if uplink.release is None:  # else amplitudes and noise of the charge are in units of its own
+        _check_levels(uplink, link, plan, events, scale, first_round)
     opened = ~(np.asarray(link.max_norm) <= plan.max_norm)
-    _refuse(uplink, events.live[..., None] & loud, heard, "hears an amplitude of", "more than was charged", first_round)
-    _refuse(uplink, events.live & quiet, noise, "has a noise variance of", "less than was charged", first_round)
     _refuse(uplink, events.live[..., None] & opened, link.max_norm, "sends up to norm", "above the plan's", first_round)
     _refuse(
         uplink, np.asarray(link.live, bool) & ~plan.live, scale, "runs with rx_scale", "a stopped round", first_round
     )
+
+
+def _check_levels(uplink: Uplink, link: Link, plan: Plan, events: Events, scale: Any, first_round: int) -> None:
+    heard = np.abs(link.weight) * scale[..., None]
+    loud = ~(heard <= np.where(np.isfinite(plan.rx_scale), 1.0, 0.0)[..., None] * events.amp * (1 + TOLERANCE))
+    noise, charged = (np.asarray(link.noise_std) * scale) ** 2, total_noise_var(events)
+    quiet = np.isfinite(plan.rx_scale) & ~(noise >= charged * (1 - TOLERANCE))
+    _refuse(uplink, events.live[..., None] & loud, heard, "hears an amplitude of", "more than was charged", first_round)
+    _refuse(uplink, events.live & quiet, noise, "has a noise variance of", "less than was charged", first_round)
 
 
 def _refuse(uplink: Uplink, bad: Any, value: Any, what: str, why: str, first_round: int) -> None:
@@ -115,6 +127,34 @@ def _probe_noise(uplink: Uplink, link: Link, dim: int, std: float) -> None:
         raise PrivacyViolation(
             f"uplink {uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
         )
+    # The sum over coordinates says nothing of each of them, nor whether they share their noise: one that has none, or
+    # two that have the same, hide nothing. Sizes must be those of N(0, std^2), of differences between coordinates too.
+    mixed = np.concatenate([_between_coordinates(part) for part in np.split(apart, pairs)])
+    for values, what in ((apart, "in some coordinates"), (mixed, "between coordinates")):
+        share = _too_small(values, std)
+        if share > np.sqrt(np.log(1 / CONFIDENCE) / (2 * max(values.size, 1))):  # Dvoretzky, Kiefer, Wolfowitz
+            raise PrivacyViolation(
+                f"uplink {uplink.name!r} adds less noise {what} than the {std:.6g} charged: "
+                f"{share:.2g} of it is smaller than Gaussian noise may be"
+            )
+
+
+def _between_coordinates(noise: Any) -> np.ndarray:
+    """Differences over the root of 2 of disjoint pairs of coordinates, next to each other and far apart."""
+    half = noise.size // 4 * 2
+    near, far = noise[:half], noise[half : 2 * half]
+    middle = half // 2
+    found: np.ndarray = np.concatenate([near[::2] - near[1::2], far[:middle] - far[middle:]]) / np.sqrt(2)
+    return found
+
+
+def _too_small(values: np.ndarray, std: float) -> float:
+    """By how much the share of small values passes that of N(0, std^2), at the size where it does so most."""
+    if values.size == 0:
+        return 0.0
+    sizes = np.sort(np.abs(values))
+    expected = erf(sizes / (std * np.sqrt(2))) if std > 0 else np.ones(sizes.size)
+    return float(np.max(np.arange(1, sizes.size + 1) / sizes.size - expected))
 
 
 def _probe_client(uplink: Uplink, link: Link, message: Message, client: int, amplitude: float) -> None:

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
 from otafl.report import write_report
-from otafl.report.tables import METRICS, footer, paired_difference, summaries
+from otafl.report.tables import METRICS, footer, paired_difference
 from otafl.runs import runner
 from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load

@@ -14,13 +14,16 @@ looks at the learning, returns a whole `Policy`: see `otafl.systems.register`.
 
 import dataclasses
 import inspect
+import keyword
 from collections import namedtuple
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from otafl import systems
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Gate, Message, Obs, Plan, Policy, silent_by_bound
 from otafl.runs.schemes import Factory, factory_named
@@ -48,10 +51,11 @@ def scheme(
         False marks a reference without privacy, which no budget stops
 
     The function takes `obs`, `deployment`, `message` and `context`, as many of them as it names, and its settings as
-    keyword-only parameters. Arrays end in the client axis, all rounds before it. It returns a dict with `tx` (what each
-    message is multiplied by) and `rx_scale` (what the server divides by), and may add `noise`, `max_norm`, `send_prob`
-    and `live`; by default there is no artificial noise, a client is silent where its energy would not do, and silence
-    is credited with nothing. Numbers per round under any other key are columns `info_<key>` of the rounds table.
+    keyword-only parameters. It is asked once per round, in order; arrays end in the client axis. It returns a dict with
+    `tx` (what each message is multiplied by) and `rx_scale` (what the server divides by), and may add `noise`,
+    `max_norm`, `send_prob` and `live`; by default there is no artificial noise, a client is silent where its energy
+    would not do, and silence is credited with nothing. A number under any other key is a column `info_<key>` of the
+    rounds table.
     """
 
     def decorate(function: Callable[..., Any]) -> Factory:
@@ -61,14 +65,15 @@ def scheme(
             own = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
             given = {"deployment": deployment, "message": message, "context": context}
 
-            def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Any]:
+            def step(state: Array, obs: Obs) -> tuple[Array, Plan, Any]:
                 known = {**given, "obs": obs}
                 told = function(**{key: known[key] for key in wanted}, **own)
                 return state, *_whole(name, told, obs, deployment, message)
 
-            return Policy(name, lambda seed: (), step, loop="open", csi=csi, gate=gate)  # type: ignore[arg-type]
+            # An empty state, and not none: round by round, nobody reads the channels of later rounds.
+            return Policy(name, lambda seed: np.zeros(0), step, loop="open", csi=csi, gate=gate)  # type: ignore[arg-type]
 
-        said = summary or (inspect.getdoc(function) or name).splitlines()[0].rstrip(".")
+        said = summary or (inspect.getdoc(function) or f"{name}").partition("\n")[0].rstrip(".")
         systems.register(name, factory, config, said, private=private)
         return factory_named(name.replace("-", "_"))
 
@@ -78,7 +83,11 @@ def scheme(
 def _read(name: str, function: Callable[..., Any]) -> tuple[list[str], type]:
     """What a function wants to know, and its settings as a frozen dataclass."""
     wanted, fields = [], []
-    for one in inspect.signature(function, eval_str=True).parameters.values():
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters
+    except (NameError, TypeError, ValueError, SyntaxError) as problem:
+        raise InputError(f"{name}: its parameters cannot be read ({problem})") from None
+    for one in parameters.values():
         if one.kind is inspect.Parameter.KEYWORD_ONLY:
             kind = one.annotation if one.annotation is not one.empty else type(one.default)
             if one.default is one.empty and one.annotation is one.empty:
@@ -89,29 +98,53 @@ def _read(name: str, function: Callable[..., Any]) -> tuple[list[str], type]:
             wanted.append(one.name)
         else:
             raise InputError(f"{name}: parameter {one.name!r} must be one of {', '.join(KNOWN)}, or keyword-only")
-    config = dataclasses.make_dataclass("Config", fields, frozen=True, kw_only=True)
+    try:
+        config = dataclasses.make_dataclass("Config", fields, frozen=True, kw_only=True)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{name}: its settings are no plain values ({problem}); use a tuple for a list") from None
     config.__module__ = function.__module__
     return wanted, config
 
 
 def _whole(name: str, told: Any, obs: Obs, deployment: Deployment, message: Message) -> tuple[Plan, Any]:
-    """The plan with what was left out, and what else was told."""
+    """The plan with what was left out, and what else was told. Shapes and kinds of its numbers are the round's."""
     if not isinstance(told, dict) or not {"tx", "rx_scale"} <= set(told):
         raise InputError(f"{name}: must return a dict with at least 'tx' and 'rx_scale'")
-    shape = np.shape(obs.estimate)
-    told = {key: np.asarray(value) for key, value in told.items()}
+    numbers = {key: _number(name, key, value) for key, value in told.items()}
+    tx = numbers["tx"]
+    plan = Plan(
+        tx=tx,
+        noise=numbers.pop("noise", np.zeros(())),
+        max_norm=numbers.pop("max_norm", None),
+        rx_scale=numbers.pop("rx_scale"),
+        send_prob=numbers.pop("send_prob", np.ones(())),
+        live=numbers.pop("live", np.ones((), bool)),
+    )
+    if plan.max_norm is None:
+        sent = np.broadcast_to(tx, np.shape(deployment.energy)) if tx.ndim == 0 else tx
+        fits = sent.shape == np.shape(deployment.energy)  # another shape is refused by name in a moment
+        plan = plan._replace(max_norm=silent_by_bound(sent, deployment.energy, message.bound) if fits else -1.0)
+    extra = {key: value for key, value in sorted(numbers.items()) if key != "tx"}
+    for key, value in extra.items():
+        if value.ndim or value.dtype.kind not in "biuf":
+            raise InputError(f"{name}: {key!r} must be one real number per round")
+    return plan, _info(tuple(extra))(*(value.astype(float) for value in extra.values()))
+
+
+@cache
+def _info(columns: tuple[str, ...]) -> Any:
+    """One type for the same columns, so that rounds can be stacked."""
+    return namedtuple("Info", columns)
+
+
+def _number(name: str, key: Any, value: Any) -> Array:
+    """What was told under one key; the key becomes a column, so it must be a plain word."""
+    if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
+        raise InputError(f"{name}: key {key!r} must be a name of letters, digits and inner underscores")
     try:
-        tx = np.broadcast_to(told.pop("tx"), shape).astype(complex)
-        rx_scale = np.broadcast_to(told.pop("rx_scale"), shape[:-1]).astype(float)
-        noise = np.broadcast_to(told.pop("noise", np.zeros(())), shape).astype(complex)
-        max_norm = told.pop("max_norm", None)
-        max_norm = silent_by_bound(tx, deployment.energy, message.bound) if max_norm is None else max_norm
-        plan = Plan(
-            tx, noise, np.broadcast_to(max_norm, shape).astype(float), rx_scale,
-            np.broadcast_to(told.pop("send_prob", np.ones(())), shape).astype(float),
-            np.broadcast_to(told.pop("live", np.ones((), bool)), shape[:-1]).astype(bool),
-        )  # fmt: skip
-        extra = {key: np.broadcast_to(value, shape[:-1]).astype(float) for key, value in told.items()}
-    except ValueError as problem:
-        raise InputError(f"{name}: arrays must have the shape of obs.estimate {shape} ({problem})") from None
-    return plan, namedtuple("Info", extra)(**extra)
+        found = np.asarray(value)
+    except ValueError:
+        found = np.asarray(None)
+    if found.dtype.kind not in "biufc":
+        raise InputError(f"{name}: {key!r} must be numbers in one array, not {type(value).__name__}")
+    return found

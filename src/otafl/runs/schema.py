@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_type_hints
 
 import numpy as np
 import tomli_w
-from pydantic import Field, PrivateAttr, create_model, field_validator, model_validator
+from pydantic import Field, PrivateAttr, PydanticUserError, create_model, field_validator, model_validator
 
 from otafl import clients as client_kinds
 from otafl import systems
@@ -24,14 +24,14 @@ from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.eavesdropper import Eavesdropper
 from otafl.runs.folder.store import slug
-from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
 from otafl.tasks.models import MODELS, Model
 from otafl.tasks.own_data import OwnTask
 from otafl.tasks.partitions import PARTITIONS
+from otafl.tasks.sources import DATASETS
 
 for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mistakes here as everywhere
-    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined, union-attr]
+    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[union-attr]
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -45,13 +45,18 @@ def tagged(name: str, tag: str, options: type, **common: Any) -> type[FileModel]
     hints = get_type_hints(options, include_extras=True)
     fields: dict[str, Any] = {tag: (Literal[name], name), **common}
     for f in dataclasses.fields(options):
+        if f.name in fields:
+            raise InputError(f"{name}: its setting {f.name!r} has a name that every {tag} has; choose another")
         if f.default is not dataclasses.MISSING:
             default: Any = f.default
         else:
             default = ... if f.default_factory is dataclasses.MISSING else Field(default_factory=f.default_factory)
         fields[f.name] = (hints[f.name], default)
     title = "".join(part.capitalize() for part in name.replace("_", "-").split("-"))
-    return create_model(title, __base__=FileModel, **fields)
+    try:
+        return create_model(title, __base__=FileModel, **fields)
+    except PydanticUserError as problem:
+        raise InputError(f"{name}: its settings cannot stand in a file ({str(problem).splitlines()[0]})") from None
 
 
 def options_of(model: FileModel, options: type) -> Any:
@@ -293,6 +298,9 @@ class Experiment(FileModel):
     server: Server = Field(default_factory=Server)
     privacy: Privacy = Field(default_factory=Privacy)
     engine: EngineOptions = Field(default_factory=EngineOptions)
+    plan: dict[str, Any] = Field(
+        default_factory=dict, exclude=True, description="own keys of a system, for `otafl plan SYSTEM FILE` alone"
+    )
     outside: list[str] = Field(
         [], description="said on the privacy card as outside the guarantee (tuning, for example)"
     )

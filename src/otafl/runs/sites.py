@@ -42,7 +42,7 @@ def played_by(experiment: Experiment) -> Played | None:
     if channel.trace is not None:
         if listed:
             raise InputError("channel.trace and devices: name the trace in the deployment file (gains_file)")
-        played: Played | None = _open(channel.trace, _stamp(channel.trace.file))
+        played: Played | None = _open(channel.trace, channel.antennas, _stamp(channel.trace.file))
     else:
         played = devices_of(experiment).devices.trace if listed else None
     if played is None:
@@ -50,14 +50,17 @@ def played_by(experiment: Experiment) -> Played | None:
     for name in ("drift", "pilots", "stale"):
         if getattr(channel, name) is not None:
             raise InputError(f"channel.{name} belongs to drawn gains; these are measured")
+    if played.antennas != channel.antennas:
+        has = f"{played.source.file}: has gains to {played.antennas} antenna(s)"
+        raise InputError(f"{has} but channel.antennas={channel.antennas}")
     if played.estimate is not None and channel.csi is not None:
         raise InputError(f"{played.source.file}: has estimates of its own; leave out channel.csi")
     return played
 
 
 @lru_cache(maxsize=4)
-def _open(recording: Recording, stamp: tuple[int, int]) -> Played:
-    return open_recording(recording)
+def _open(recording: Recording, antennas: int, stamp: tuple[int, int]) -> Played:
+    return open_recording(recording, antennas=antennas)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from typing import Any, get_args
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
-from otafl.systems import silence
+from otafl.systems import arrays, silence
 from otafl.systems.system import LoadedScheme, Scheme, System
 
 OWN = "own"  # the system of what `register` is given
@@ -31,14 +31,20 @@ WATCHERS: list[Callable[[], None]] = []  # called after each change: the schema 
 def add(system: System) -> None:
     """Make a system known. No two may share a name or a scheme's name."""
     for name in system.schemes:
+        if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable()):
+            raise InputError(f"scheme name {name!r} must be one line of 1 to 100 printable characters")
         if name in SCHEMES:
             raise InputError(f"scheme name {name!r} is taken by otafl; choose another")
     if system.name in SYSTEMS:
         raise InputError(f"system name {system.name!r} is taken; choose another")
     SYSTEMS[system.name] = system
     SCHEMES.update(system.schemes)
-    for follow in WATCHERS:
-        follow()
+    try:
+        for follow in WATCHERS:
+            follow()
+    except InputError:  # settings that no file can hold
+        remove(system.name)
+        raise
 
 
 def remove(name: str) -> System | None:
@@ -96,6 +102,7 @@ def make(name: str, config: Any, deployment: Deployment, message: Message, conte
 
 
 def _make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
+    arrays.refuse(name, SCHEMES[name], deployment)
     first = context.first if context.trace is None else first_look(context.trace)
     known = context if in_hindsight(name, config) else context._replace(trace=None)
     policy = _ask(name, config, deployment, message, known._replace(first=first))
@@ -104,7 +111,7 @@ def _make(name: str, config: Any, deployment: Deployment, message: Message, cont
         if policy.csi != "none":
             raise InputError(f"{name}: csi={policy.csi!r} must not depend on what the policy is told")
     check_gate(policy.gate, message)
-    return policy
+    return arrays.fitted(name, SCHEMES[name], policy, deployment)
 
 
 def _ask(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:

@@ -30,6 +30,8 @@ def make_for(maker: Maker, deployment: Deployment, message: Message, context: Co
         return _unless_weak(maker(deployment, message, _as_planned(context, deployment.least_gain)), deployment)
     if not np.any(reached):
         raise InputError("no device has a path to the receiver")
+    if deployment.receiver.antennas > 1:
+        raise InputError("devices without a path cannot stay silent at several antennas; leave them out ('drop')")
     share = float(np.sum(np.asarray(deployment.weights, float)[reached]))
     site = deployment._replace(
         energy=np.asarray(deployment.energy)[reached], weights=np.asarray(deployment.weights, float)[reached] / share
@@ -41,7 +43,7 @@ def make_for(maker: Maker, deployment: Deployment, message: Message, context: Co
 def _reached(context: Context) -> Any:
     """(K,) bool: who has a path; None where all have, or where nothing is known."""
     if context.trace is not None:
-        reached = np.any(np.asarray(context.trace.rms_gain) > 0, axis=0)
+        reached = ~np.all(np.asarray(context.trace.rms_gain) == 0, axis=0)
     elif context.first is not None:
         reached = ~(np.asarray(context.first.rms) == 0)
     else:

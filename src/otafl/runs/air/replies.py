@@ -110,7 +110,7 @@ def _place(reply: Reply, expected: set[int], seen: set[int], number: int, count:
     client = reply.client
     if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < count:
         return "unknown", -1
-    if reply.round is not None and reply.round != number:
+    if reply.round is not None and not (isinstance(reply.round, int | np.integer) and reply.round == number):
         return "late", int(client)
     if int(client) not in expected:
         return "not asked", int(client)

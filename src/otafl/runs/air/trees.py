@@ -16,7 +16,9 @@ from otafl.core.errors import InputError
 
 Flat = list[NDArray[np.float32]]  # the leaves of one message, each raveled
 
-BLOCK = 2**13  # numbers at a time: sums stay exact enough for float32, and BLAS starts no threads for so few
+# Numbers at a time. Sums stay exact enough for float32, and BLAS starts no threads for so few: its threads wait by
+# spinning, which costs more than the work wherever somebody else has a core, and they would change the last bits.
+BLOCK = 2**13
 
 
 class Form(NamedTuple):
@@ -32,7 +34,10 @@ class Form(NamedTuple):
 
 def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
     """Form, flat leaves and the leaves themselves; InputError where a leaf is no array of real numbers."""
-    leaves, tree = jax.tree.flatten(message)
+    try:
+        leaves, tree = jax.tree.flatten(message)
+    except (SystemError, RecursionError, ValueError, TypeError):  # a cycle, too deep, or keys that have no order
+        raise InputError("holds tables or lists that are no pytree (keys of one kind, no cycles)") from None
     arrays = [_array(leaf) for leaf in leaves]
     if not arrays:
         raise InputError("holds no arrays")
@@ -76,9 +81,9 @@ def square_norm(flat: Flat) -> float:
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for leaf in flat:
-            for start in range(0, leaf.size, BLOCK):
-                part = leaf[start : start + BLOCK]
-                total += float(np.dot(part, part))
+            whole = leaf.size - leaf.size % BLOCK
+            blocks, rest = leaf[:whole].reshape(-1, BLOCK), leaf[whole:]
+            total += float(np.sum(np.vecdot(blocks, blocks), dtype=np.float64)) + float(np.dot(rest, rest))
     return total if total <= np.finfo(np.float32).max else total * np.inf
 
 

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Link, Plan, Trace
+from otafl.core.arrays import Array
+from otafl.core.plan import Deployment, Link, Plan, Trace
 from otafl.core.uplink import ANALOG, Uplink, add_leaves, weighted_sum
 
 

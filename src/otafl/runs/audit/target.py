@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Seed
-from otafl.core.plan import Array, Events, Link, Message
+from otafl.core.plan import Events, Link, Message
 from otafl.core.uplink import Uplink
 from otafl.privacy import participation
 from otafl.runs.audit import canaries

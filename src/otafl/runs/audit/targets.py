@@ -15,15 +15,16 @@ from otafl import clients as client_kinds
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import Seed
-from otafl.core.plan import Events, Plan, Trace
-from otafl.privacy import Ledger, account, events, inverse_square
+from otafl.core.plan import Events, Plan, Trace, cut
+from otafl.privacy import Ledger, account, inverse_square
 from otafl.privacy.events import leak_of, pick
 from otafl.privacy.uplink_checks import check_links
 from otafl.runs import build
 from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canaries import gradient_is_x
 from otafl.runs.audit.target import MOST, Records, Target, certified
-from otafl.runs.execution import Execution, merge
+from otafl.runs.execution import Execution
+from otafl.runs.folder.chunks import merge
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
@@ -70,8 +71,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     live = np.flatnonzero(plan.live)
     if not live.size:
         return Prepared(planned.label, planned.budget.eps, 0, [], planned.unaffordable)
-    plan, trace = (_rounds(part, live) for part in (plan, site.trace))
-    released = events(plan, trace, site.deployment, site.message)
+    plan, trace = (cut(part, live) for part in (plan, site.trace))
+    released = planned.released(plan, trace, site)
     recorded, notes = released, _notes(planned)
     if place is not None:
         _check_norms(place, site.message.bound)
@@ -102,13 +103,7 @@ class Rehearsal(Execution):
             carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
             chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
             done = min(done + self.span, self.horizon)
-        played = merge(chunks)
-        plan = Plan(**{name: played[f"plan.{name}"][0] for name in Plan._fields})
-        self.plans = [plan._replace(live=played["live"][0])]
-
-
-def _rounds(part: Any, live: np.ndarray) -> Any:
-    return type(part)(*(leaf[live] for leaf in part))
+        self.plans = [merge(chunks).of_seed(0)]
 
 
 def _ledger_of(place: SchemeFolder, seed: int) -> Events:

@@ -119,7 +119,7 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
 
 def difference(a: dict[str, Any], b: dict[str, Any]) -> Gap:
     """Paired difference of final accuracies."""
-    return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))  # type: ignore[arg-type]
+    return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))
 
 
 def _behind(ranked: list[dict[str, Any]]) -> list[tuple[Gap, float]]:

@@ -58,7 +58,7 @@ def points(count: int, rounds: int, step_scale: float) -> list[Point]:
     """Trial 0 is the plans' own; then Halton points, each coordinate on a log scale."""
 
     def between(low: float, high: float, share: float) -> float:
-        return low * (high / low) ** share
+        return float(low * (high / low) ** share)
 
     fewest = min(FEWEST_ROUNDS, rounds)
     found = [

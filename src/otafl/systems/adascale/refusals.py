@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Deployment, Message, Obs, Plan, Policy
 from otafl.systems.adascale.odometer import Odometer, admit
 
 

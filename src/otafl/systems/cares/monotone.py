@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from otafl.bounds.envelopes import Floats, drop_prob
+from otafl.bounds.envelopes import drop_prob
+from otafl.core.arrays import Floats
 from otafl.systems.cares.problem import Problem
 
 _CELLS = 256

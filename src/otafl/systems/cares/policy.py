@@ -12,8 +12,9 @@ import numpy as np
 
 from otafl.bounds.budget import COUNTED_BY
 from otafl.bounds.convergence import ConstantSet
+from otafl.core.arrays import Array
 from otafl.core.errors import Infeasible, InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
 from otafl.systems.baselines.constant import truncated_inversion
 from otafl.systems.cares.certifier import Certificate, Problem, auto_grid, certify
 from otafl.systems.cares.problem import RewardData

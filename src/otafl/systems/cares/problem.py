@@ -18,7 +18,6 @@ from otafl.bounds.convergence import (
     initial_gap_term,
 )
 from otafl.bounds.envelopes import (
-    Floats,
     asymmetry,
     drop_prob,
     drop_rate,
@@ -28,6 +27,7 @@ from otafl.bounds.envelopes import (
     eta_peak,
 )
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.privacy.feedback import noisy_accuracy
 from otafl.systems.cares.checks import check_clients, check_scalars
@@ -237,7 +237,8 @@ class Problem:
 
     def zcdp_cost(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
         """zCDP of one round for the worst client, (...)."""
-        return self.zcdp(rx_scale, granularity).max(-1)
+        cost: Floats = self.zcdp(rx_scale, granularity).max(-1)
+        return cost
 
 
 def _pair(noise_std: float | tuple[float, float]) -> tuple[float, float]:
