@@ -82,7 +82,7 @@ def run_line(line: str, block: Block, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "examples").glob("*.py")))
 def test_examples_run(name, desk, monkeypatch, capsys):
-    for library in ("torch", "flax", "equinox"):
+    for library in ("torch", "flax", "equinox", "sionna"):
         if library in name:
             pytest.importorskip(library)
     for script, *arguments in [["scaling_sweep.py", "swept"], [name, "swept"]] if name == "recount.py" else [[name]]:

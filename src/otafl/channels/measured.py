@@ -108,11 +108,7 @@ def _of(source: Recording, trace: TraceFile) -> Played:
     if np.all(dead):
         raise InputError(f"{source.file}: no device has a path")
     listed = np.ones(dead.size, bool) if keep else ~dead
-    gain: Any = np.atleast_3d(trace.gain[:, listed])
-    estimate, rms = (
-        None if leaf is None else np.atleast_3d(np.asarray(leaf)[:, listed])
-        for leaf in (trace.estimate, trace.rms_gain)
-    )
+    gain, estimate, rms = (_part(leaf, listed) for leaf in (trace.gain, trace.estimate, trace.rms_gain))
     several = gain.shape[2] > 1
     return Played(
         source,
@@ -130,6 +126,11 @@ def _of(source: Recording, trace: TraceFile) -> Played:
         gain if several else None,
         estimate if several else None,
     )
+
+
+def _part(leaf: Any, listed: Bools) -> Any:
+    """(rounds of the file, K, M) of those who take part."""
+    return None if leaf is None else np.atleast_3d(leaf[:, listed])
 
 
 def rows_of(played: Played, number: int, rounds: int) -> Integers:
