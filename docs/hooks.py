@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File
-
 from otafl.report import channel_pictures
 
 
@@ -33,6 +31,8 @@ MADE: dict[str, Callable[[], str]] = {
 
 def on_files(files: Any, config: Any) -> Any:
     """The build's hook: one generated file per picture."""
+    from mkdocs.structure.files import File
+
     for name, draw in MADE.items():
         files.append(File.generated(config, f"images/made/{name}.svg", content=draw()))
     return files

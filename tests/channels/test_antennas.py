@@ -89,7 +89,7 @@ def test_antennas_fade_independently_with_the_declared_power() -> None:
     assert array.T @ array.conj() / len(array) == pytest.approx(2 * np.eye(3), abs=6 * 2 / np.sqrt(len(array)))
 
 
-@pytest.mark.parametrize("kind", ["best_antenna", "matched", "iterated", "sum"])
+@pytest.mark.parametrize("kind", ["best_antenna", "matched", "iterated"])
 def test_the_site_is_heard_through_the_beam_of_the_estimates(kind: str) -> None:
     channel = Channel(antennas=3, beam=kind, csi=CsiError(0.2))
     drawn, site = draw(channel, 4, 6, 1), deployment(channel, 4)

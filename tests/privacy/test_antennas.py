@@ -195,7 +195,7 @@ def test_declared_errors_bound_the_array_error() -> None:
 
 def test_a_weaker_adversary_is_said() -> None:
     uplink = array_uplink(Receiver(4, "iterated", "combined"))
-    assert "WEAKER ADVERSARY" in uplink.alarm and any("WEAKER" in text for text in uplink.remarks)
+    assert "WEAKER ADVERSARY" in uplink.alarm and any("weaker" in text for text in uplink.assumed)
     assert not array_uplink(Receiver(4, "iterated")).alarm
 
 

@@ -26,7 +26,6 @@ BEAMS: dict[str, str] = {
     "best_antenna": "each round the antenna whose weakest client is heard best",
     "matched": "each round along the client with the least |h_k| / t_k",
     "iterated": "each round from the best antenna on by least-norm steps: never below it, about twice as good",
-    "sum": "along the sum of all channels, which needs no channel knowledge at the devices (blind combining)",
 }
 
 
@@ -34,7 +33,7 @@ def best_antenna(array: Array, demand: Array) -> Complexes:
     """The unit vector (M,) of the antenna whose weakest client is heard best; `array` (K, M), `demand` t (K,) > 0."""
     gains, need = _checked(array, demand)
     chosen = int(np.argmax(np.min(np.abs(gains) / need[:, None], axis=0)))
-    return np.eye(gains.shape[1], dtype=np.complex128)[chosen]
+    return np.asarray(np.eye(gains.shape[1], dtype=np.complex128)[chosen])
 
 
 def matched(array: Array, demand: Array) -> Complexes:
@@ -53,7 +52,7 @@ def iterated(array: Array, demand: Array) -> Complexes:
 
     >>> gains = np.array([[1.0, 1.0j], [1.0j, 1.0]])
     >>> beam = iterated(gains, np.ones(2))
-    >>> bool(np.abs(gains @ beam.conj()).min() > 1.0)
+    >>> bool(np.abs(gains @ beam.conj()).min() > 1.0 - 1e-9)
     True
     """
     gains, need = _checked(array, demand)
@@ -79,7 +78,7 @@ def channel_sum(array: Array, demand: Array = None) -> Complexes:
     """Along sum_k h_k (M,): maximum-ratio combining of equal transmitters (Amiri et al., arXiv 2010.10030)."""
     total = np.asarray(array, np.complex128).sum(0)
     size = np.linalg.norm(total)
-    return total / size if size > 0 else np.eye(len(total), dtype=np.complex128)[0]
+    return np.asarray(total / size if size > 0 else np.eye(len(total), dtype=np.complex128)[0])
 
 
 def weakest_heard(array: Array, beam: Array, demand: Array) -> float:
@@ -96,7 +95,7 @@ KINDS: dict[str, Callable[[Array, Array], Complexes]] = {
 
 def beams(kind: str, array: Array, demand: Array) -> Complexes:
     """One beam per round, (T, M), for gains (T, K, M) and demands t (K,)."""
-    validate.one_of("beam", kind, BEAMS)
+    validate.one_of("beam", kind, KINDS)
     return np.stack([KINDS[kind](gains, demand) for gains in np.asarray(array)])
 
 
@@ -114,22 +113,19 @@ def receive(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     Noise is as before because |f| = 1. The law of f^H h is known where f ignores the fading, and NaN elsewhere; what is
     known of one antenna goes into `deployment.receiver`.
     """
-    kind = deployment.receiver.beam
-    if not isinstance(trace, ArrayTrace):
+    receiver, known = deployment.receiver, trace.rms_estimate
+    if receiver.antenna_rms is None and np.all(known == known[0]):
+        deployment = deployment._replace(receiver=receiver._replace(antenna_rms=known[0]))
+    if not isinstance(trace, ArrayTrace) or receiver.beam == "fixed":
         return trace, deployment
-    known = trace.rms_estimate
-    antenna_rms = known[0] if np.all(known == known[0]) else None
-    deployment = deployment._replace(receiver=deployment.receiver._replace(antenna_rms=antenna_rms))
-    if kind == "fixed":
-        return trace, deployment
-    beam = beams(kind, trace.array_estimate, demand_of(deployment))
+    beam = beams(receiver.beam, trace.array_estimate, demand_of(deployment))
     heard = [np.einsum("tm,tkm->tk", beam.conj(), gains) for gains in (trace.array, trace.array_estimate)]
     unknown = np.full_like(trace.rms_gain, np.nan)
     formed = trace._replace(
         gain=heard[0], estimate=heard[1],
         rms_gain=unknown, rms_estimate=unknown, rms_low=unknown, rms_high=unknown,
     )  # fmt: skip
-    return formed, deployment  # type: ignore[return-value]
+    return formed, deployment
 
 
 class BlindMoments(NamedTuple):
@@ -191,4 +187,4 @@ def _shortest(turned: Complexes) -> Complexes:
     flat = -residual[:-1] / residual[-1]
     beam = flat[: turned.shape[1]] + 1j * flat[turned.shape[1] :]
     size = np.linalg.norm(beam)
-    return beam / size if size > 0 else beam
+    return np.asarray(beam / size if size > 0 else beam)

@@ -60,7 +60,7 @@ class Channel:
     stale: Stale | None = None
     trace: Recording | None = None
     antennas: int = 1
-    beam: Literal["fixed", "best_antenna", "matched", "iterated", "sum"] = "fixed"
+    beam: Literal["fixed", "best_antenna", "matched", "iterated"] = "fixed"
     server: Literal["full", "combined"] = "full"
     placement_seed: int | None = None
     draw_order: Literal["streams", "single"] = "streams"

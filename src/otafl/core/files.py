@@ -230,6 +230,17 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
+def as_toml(value: Any) -> str:
+    """A value as it stands on the right of `key=` in an override.
+
+    >>> as_toml({"name": "mnist", "size": [1, 2]})
+    '{ name = "mnist", size = [1, 2] }'
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(map(as_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
 PART = ".part"  # a file that is being written; one that stays belonged to a process that was killed
 
 

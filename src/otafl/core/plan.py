@@ -34,12 +34,12 @@ class Receiver(NamedTuple):
     antennas: int = 1
     beam: str = "fixed"  # how they are combined for learning; all but "fixed" follow the fading
     server: str = "full"  # what an observer at the server keeps: "full" every antenna, "combined" the beam's output
-    antenna_rms: Array = None  # (K,) statistical CSI of one antenna; None where it changes during the run
+    antenna_rms: Array = None  # (K,) statistical CSI of one antenna; None where it is not known, or not constant
 
     @property
     def follows(self) -> bool:
         """Whether the beam looks at the fading, so that the law of what it hears is not that of one antenna."""
-        return self.antennas > 1 and self.beam != "fixed"
+        return self.beam != "fixed"
 
 
 class Deployment(NamedTuple):

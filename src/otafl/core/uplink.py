@@ -105,7 +105,8 @@ class Uplink(NamedTuple):
     combine: Callable[[Link, Array, Array, Array, Pytree], Pytree]
     add: Callable[[Pytree, Pytree], Pytree]
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
-    remarks: tuple[str, ...] = ()  # what a privacy card must say about it
+    remarks: tuple[str, ...] = ()  # what a privacy card must say about it, outside the guarantee
+    assumed: tuple[str, ...] = ()  # what the guarantee rests on, besides what holds for every uplink
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
     release: Release | None = None
 

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.arrays import Complexes, Floats
-from otafl.core.plan import Array
+from otafl.core.arrays import Array, Complexes, Floats
 
 GRID = 65  # shares tried before the search narrows
 NARROW = 48  # golden sections: the best share to 1e-9 of the whole
@@ -51,7 +50,7 @@ def full_charge(
 
     Two antennas, one client: without artificial noise the charge is |tx|^2 |h|^2 / noise_var.
 
-    >>> float(full_charge([[3.0, 4.0j]], [0.1], [0.0], noise_var=0.5, sensitivity=[2.0])[0])
+    >>> round(float(full_charge([[3.0, 4.0j]], [0.1], [0.0], noise_var=0.5, sensitivity=[2.0])[0]), 12)
     2.0
     """
     validate.not_negative("noise_var", noise_var)
@@ -106,7 +105,7 @@ def uncertain_charge(
 
 def combined(array: Array, beam: Array) -> Complexes:
     """f^H h, (..., K): what a beam (..., M) makes of gains (..., K, M)."""
-    return np.einsum("...m,...km->...k", np.conj(beam), np.asarray(array, np.complex128))
+    return np.asarray(np.einsum("...m,...km->...k", np.conj(beam), np.asarray(array, np.complex128)))
 
 
 class _Spectrum(NamedTuple):
@@ -149,7 +148,7 @@ def _weighted(parts: Floats, variances: Floats) -> Floats:
     """sum_i parts_i / variances_i, (..., K), with 0/0 = 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = parts / variances[..., None, :]
-    return np.where(parts > 0, ratio, 0.0).sum(-1)
+    return np.asarray(np.where(parts > 0, ratio, 0.0).sum(-1))
 
 
 class _Uncertain:
@@ -176,7 +175,10 @@ class _Uncertain:
         """The least bound over s, each client and round by itself: a grid, then golden sections around its best."""
         least = self.error**2 * self.energy / (self.noise_var + self.error**2 * self.energy)
         least = np.where(np.isfinite(least), least, 1.0)
-        share = lambda u: np.minimum(least + (1 - least) * u, 1.0)  # noqa: E731
+
+        def share(part: Array) -> Floats:
+            return np.asarray(np.minimum(least + (1 - least) * part, 1.0))
+
         grid = np.linspace(0, 1, GRID) ** 2  # good shares are small where errors are
         shape = self.size.shape
         found = np.full(shape, np.inf)

@@ -53,10 +53,10 @@ def release_combined(plans: Plan, trace: Trace, deployment: Deployment, message:
 
 
 def array_uplink(receiver: Receiver) -> Uplink:
-    """The uplink to this receiver; what its card must say is in its remarks."""
+    """The uplink to this receiver; its card says what is charged."""
     return ANALOG._replace(
         release=release_full if receiver.server == "full" else release_combined,
-        remarks=remarks(receiver),
+        assumed=assumed(receiver),
         alarm="" if receiver.server == "full" else WEAKER,
     )
 
@@ -66,11 +66,11 @@ def is_array(uplink: Uplink) -> bool:
     return uplink.release in (release_full, release_combined)
 
 
-def remarks(receiver: Receiver) -> tuple[str, ...]:
+def assumed(receiver: Receiver) -> tuple[str, ...]:
     """For the privacy card."""
     heard = f"the server has {receiver.antennas} antennas and combines them by beam {receiver.beam!r}"
     if receiver.server == "combined":
-        return (heard, WEAKER)
+        return (f"{heard}; the adversary keeps the beam's output alone, a weaker one than the server",)
     return (
         f"{heard}; charged is what all antennas together tell, both parts of each (full covariance), never the "
         "combined gain",

@@ -21,7 +21,7 @@ included (it is drawn apart from the data and only client k knows it). `colluder
 that hand theirs to the adversary; what remains protects the others.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,9 @@ from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Deployment, Events, Message, Plan, Trace
-from otafl.core.uplink import Uplink
+
+if TYPE_CHECKING:  # the uplinks themselves need JAX, a ledger does not
+    from otafl.core.uplink import Uplink
 
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps
@@ -38,7 +40,7 @@ ALIGNED = 32 * np.finfo(np.float64).eps  # rad: a phase that was inverted in dou
 
 
 def release(
-    uplink: Uplink, plans: Plan, trace: Trace, deployment: Deployment, message: Message, colluders: Array = None
+    uplink: "Uplink", plans: Plan, trace: Trace, deployment: Deployment, message: Message, colluders: Array = None
 ) -> Events:
     """What the plans release through an uplink: by its own account where it has one, else `events`.
 
@@ -132,7 +134,7 @@ def check_realised(events: Events, plans: Plan, trace: Trace) -> None:
 
 
 def check_release(
-    uplink: Uplink,
+    uplink: "Uplink",
     released: Events,
     plans: Plan,
     trace: Trace,

@@ -16,7 +16,7 @@ from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.report.comparison import found_in, placed
 from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
-from otafl.runs.comparing.compare import Part, compare
+from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
@@ -56,7 +56,8 @@ def frontier(path: Path, folder: Path, overrides: list[str], reporter: Reporter 
     counts = settings_of(path, overrides).get("devices") or [experiment.task.clients]
     points: list[Point] = []
     for count in counts:
-        parts = compare(path, folder / f"devices-{count}", [*overrides, f"task.clients={count}"], None, reporter)
+        question = question_of(path, [*overrides, f"task.clients={count}"])
+        parts = compare(question, folder / f"devices-{count}", reporter)
         points += points_of(parts, count)
     privacy = experiment.privacy
     told = {

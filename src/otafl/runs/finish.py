@@ -128,7 +128,11 @@ def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) ->
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=[*_retirement(run, worst), *said_of_channel(run.experiment, run.horizon)],
+        assumptions=[
+            *run.uplink.assumed,
+            *_retirement(run, worst),
+            *said_of_channel(run.experiment, run.horizon),
+        ],
         observers=_eavesdropper(run, outcome),
         reward=in_words(site, run.releases[worst], int(np.sum(outcome.played.live[worst]))),
         identity=_identity(run),

@@ -4,8 +4,6 @@ from typing import Any
 
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Policy
-from otafl.core.uplink import Uplink
-from otafl.privacy.array_uplink import array_uplink, is_array
 from otafl.systems.system import Scheme
 
 
@@ -28,6 +26,9 @@ def fitted(name: str, entry: Scheme, policy: Policy, deployment: Deployment) -> 
     receiver = deployment.receiver
     if receiver.antennas == 1 or policy.uplink == "perfect":
         return policy
+    from otafl.core.uplink import Uplink  # not before it is needed: certifiers and planners run without JAX
+    from otafl.privacy.array_uplink import array_uplink, is_array
+
     if policy.uplink == "analog":
         uplink = array_uplink(receiver)
     elif isinstance(policy.uplink, Uplink) and is_array(policy.uplink):
@@ -36,6 +37,10 @@ def fitted(name: str, entry: Scheme, policy: Policy, deployment: Deployment) -> 
         kind: Any = policy.uplink
         raise InputError(
             f"{name}: channel.antennas={receiver.antennas} must be 1: its uplink {kind.name!r} does not carry an array"
+        )
+    if policy.loop != "open":
+        raise InputError(
+            f"{name}: channel.antennas={receiver.antennas} must be 1: a closed loop counts its own cost, by one antenna"
         )
     note = (f"{name} at {receiver.antennas} antennas: {entry.array_note}",) if entry.array_note else ()
     return policy._replace(uplink=uplink._replace(remarks=(*uplink.remarks, *note)))

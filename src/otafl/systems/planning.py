@@ -45,6 +45,7 @@ class Planner(NamedTuple):
     plan: Callable[[Any, Path], dict[str, Any]]  # (inputs, folder of FILE) -> JSON-ready dict; may raise Infeasible
     show: Callable[[dict[str, Any], Console], None]  # the human output
     pictures: Callable[[dict[str, Any], Path], list[Path]]  # writes plots and exports into a folder, returns the files
+    antennas: bool = False  # whether it plans for a server with several
 
 
 def available() -> list[str]:

@@ -148,8 +148,8 @@ class Folder:
             loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
             with reading(path / LOOP, "it was written by another version of otafl"):
                 settings = from_json(json.loads(loop["settings"]), path)
-                latest = max(_state(state), _state(_head(path)[0]), key=lambda one: (one.last_answered, one.charged))
-                kept = _consistent(latest)
+                both = _consistent(_state(state)), _consistent(_state(_head(path)[0]))
+                kept = max(both, key=lambda one: (one.last_answered, one.charged))
                 return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
         except BaseException:
             lock.close()

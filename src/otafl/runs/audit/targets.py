@@ -17,6 +17,7 @@ from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import Seed
 from otafl.core.plan import Events, Plan, Trace, cut
 from otafl.privacy import Ledger, account, inverse_square
+from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
 from otafl.privacy.uplink_checks import check_links
 from otafl.runs import build
@@ -40,7 +41,8 @@ ANOTHER = "the training was repeated for this audit and played another plan than
 DECODED = "what the server has after decoding is attacked, not the ciphertexts"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
 DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
-BOTH = "observer keeps the imaginary part"
+WHOLE = "observer keeps the imaginary part"
+ANTENNAS = "observer keeps both parts of every antenna"
 SMALLER = "record canaries are sent in {} coordinates: noise is drawn for each coordinate alone"
 
 
@@ -135,7 +137,7 @@ def _check_norms(place: SchemeFolder, bound: float) -> None:
 def _targets(
     planned: Planned, facts: Facts, plan: Plan, trace: Trace, recorded: Events, notes: tuple[str, ...]
 ) -> list[Target]:
-    """The server's view and, where phases are off, that of somebody who keeps both parts."""
+    """The server's view and, where phases are off or antennas many, that of somebody who keeps all that is heard."""
     site, air = planned.setup.sites[0], planned.uplink
     link = air.lower(plan, trace.gain, site.deployment)
     check_links(air, link, plan, recorded)
@@ -148,14 +150,17 @@ def _targets(
         planned.label, planned.setup.clients, _template(planned, facts), air, link, site.message, recorded,
         _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=notes,
     )  # fmt: skip
+    found = [target]
+    analog = air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode
+    many = air.release is release_full
+    if analog and (many or np.any(leak_of(recorded) > 0)):
+        everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
+        said = (*notes, ANTENNAS if many else WHOLE)
+        found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
     choice = planned.scheme.clients or planned.experiment.clients
     if choice.kind == "per-sample" and site.message.unit == "record":
-        return [_of_records(target, choice)]
-    if air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode and np.any(leak_of(recorded) > 0):
-        observer, both, gain, noise = both_parts(plan, trace, site.deployment)
-        seen = target._replace(uplink=observer, link=both, gain=gain, noise=noise, notes=(*notes, BOTH))
-        return [target, seen]
-    return [target]
+        return [_of_records(one, choice) for one in found]
+    return found
 
 
 def _template(planned: Planned, facts: Facts) -> Any:

@@ -44,5 +44,11 @@ def asked_of(experiment: Experiment, system: str) -> planning.Asked:
         raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
     wanted, facts = mine[0], facts_of(experiment)
     told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)
+    receiver = told[0].receiver
+    if receiver.antennas > 1 and not planning.load(system).antennas:
+        raise InputError(
+            f"channel.antennas={receiver.antennas}: the planner of {system} counts one antenna; `otafl plan FILE` "
+            "charges all of them"
+        )
     config: Any = options_of(wanted, scheme(wanted.name).config)
     return planning.Asked(wanted.name, config, *told, build.bandwidth_of(experiment), experiment.plan)

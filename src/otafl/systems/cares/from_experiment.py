@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from otafl.core.plan import first_look
+from otafl.core.plan import Trace, first_look
 from otafl.systems.cares.checks import WEIGHT_TOLERANCE
 from otafl.systems.cares.policy import problem_of
 from otafl.systems.planning import Asked
@@ -26,9 +26,18 @@ def keys(asked: Asked) -> dict[str, Any]:
         stated[name] = None if stated[name] is None else [int(number) for number in stated[name]]
     if stated["sizes"] is not None and not _shares(problem.weights, stated["sizes"]):
         stated["sizes"] = None  # of a file they would be the weights
+    if asked.deployment.receiver.antennas > 1:
+        stated["exposure"] = _exposure(context.trace)
     if "num_classes" in asked.own:
         stated["loss_gap"] = None
     return {**stated, **{name: getattr(config, name) for name in OF_THE_SCHEME}, "rounds": context.rounds}
+
+
+def _exposure(trace: Trace) -> float:
+    """Largest 1/cos^2 between a client and the beam in any round of the public trace."""
+    heard = np.abs(trace.estimate) ** 2
+    whole = np.sum(np.abs(trace.array_estimate) ** 2, axis=-1)
+    return float(np.max(whole / np.where(heard > 0, heard, np.inf), initial=1.0))
 
 
 def _shares(weights: np.ndarray, sizes: list[int]) -> bool:

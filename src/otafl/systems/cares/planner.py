@@ -151,6 +151,7 @@ PLANNER = Planner(
     summary="CARES: certified receive scaling under convergence, privacy and participation targets",
     inputs=Inputs,
     keys=keys,
+    antennas=True,
     example=(Path(__file__).parent / "examples" / "cares.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,
