@@ -106,4 +106,4 @@ def test_a_scheme_without_estimates_refuses():
     deployment, message = site()
     blind = Policy("blind", lambda key: (), lambda state, obs: None, "open", "none", "open")
     with pytest.raises(InputError, match="blind: csi='none' has no estimate that could be old"):
-        make_for(lambda *_: blind, deployment, message, Context())
+        make_for(lambda *_: blind, None, deployment, message, Context())

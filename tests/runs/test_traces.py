@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from otafl.channels import Channel, Fading, Stale, TraceFile, read_trace, write_trace
 from otafl.core.errors import InputError
-from otafl.core.plan import Plan
+from otafl.core.plan import Plan, Trace
+from otafl.core.rounds import observe
 from otafl.privacy import check_realised, events
 from otafl.runs import build
 from otafl.runs.planning.channel_risk import delta_left, said_of
@@ -97,8 +100,10 @@ def test_antennas_of_the_file_are_those_of_the_server(tmp_path):
 
 # --- devices without a path ----------------------------------------------------------------------------------------
 
-SCHEMES = ["weakest", "constant", "biasvar", "adascale", "adascale-optimal", "cdpb", "ridge", "opc", "lcpc"]
-NEEDED = {"constant": "rx_scale = 0.05", "adascale": "nu = 50.0", "adascale-optimal": "nu = 50.0"}
+NEEDED = {
+    "weakest": "", "constant": "rx_scale = 0.05", "biasvar": "", "adascale": "nu = 50.0", "adascale-optimal": "nu = 50.0",
+    "cdpb": "", "ridge": "", "opc": "", "lcpc": "", "cares-static": "diagnostic = true", "fedavg-dp": "",
+}  # fmt: skip
 
 
 def test_a_dead_device_is_named(tmp_path):
@@ -115,7 +120,7 @@ def test_a_dropped_device_is_gone_and_the_others_share_its_weight(tmp_path):
     np.testing.assert_allclose(site.deployment.weights, 1 / 3)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", NEEDED)
 def test_a_silent_device_never_sends_and_its_weight_is_lost(tmp_path, name):
     scheme = f'name = "{name}"\n{NEEDED.get(name, "")}'
     experiment = experiment_of(tmp_path, TraceFile(DEAD), scheme, trace={"without_path": "silent"})
@@ -130,6 +135,34 @@ def test_a_silent_device_never_sends_and_its_weight_is_lost(tmp_path, name):
     np.testing.assert_allclose(made.rx_scale[finite], other.plans[0].rx_scale[finite] / 0.75, rtol=1e-9)
     released = events(made, site.trace, site.deployment, site.message)
     assert np.all(released.amp[:, 2] == 0)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "why"),
+    [
+        ('name = "blind"', "blind: .*cannot stay silent on its own uplink"),
+        ('name = "bbfl"\ninterior = [0, 3]', "interior counts devices, and some have no path"),
+    ],
+)
+def test_who_cannot_leave_a_device_silent_says_so(tmp_path, scheme, why):
+    experiment = experiment_of(tmp_path, TraceFile(DEAD), scheme, trace={"without_path": "silent"})
+    with pytest.raises(InputError, match=why):
+        Planned(experiment, experiment.scheme[0], facts_of(experiment))
+
+
+def test_a_closed_loop_leaves_silent_devices_silent(tmp_path):
+    """CARES' controller inside the compiled loop, one step of it: the same silence, traced by JAX."""
+    experiment = experiment_of(
+        tmp_path, TraceFile(DEAD), 'name = "cares-adaptive"\ndiagnostic = true', trace={"without_path": "silent"}
+    )
+    site = sites_of(experiment)[0]
+    with jax.enable_x64(True):
+        row = Trace(*(jnp.asarray(leaf[0]) for leaf in site.trace))
+        _, made, _ = site.policy.step(site.policy.init(0), observe(site.policy, row, 0, 0.5))
+    assert made.tx[2] == 0 and made.max_norm[2] == -1 and np.all(np.isfinite(made.tx)) and made.tx[0] != 0
+    hole = np.where((np.arange(12)[:, None] == 3) & (np.arange(4) == 1), 0, GAIN)
+    with pytest.raises(InputError, match="a gain of 0 in a single round needs a plan made in advance"):
+        sites_of(experiment_of(tmp_path, TraceFile(hole), 'name = "cares-adaptive"\ndiagnostic = true'))
 
 
 def test_a_gain_of_zero_in_one_round_silences_that_round_alone(tmp_path):

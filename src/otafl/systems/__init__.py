@@ -98,7 +98,7 @@ def make(name: str, config: Any, deployment: Deployment, message: Message, conte
 
     Devices without a path, or with too weak an estimate, stay silent whatever the scheme is (`silence`).
     """
-    return silence.make_for(lambda *site: _make(name, config, *site), deployment, message, context)
+    return silence.make_for(lambda *site: _make(name, config, *site), config, deployment, message, context)
 
 
 def _make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:

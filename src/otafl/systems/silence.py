@@ -15,12 +15,14 @@ import numpy as np
 
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, namespace
-from otafl.core.uplink import ANALOG, PERFECT, uplink_of
 
 Maker = Callable[[Deployment, Message, Context], Policy]
 
 
-def make_for(maker: Maker, deployment: Deployment, message: Message, context: Context) -> Policy:
+BY_PLACE = ("interior", "distances_m")  # settings that name devices by their place in the list
+
+
+def make_for(maker: Maker, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
     """The policy of a site some of whose devices are unreachable or, in some rounds, too weak."""
     weak = deployment.least_gain > 0 or (context.trace is not None and bool(np.any(context.trace.estimate == 0)))
     reached = _reached(context)
@@ -32,11 +34,14 @@ def make_for(maker: Maker, deployment: Deployment, message: Message, context: Co
         raise InputError("no device has a path to the receiver")
     if deployment.receiver.antennas > 1:
         raise InputError("devices without a path cannot stay silent at several antennas; leave them out ('drop')")
+    for name in BY_PLACE:
+        if getattr(config, name, None) is not None:
+            raise InputError(f"{name} counts devices, and some have no path: leave those out ('drop')")
     share = float(np.sum(np.asarray(deployment.weights, float)[reached]))
     site = deployment._replace(
         energy=np.asarray(deployment.energy)[reached], weights=np.asarray(deployment.weights, float)[reached] / share
     )
-    policy = make_for(maker, site, _some(message, reached), _told(context, reached))
+    policy = make_for(maker, config, site, _some(message, reached), _told(context, reached))
     return _spread(policy, reached, share)
 
 
@@ -84,13 +89,13 @@ def _weak(estimate: Any, rms: Any, least_gain: float) -> Any:
 
 
 def _refuse_uplink(policy: Policy, why: str) -> None:
-    if uplink_of(policy).name not in (ANALOG.name, PERFECT.name):
-        raise InputError(f"{policy.name}: {why} on the uplink {uplink_of(policy).name!r}, which needs every device")
+    if not isinstance(policy.uplink, str):
+        raise InputError(f"{policy.name}: {why} on its own uplink, which may need every device")
 
 
 def _unless_weak(policy: Policy, deployment: Deployment) -> Policy:
     """The same policy; devices whose estimate is too weak send nothing this round."""
-    if uplink_of(policy).name == PERFECT.name:
+    if policy.uplink == "perfect":
         return policy
     _refuse_uplink(policy, "devices cannot stay silent for a weak channel")
     least = float(deployment.least_gain)
@@ -98,6 +103,10 @@ def _unless_weak(policy: Policy, deployment: Deployment) -> Policy:
         if least > 0:
             raise InputError(f"{policy.name}: csi={policy.csi!r} has no estimate that could be old; leave out stale")
         return policy  # a gain of 0 needs no inversion here
+    if least == 0 and policy.loop == "round":  # one policy serves all seeds there, and this trace is one seed's
+        raise InputError(
+            f"{policy.name}: a gain of 0 in a single round needs a plan made in advance, not a closed loop"
+        )
     sent_at_most = float(np.exp(-(least**2)))  # Rayleigh
 
     def step(state: Any, obs: Obs) -> tuple[Any, Plan, Any]:
