@@ -101,8 +101,8 @@ def test_antennas_of_the_file_are_those_of_the_server(tmp_path):
 # --- devices without a path ----------------------------------------------------------------------------------------
 
 NEEDED = {
-    "weakest": "", "constant": "rx_scale = 0.05", "biasvar": "", "adascale": "nu = 50.0", "adascale-optimal": "nu = 50.0",
-    "cdpb": "", "ridge": "", "opc": "", "lcpc": "", "cares-static": "diagnostic = true", "fedavg-dp": "",
+    "weakest": "", "constant": "rx_scale = 0.05", "biasvar": "", "adascale": "nu = 50.0", "cdpb": "",
+    "adascale-optimal": "nu = 50.0", "ridge": "", "opc": "", "lcpc": "", "cares-static": "diagnostic = true", "fedavg-dp": "",
 }  # fmt: skip
 
 
@@ -158,7 +158,8 @@ def test_a_closed_loop_leaves_silent_devices_silent(tmp_path):
     site = sites_of(experiment)[0]
     with jax.enable_x64(True):
         row = Trace(*(jnp.asarray(leaf[0]) for leaf in site.trace))
-        _, made, _ = site.policy.step(site.policy.init(0), observe(site.policy, row, 0, 0.5))
+        step = jax.jit(lambda state, row: site.policy.step(state, observe(site.policy, row, 0, 0.5)))
+        _, made, _ = step(site.policy.init(0), row)
     assert made.tx[2] == 0 and made.max_norm[2] == -1 and np.all(np.isfinite(made.tx)) and made.tx[0] != 0
     hole = np.where((np.arange(12)[:, None] == 3) & (np.arange(4) == 1), 0, GAIN)
     with pytest.raises(InputError, match="a gain of 0 in a single round needs a plan made in advance"):
