@@ -110,8 +110,8 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
         build.server_of(run.experiment, run.scheme),
         (run.scheme.clients or run.experiment.clients).kind,
     )
-    played = played_by(run.experiment)
-    known = run.experiment.channel.pilots is None and (played is None or played.rms_gain is not None)
+    played, channel = played_by(run.experiment), run.experiment.channel
+    known = channel.pilots is None and channel.stale is None and (played is None or played.rms_gain is not None)
     return certificate(outcome, run.setup, run.task, server, run.budget.delta, kind=kind, known=known)
 
 
