@@ -15,6 +15,7 @@ from otafl import __version__, cli, systems
 from otafl.core.errors import PrivacyViolation
 from otafl.runs.presets import packaged
 from otafl.runs.schema import Experiment, load, resolved
+from otafl.systems import planning
 
 SMALL = """
 rounds = 3
@@ -352,7 +353,7 @@ def test_schema_and_parser_agree_on_presets(path: Path) -> None:
         assert accepts(schema, data, schema)
 
 
-@pytest.mark.parametrize("name", ["adascale", "biasvar", "cares", "cdpb", "eezofl"])
+@pytest.mark.parametrize("name", sorted(planning.available()))
 def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl: Call) -> None:
     schema = json.loads(otafl("plan", name, "--schema")[1])
     assert schema["type"] == "object" and schema["additionalProperties"] is False

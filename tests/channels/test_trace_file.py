@@ -7,7 +7,7 @@ import pytest
 from scipy.io import savemat
 
 from otafl.channels import PrecisionWarning, TraceFile, UnitWarning, read_trace, write_trace
-from otafl.channels.records import IgnoredWarning
+from otafl.channels.rows import IgnoredWarning
 from otafl.channels.trace_file import check_blocks
 from otafl.core.errors import InputError
 

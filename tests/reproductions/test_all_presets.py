@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
-from otafl.reproductions import all_presets, preset_run, record
+from otafl.reproductions import all_presets, preset_run, verdicts
 from otafl.runs import presets
 from otafl.runs.progress import Reporter
 from processes import ENVIRONMENT, start_until_checkpoint
@@ -116,12 +116,12 @@ def test_index_shows_this_folder_beside_the_record(tmp_path: Path):
     claims = [{"claim": "a < b", "verdict": "does not hold", "evidence": "b | a"}]
     (tmp_path / "cares-table1").mkdir()
     (tmp_path / "cares-table1" / "results.json").write_text(json.dumps({"verdicts": claims}))
-    record.write_index(tmp_path, {"cares-table1": "done"}, False)
+    verdicts.write_index(tmp_path, {"cares-table1": "done"}, False)
     (line,) = [line for line in (tmp_path / "index.md").read_text().splitlines() if "CARES, Table 1]" in line]
     assert "| not reproduced | partly: " in line and "0 of 1 claims hold; a < b: does not hold (b \\| a)" in line
     page = (tmp_path / "index.html").read_text()
     assert "a &lt; b" in page and "not run yet" in page
-    record.write_index(tmp_path, {"cares-table1": "done"}, True)
+    verdicts.write_index(tmp_path, {"cares-table1": "done"}, True)
     assert "smoke version: 0 of 1" in (tmp_path / "index.md").read_text(), "a smoke version has no verdict"
 
 
@@ -130,11 +130,11 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
     for name, quick in {"cdpb-fig2": False, "cdpb-fig4": True}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(json.dumps({"verdicts": [claim], "quick": quick}))
-    monkeypatch.setattr(record, "VERDICTS", tmp_path / "verdicts.json")
+    monkeypatch.setattr(verdicts, "VERDICTS", tmp_path / "verdicts.json")
     (tmp_path / "verdicts.json").write_text("{}")
     (tmp_path / "page.md").write_text("<!-- begin record -->\n<!-- end record -->\n")
-    record.main(tmp_path / "page.md", tmp_path)
-    assert record.on_record() == {"cdpb-fig2": [claim]}
+    verdicts.main(tmp_path / "page.md", tmp_path)
+    assert verdicts.on_record() == {"cdpb-fig2": [claim]}
     line = next(line for line in (tmp_path / "page.md").read_text().splitlines() if "CDPB, Figure 2]" in line)
     assert "**reproduced** (1 of 1 claims in full)" in line
 

@@ -9,7 +9,7 @@ import pytest
 from otafl.core.errors import InputError
 from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
 from otafl.runs import build
-from otafl.runs.comparing import settings
+from otafl.runs.comparing import from_plans
 from otafl.runs.comparing.compare import compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
@@ -158,13 +158,13 @@ def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path
     (path := tmp_path / "many.toml").write_text(MANY)
     experiment = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"])
     task = build.build_task(experiment)
-    chosen, said = settings.from_plans(experiment, task)
+    chosen, said = from_plans.from_plans(experiment, task)
     other = task._replace(data=task.data._replace(x=-3 * task.data.x, y=(task.data.y + 1) % 10))
-    assert settings.from_plans(experiment, other)[0] == chosen and not said
+    assert from_plans.from_plans(experiment, other)[0] == chosen and not said
     constant, ideal = chosen.scheme[0], chosen.scheme[3]
     assert constant.server.step_size == pytest.approx(ideal.server.step_size, rel=1e-3)  # the same Gaussian mechanism
     again = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3", "privacy.eps=5"])
-    quieter = settings.from_plans(again, task)[0].scheme[0]
+    quieter = from_plans.from_plans(again, task)[0].scheme[0]
     assert quieter.rx_scale < constant.rx_scale and quieter.server.step_size < constant.server.step_size
     shorter = ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"]
     run = compare(question_of(path, shorter, 0), tmp_path / "out")

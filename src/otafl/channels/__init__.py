@@ -35,7 +35,7 @@ from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
 from otafl.channels.published import CHANNELS, PUBLISHED
 from otafl.channels.radio import Radio, TrustWarning
-from otafl.channels.records import IgnoredWarning, UnitWarning
+from otafl.channels.rows import IgnoredWarning, UnitWarning
 from otafl.channels.stale import Stale, stale_gain_error
 from otafl.channels.tr38901 import inf_db, rma_db, uma_db, umi_db
 from otafl.channels.trace_file import PrecisionWarning, TraceFile, read_trace, write_trace

@@ -38,6 +38,7 @@ class Recording:
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "file", Path(self.file))  # a notebook says it as text
         validate.one_of("repeat", self.repeat, ("never", "cycle"))
         validate.one_of("without_path", self.without_path, ("refuse", "drop", "silent"))
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.channels.records import IgnoredWarning, UnitWarning
+from otafl.channels.rows import IgnoredWarning, UnitWarning
 from otafl.channels.trace_arrays import (
     PHASES,
     UNITS,

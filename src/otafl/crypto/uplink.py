@@ -44,8 +44,8 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
+from otafl.crypto.choosing import flooded
 from otafl.crypto.parameters import GUARD_BITS, Parameters
-from otafl.crypto.planning import flooded
 from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
@@ -109,7 +109,8 @@ def make(job: Job) -> Uplink:
     if job.mode != "lifted":  # integers do not wrap
         check_headroom(job.parameters, job.fading, job.budget_mode)
     if job.mode in WITHOUT_RING:
-        return ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
+        made = ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
+        return made._replace(radio=False)
     alarm = modes.MODES[job.mode].alarm
     if alarm:
         warnings.warn(alarm, modes.InsecureModeWarning, stacklevel=2)

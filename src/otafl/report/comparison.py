@@ -11,15 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of, rank
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
-from otafl.runs.folder.summaries import summaries
+from otafl.runs.folder.summaries import on_air, summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -68,7 +70,7 @@ def _mean(entry: dict[str, Any], name: str, form: str) -> str:
 
 def joules(entry: dict[str, Any], name: str = "joules_mean") -> str:
     """Energy of a device over the whole run; none on a link that is not analog."""
-    return _mean(entry, name, ".1e") if entry["uplink"] == "analog" else "–"
+    return _mean(entry, name, ".1e") if on_air(entry) else "–"
 
 
 def _eps(spend: dict[str, Any]) -> str:
@@ -139,7 +141,7 @@ def _listed(labels: list[str]) -> str:
 
 def _cheapest(alike: list[dict[str, Any]]) -> str:
     """Among those that cannot be told apart, energy decides."""
-    analog = [entry for entry in alike if entry["uplink"] == "analog" and entry.get("joules_mean")]
+    analog = [entry for entry in alike if on_air(entry) and entry.get("joules_mean")]
     if not analog:
         return ""
     least = min(analog, key=lambda entry: float(np.mean(numbers(entry["joules_mean"]))))
@@ -216,9 +218,7 @@ def lines(found: Comparison, target: float) -> list[str]:
         "",
         sentence(found, target),
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "|" + "---|" * len(HEAD),
-        *("| " + " | ".join(cells) + " |" for cells in rows(found)),
+        *markdown_table(HEAD, rows(found)),
         "",
         *(f"- {text}" for text in verdicts(found)),
         "",
@@ -238,9 +238,11 @@ def write(parts: list[Part]) -> Path:
     return path
 
 
-def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
+def run_and_write(
+    question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
+) -> list[Part]:
     """A comparison with its files."""
-    parts = compare(question, folder, reporter)
+    parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:
         write_report([part.run])

@@ -14,7 +14,7 @@ from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder, SchemeFolder
-from otafl.runs.folder.summaries import summaries
+from otafl.runs.folder.summaries import on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.schema import Own, load
 
@@ -176,7 +176,7 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
         "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
         "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
         "silent_weight": abs(mean("silent_weight")),
-        "energy_per_round": mean("energy_per_round") if entry["uplink"] == "analog" else float("nan"),
+        "energy_per_round": mean("energy_per_round") if on_air(entry) else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip
 

@@ -13,6 +13,7 @@ from rich.markup import escape as plain
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.report import write_report
 from otafl.report.page import asset
 from otafl.report.plots import COLOURS, DASHES, MARKERS, STYLE
@@ -166,8 +167,7 @@ def write_index(folder: Path, title: str, pages: bool = True) -> list[Path]:
 
 def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title: str) -> str:
     head, *cells = table
-    lines = [f"# {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in cells]
+    lines = [f"# {title}", "", *markdown_table(head, cells)]
     lines += ["", footer(entries)] if entries else []
     lines += [f"- not done: {name}: {why}" for name, why in found.failed.items()]
     return "\n".join(lines) + "\n"

@@ -66,7 +66,9 @@ def _of_seed(
     plan, events = outcome.played.of_seed(s), outcome.events[s]
     used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     with np.errstate(invalid="ignore"):  # in rounds that are left out
-        noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
+        air = uplink.uplink_of(site.policy)
+        lower = air.lower if air.radio and air.release is None else uplink.lower
+        noise = lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
         arriving = np.abs(site.trace.estimate[: len(used)] * plan.tx)
     beside = sum((r.square(len(site.deployment.weights)) / 2 for r in outcome.releases[s]), 0.0)
     privacy = {
@@ -74,7 +76,7 @@ def _of_seed(
         "noise_std_low": np.minimum(np.sqrt(effective_noise_var(events)), noise)[used],
         "sensitivity": site.message.sensitivity, "beside": beside,
     }  # fmt: skip
-    if uplink.uplink_of(site.policy).release is not None:  # charged by its own account: costs stand for themselves
+    if air.release is not None:  # charged by its own account: costs stand for themselves
         cost = inverse_square(events)[used].mean(0) / 2
         privacy = {"amplitude": arriving[used], "sensitivity": 0.0, "beside": beside + cost}
     return certify_sequence(

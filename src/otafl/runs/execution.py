@@ -158,7 +158,8 @@ class Execution(Planned):
         if self.loop == "round":
             for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
                 own = Plan(*(leaf[s] for leaf in kept.plan))
-                check_energy(own, kept.live[s], site.deployment, site.message, f"{self.label}: seed {seed}", first)
+                where = f"{self.label}: seed {seed}"
+                check_energy(own, kept.live[s], site.deployment, site.message, where, first, self.uplink)
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message

@@ -97,12 +97,21 @@ def finish(run: "Execution", records: Chunk, carry: Carry, seconds: float) -> No
 def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
     return {"csi": "hindsight" if run.hindsight else first.policy.csi, "hindsight": run.hindsight,
-            "uplink": run.uplink.name, "alarm": run.uplink.alarm, "loop": run.loop,
+            "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": first.message.dim, "clients": len(first.deployment.weights),
+            "channel_uses": _uses(run), "clients": len(first.deployment.weights),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
+
+
+def _uses(run: "Execution") -> float:
+    """Channel uses per round, mean over rounds and seeds; a whole number where all are alike."""
+    if not run.plans:
+        return int(run.setup.sites[0].message.dim)
+    of = zip(run.plans, run.setup.sites)
+    mean = float(np.mean([run.uplink.uses(plan, site.trace, site.deployment) for plan, site in of]))
+    return int(mean) if mean.is_integer() else mean
 
 
 def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment
 
 BYTES_PER_DEVICE_ROUND = 300  # per seed: trace 72, plan 48, events 50, records and tables about 130
+BYTES_PER_ANTENNA = 96  # and device, round, seed: true and estimated gains, what the charge makes of them
 COPIES_OF_MODEL = 4  # parameters, optimizer, the received sum and its update
 
 
@@ -19,12 +20,18 @@ def memory_bytes() -> int:
 def check_traces(experiment: Experiment) -> None:
     """Channels, plans and records are kept for all seeds, rounds and clients."""
     seeds, rounds, clients = len(experiment.seed_list), experiment.rounds, experiment.task.clients
-    needed = seeds * rounds * clients * BYTES_PER_DEVICE_ROUND
+    antennas = experiment.channel.antennas
+    each = BYTES_PER_DEVICE_ROUND + (BYTES_PER_ANTENNA * antennas if antennas > 1 else 0)
+    needed = seeds * rounds * clients * each
     if needed > memory_bytes():
         raise InputError(
-            f"seeds={seeds} x rounds={rounds} x clients={clients} need about {_gib(needed)} of memory, this machine "
-            f"has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
+            f"seeds={seeds} x rounds={rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of "
+            f"memory, this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
+
+
+def _array(antennas: int) -> str:
+    return f" x antennas={antennas}" if antennas > 1 else ""
 
 
 def check_model(experiment: Experiment, parameters: int) -> None:

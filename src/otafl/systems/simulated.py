@@ -27,6 +27,7 @@ from otafl.privacy.uplink_checks import meet
 
 OTHER_SEED = 2**31  # seeds of experiments count from 0
 TIE = 0.999
+SAFE = 0.97  # of a share that was found on other channels than the run's
 Options = dict[str, Any]
 
 
@@ -108,6 +109,11 @@ def cost(name: str, options: Options, at: Bench) -> float:
     return float(np.max(round_costs(released, "none").sum(-2)))
 
 
+def affordable_share(name: str, option: str, at: Bench) -> float:
+    """The share of energy at which the worst client's cost meets the budget, for costs in proportion to energy."""
+    return float(np.minimum(1.0, SAFE * at.rho / cost(name, {option: 1.0}, at)))
+
+
 def trial(name: str, options: Options, at: Bench) -> Trial:
     """Plan, charge, cut and weigh one setting."""
     policy, plan, trace, deployment = planned(name, options, at)
@@ -137,10 +143,3 @@ def best(name: str, choices: list[Options], at: Bench) -> Options | Refusal:
             found.append((got.snr, options))
     top = max((snr for snr, _ in found), default=0.0)
     return next((options for snr, options in found if snr >= TIE * top), Refusal(why))
-
-
-def snr_max(at: Bench) -> float:
-    """S_max of the site: every client spends all of the budget at one amplitude."""
-    mu = float(np.sqrt(2 * at.rho))
-    bound = float(np.sqrt(np.max(at.message.mean_square)))
-    return merit.learning_snr_max(at.devices, mu, bound, float(np.max(at.message.sensitivity)))

@@ -17,7 +17,7 @@ from otafl.core.plan import Context, Deployment, Events, Message, Plan, Policy, 
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
-from otafl.runs.air.settings import Settings
+from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_traces
@@ -51,7 +51,8 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message, played = _site(settings)
     count = len(deployment.weights)
-    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=SimpleNamespace(clients=count))
+    task = SimpleNamespace(clients=count)
+    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=task, channel=channel)
     check_traces(size)  # type: ignore[arg-type]
     trace = draw(channel, count, settings.rounds, trace_seed)
     if played is not None:

@@ -9,8 +9,8 @@ from otafl.core.arrays import Array
 from otafl.privacy import audit
 from otafl.privacy.by_pld import distinct_rows
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.messages import message_trials
-from otafl.runs.audit.records import record_trials
+from otafl.runs.audit.canary_clients import message_trials
+from otafl.runs.audit.canary_records import record_trials
 from otafl.runs.audit.target import Target, Trial, certified, chosen
 
 Tick = Callable[[int], None]  # so many runs more are done

@@ -15,10 +15,12 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
-from otafl.runs.comparing.settings import STEP_SCALE, from_plans
+from otafl.runs.comparing.from_plans import STEP_SCALE, from_plans
 from otafl.runs.comparing.tune import LAST, trained
+from otafl.runs.executors import Outcome, attempt
 from otafl.runs.planning.facts import parts_of
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere, Task, arrived, made, task_of, values_of
 from otafl.runs.schema import Experiment
 
 FEWEST_ROUNDS = 25
@@ -108,19 +110,29 @@ def on_validation(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"task": task, "seeds": list(SEEDS)})
 
 
+def run_trial(task: Task) -> Outcome:
+    """Train all schemes of one trial; in a worker. Called once more, `trained` finds what is there."""
+    return attempt(lambda: len(trained(arrived(task), Path(task.folder), None)))
+
+
 def search(
-    experiment: Experiment, count: int, folder: Path, reporter: Reporter | None = None
-) -> tuple[Experiment, list[str]]:
+    experiment: Experiment, count: int, folder: Path, reporter: Reporter | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> tuple[Experiment, list[str]]:  # fmt: skip
     """Every scheme with its best trial; `folder/trials.json` says how it was found. Goes on where it stopped."""
     validate.whole("trials", count)
     linear = experiment.task.model.name == "logistic"
     tried = points(count, experiment.rounds, STEP_SCALE[linear])
     held_out = on_validation(experiment)
     scores: dict[str, list[tuple[float, float]]] = {label: [] for label in experiment.labels}
-    for n, point in enumerate(tried):
-        trial = at(held_out, point)
-        planned, _ = from_plans(trial, build.build_task(trial), point.step_scale)
-        for label, score in _scores(planned, folder / f"trial-{n:03d}", reporter).items():
+    trials = {n: _planned(at(held_out, point), point) for n, point in enumerate(tried)}
+    places = {n: folder / f"trial-{n:03d}" for n in trials}
+    if elsewhere is not None:
+        shared = made(folder)
+        tasks = {f"trial {n}": task_of(trial, places[n], shared) for n, trial in trials.items()}
+        values_of(elsewhere.executor, run_trial, tasks, elsewhere.live)
+    for n, trial in trials.items():
+        for label, score in _scores(trial, places[n], reporter).items():
             scores[label].append(score)
     best = {label: _winner(row) for label, row in scores.items()}
     edges = {label: at_edges(tried[n], experiment.rounds) for label, n in best.items() if n}
@@ -137,6 +149,10 @@ def search(
         f"rounds, step and clip norm were chosen by {count} trials per scheme on a validation split of the private data"
     )
     return _with_best(experiment, tried, best, outside), said
+
+
+def _planned(trial: Experiment, point: Point) -> Experiment:
+    return from_plans(trial, build.build_task(trial), point.step_scale)[0]
 
 
 def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]]) -> list[str]:

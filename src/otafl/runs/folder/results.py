@@ -126,8 +126,9 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
 
 
 def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
-    played, dim = outcome.played, setup.sites[0].message.dim
-    energy = uplink.transmit_energy(played.plan, played.stats.norm, played.stats.sent, dim)
+    played, first = outcome.played, setup.sites[0]
+    spent = uplink.uplink_of(first.policy).energy
+    energy = spent(played.plan, played.stats.norm, played.stats.sent, first.message.dim)
     return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
 
 

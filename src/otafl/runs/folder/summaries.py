@@ -22,3 +22,8 @@ def summaries(folder: Path) -> list[dict[str, Any]]:
 def by_seed(entry: dict[str, Any], metric: str) -> dict[int, float]:
     """A figure of a summary by seed."""
     return dict(zip(entry["seeds"], numbers(entry[metric])))
+
+
+def on_air(entry: dict[str, Any]) -> bool:
+    """Whether a scheme's energy and channel uses are those of a radio; older folders name the uplink alone."""
+    return bool(entry.get("radio", entry["uplink"] == "analog"))

@@ -115,7 +115,8 @@ class Planned:
             check_silence(site.policy, site.message, plan)
             plan = self._retire(plan, site, ledger)
             charged = self._charge(plan, site, site.trace, ledger)
-            check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
+            where = f"{self.label}: seed {seed}"
+            check_energy(charged, charged.live, site.deployment, site.message, where, uplink=self.uplink)
             self._try_uplink(charged, site.trace, site)
             if self.capped and not np.any(charged.live):
                 released = self.released(plan, site.trace, site)

@@ -16,11 +16,15 @@ BACKED_OFF = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1)
 def spending_scale(at: Bench) -> float:
     """Receive scaling at which all rounds together spend the budget: sqrt(tv) / (wmax sensitivity z).
 
-    The loudest client is charged with its declared gain error; z = sqrt(T / (2 B)) where costs add.
+    The loudest client is charged with its declared gain error; z = sqrt(T / (2 B)) where costs add. At an array a round
+    costs more than the amplitude says: how much more, simulated channels tell.
     """
     moved = float(np.max(np.asarray(at.deployment.weights) * at.message.sensitivity))
     loudest = moved * (1 + float(at.deployment.gain_error))
-    return math.sqrt(at.deployment.trusted_noise_var) / (loudest * at.multiplier)
+    scale = math.sqrt(at.deployment.trusted_noise_var) / (loudest * at.multiplier)
+    if at.deployment.receiver.antennas == 1:
+        return scale
+    return scale * math.sqrt(at.rho / cost("constant", {"rx_scale": scale}, at))
 
 
 def best_scale(at: Bench) -> float:
