@@ -1,6 +1,6 @@
 """From rays to a trace file: ten devices in Munich, traced with Sionna RT, written for otafl.
 
-    pip install sionna-rt scipy otafl          # no TensorFlow, no PyTorch; on a CPU it needs LLVM 16 or newer
+    pip install "otafl[rt]"          # no TensorFlow, no PyTorch; on a CPU it needs LLVM 16 or newer
     DRJIT_LIBLLVM_PATH=/usr/lib/llvm-19/lib/libLLVM.so.1 python examples/sionna_munich.py --out examples/munich
     otafl run examples/munich/experiment.toml
 
