@@ -1,11 +1,11 @@
 """From rays to a trace file: ten devices in Munich, traced with Sionna RT, written for otafl.
 
-    pip install "otafl[rt]"          # no TensorFlow, no PyTorch; on a CPU it needs LLVM 16 or newer
-    DRJIT_LIBLLVM_PATH=/usr/lib/llvm-19/lib/libLLVM.so.1 python examples/sionna_munich.py --out examples/munich
+    pip install "otafl[rt]"          # no TensorFlow, no PyTorch; on a CPU it needs LLVM: 19 works, 15 aborts
+    DRJIT_LIBLLVM_PATH=/usr/lib/x86_64-linux-gnu/libLLVM.so.19.1 python examples/sionna_munich.py --out examples/munich
     otafl run examples/munich/experiment.toml
 
 Devices stand at random places on the ground within 150 m of a base station on a roof and walk at 1 m/s. Paths are
-traced once, up to four reflections and one diffraction; walking turns the phase of each path by its own Doppler shift.
+traced once, up to four interactions, one of them perhaps a diffraction; walking turns the phase of each path by its own Doppler shift.
 A device that no ray reaches (inside a house, most often) has a gain of exactly zero in every round: it is reported, and
 `without_path` in the deployment file says what becomes of it.
 """
