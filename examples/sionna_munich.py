@@ -5,7 +5,9 @@
     otafl run examples/munich/experiment.toml
 
 Devices stand at random places on the ground within 150 m of a base station on a roof and walk at 1 m/s. Paths are
-traced once, up to four interactions, one of them perhaps a diffraction; walking turns the phase of each path by its own Doppler shift.
+traced once, up to four interactions, one of them perhaps a diffraction; walking turns the phase of each path by its own
+Doppler shift.
+
 A device that no ray reaches (inside a house, most often) has a gain of exactly zero in every round: it is reported, and
 `without_path` in the deployment file says what becomes of it.
 """
