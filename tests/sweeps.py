@@ -1,14 +1,16 @@
 """What tests of sweeps share: a small experiment, executors and boards to look into, and something that kills."""
 
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from otafl import verbs
+from otafl.report.sweep import run_and_write
 from otafl.runs.board import Board
+from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
 
 TEXT = """
@@ -33,7 +35,7 @@ LONG = TEXT.replace("rounds = 4", "rounds = 300").replace("eps = 500.0", "eps = 
 
 
 class Here:
-    """In this process: a point is compiled once for the whole module."""
+    """In this process, but whatever goes there and comes back is packed, as on its way to another."""
 
     def __init__(self):
         self.given = []
@@ -41,7 +43,8 @@ class Here:
     def submit(self, function, argument, /):
         self.given.append(argument)
         future = Future()
-        future.set_result(function(argument))
+        work, sent = pickle.loads(pickle.dumps((function, argument)))
+        future.set_result(pickle.loads(pickle.dumps(work(sent))))
         return future
 
 
@@ -57,7 +60,7 @@ class Heard(Board):
 
 
 def sweep(file, folder, axes, executor, live=None):
-    return verbs.sweep_into(folder, axes, lambda values: load(file, values), executor, live or Board())
+    return run_and_write(folder, axes, lambda values: load(file, values), Elsewhere(executor, live or Board()))
 
 
 def content(folder):

@@ -394,3 +394,15 @@ def test_the_package_runs_as_a_module():
     )
     assert found.returncode == 0
     assert tomllib.loads(found.stdout)["eps_target"] == 500.0
+
+
+def test_help_does_not_speak_of_types(otafl: Call) -> None:
+    for verb in ("run", "plan", "report"):
+        code, said, _ = otafl(verb, "--help")
+        assert code == 0 and "--help" in said and "<bool>" not in said
+
+
+def test_a_system_that_is_not_in_the_experiment_is_refused_in_one_line(otafl: Call) -> None:
+    code, _, said = otafl("plan", "cares", "small.toml")
+    assert code == 2 and said.startswith("otafl: small.toml: no scheme of cares in this experiment; add a [[scheme]]")
+    assert said.count("\n") == 1

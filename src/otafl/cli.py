@@ -113,9 +113,8 @@ def sweep(
 ) -> None:
     """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
     working(file, json_log)
-    from otafl import verbs
-    from otafl.report.sweep import Sweep, show
-    from otafl.runs.board import board
+    from otafl.connect.executors import elsewhere
+    from otafl.report.sweep import Sweep, run_and_write, show
     from otafl.runs.presets import find
     from otafl.runs.remote import check
     from otafl.runs.schema import load
@@ -126,9 +125,9 @@ def sweep(
     if len(axes) < len(over):
         raise InputError("-m names a key twice; give all its values at once")
     folder = out_dir or Path("runs") / f"sweep-{path.stem}"
-    with board(err, json_log) as live:
-        made = lambda values: load(path, [*overrides, *values])  # noqa: E731
-        outcomes = verbs.sweep_into(folder, axes, made, executor or "local", live)
+    with elsewhere(executor or "local", json_log) as where:
+        assert where is not None
+        outcomes = run_and_write(folder, axes, lambda values: load(path, [*overrides, *values]), where)
     if not json_log:
         show(Sweep(folder), out)
         out.print(f"Index: {folder / 'index.html'}", markup=False, highlight=False, soft_wrap=True)
@@ -162,7 +161,7 @@ def compare(
 ) -> None:
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     working(file, json_log)
-    from otafl import verbs
+    from otafl.connect.executors import elsewhere
     from otafl.report import comparison
     from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
@@ -171,7 +170,7 @@ def compare(
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     question = question_of(path, overrides, trials)
-    with verbs.elsewhere(executor, json_log) as where:
+    with elsewhere(executor, json_log) as where:
         parts = comparison.run_and_write(question, folder, reporter(err, json_log), where)
     if not json_log:
         comparison.show(parts, out, wide)
@@ -205,7 +204,7 @@ def audit(
 ) -> None:
     """Attack the compiled round with canaries: charged ε beside measured ε, exit 5 where a charge is refuted."""
     working(what, as_json)
-    from otafl import verbs
+    from otafl.connect.executors import elsewhere
     from otafl.core import files
     from otafl.report import audits
     from otafl.runs.audit.audit import audit as attack
@@ -219,7 +218,7 @@ def audit(
         raise InputError("--set goes with an experiment file; a run is audited as it was made")
     use_compilation_cache()
     made = what if is_run else load(find(what), overrides)
-    with verbs.elsewhere(executor) as where, nullcontext(None) if where else counter(err) as progress:
+    with elsewhere(executor) as where, nullcontext(None) if where else counter(err) as progress:
         found = attack(made, runs, schemes, progress=progress, elsewhere=where)
     if as_json:
         print(files.to_json(found.to_dict()))
@@ -244,7 +243,7 @@ def reproduce(
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
-    from otafl import verbs
+    from otafl.connect.executors import elsewhere
     from otafl.reproductions import all_presets as every_preset
     from otafl.reproductions.preset_run import reproduce as reproduce_preset
     from otafl.runs.executors import DONE
@@ -262,7 +261,7 @@ def reproduce(
     if overrides:
         raise InputError("--set goes with one preset, not with --all")
     folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
-    with verbs.elsewhere(executor, json_log) as where:
+    with elsewhere(executor, json_log) as where:
         outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where)
     failed = [name for name, said in outcome.items() if said != DONE]
     said = f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}"

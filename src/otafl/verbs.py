@@ -6,33 +6,28 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otafl.connect.executors import opened
+from otafl.connect.executors import elsewhere
 from otafl.core.errors import InputError
 from otafl.core.files import as_toml
 from otafl.report import write_report
 from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
-from otafl.report.sweep import Sweep, write_index
+from otafl.report.sweep import Sweep, run_and_write
 from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
-from otafl.runs.board import Board, board
 from otafl.runs.described import changed, described, own_of
-from otafl.runs.executors import Outcome
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
 from otafl.runs.progress import Reporter, reporter
-from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment, load
-from otafl.runs.sweep import points, run_all
 
 
 def run(
@@ -222,8 +217,6 @@ def sweep(
     >>> found.table["rounds_mean"].tolist()
     [1.0, 2.0]
     """
-    from rich.console import Console
-
     axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
     if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
         made = described(experiment, said, "otafl.sweep")
@@ -231,33 +224,10 @@ def sweep(
     else:
         path = find(Path(experiment))
         at = lambda values: load(path, values)  # noqa: E731
-    with board(Console(stderr=True), False, progress) as live:
-        sweep_into(Path(out), axes, at, executor, live)
+    with elsewhere(executor, progress=progress) as where:
+        assert where is not None
+        run_and_write(Path(out), axes, at, where)
     return Sweep(out)
-
-
-@contextmanager
-def elsewhere(executor: Any, json_log: bool = False, progress: bool = True) -> Iterator[Elsewhere | None]:
-    """The executor of that name and a board for what it does; None where nobody asked for one."""
-    from rich.console import Console
-
-    if executor is None:
-        yield None
-        return
-    with opened(executor) as where, board(Console(stderr=True), json_log, progress) as live:
-        yield Elsewhere(where, live)
-
-
-def sweep_into(
-    folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment], executor: Any, live: Board
-) -> dict[str, Outcome]:
-    """Run every point and keep the index; returns what became of each."""
-    found = points(folder, axes, made)
-    title = found[0].experiment.title or folder.name
-    with opened(executor) as where:
-        outcomes = run_all(found, folder, where, live, lambda: write_index(folder, title, False))
-    write_index(folder, title)
-    return outcomes
 
 
 def audit(

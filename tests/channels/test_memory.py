@@ -7,11 +7,13 @@ import pytest
 from scipy.linalg import toeplitz
 from scipy.special import j0
 
-from otafl.channels import PUBLISHED, Channel, Fading, ar1, doppler_hz, draw, jakes, jakes_correlation
+from otafl.channels import PUBLISHED, Channel, Fading, Stale, ar1, doppler_hz, draw, jakes, jakes_correlation
+from otafl.channels.channel import Rows
 from otafl.channels.memory import jakes_factor, turns_of
 from otafl.core.errors import InputError
 
 RUNS = 40_000
+OLD = Channel(fading=Fading("jakes", rho=0.9995), stale=Stale(age_rounds=3, least_gain=2.0, miss_prob=0.01))
 
 
 def correlation(gain: np.ndarray, lag: int) -> complex:
@@ -58,6 +60,14 @@ def test_a_longer_run_extends_a_shorter_one_bit_for_bit(kind):
     long = draw(channel, 3, 300, 4).gain
     for rounds in (1, 63, 64, 65, 200):
         np.testing.assert_array_equal(draw(channel, 3, rounds, 4).gain, long[:rounds])
+
+
+@pytest.mark.parametrize("channel", [PUBLISHED["ar1"], PUBLISHED["jakes"], OLD])
+def test_how_many_rounds_are_taken_at_a_time_changes_no_number(channel):
+    whole, rows = draw(channel, 3, 200, 4), Rows(channel, 3, 200, 4)
+    pieces = [rows.take(count) for count in (1, 62, 2, 65, 70)]
+    for name in ("gain", "estimate", "coin"):
+        np.testing.assert_array_equal(np.concatenate([getattr(one, name) for one in pieces]), getattr(whole, name))
 
 
 @pytest.mark.parametrize("law", [ar1, jakes])

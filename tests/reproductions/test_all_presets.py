@@ -13,8 +13,11 @@ from rich.console import Console
 from otafl.core.errors import InputError, Interrupted
 from otafl.reproductions import all_presets, preset_run, verdicts
 from otafl.runs import presets
+from otafl.runs.board import Board
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 from processes import ENVIRONMENT, start_until_checkpoint
+from sweeps import Here
 
 Calls = list[str]
 SMALL = """
@@ -68,6 +71,19 @@ def test_goes_on_after_a_refusal_and_after_a_fault_of_ours(three: Callable[..., 
     for page in ("index.md", "index.html"):
         assert "no such luck" in (tmp_path / "out" / page).read_text()
     assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
+
+
+def test_executor_does_the_same(three: Callable[..., Calls], tmp_path: Path):
+    calls = three(bad=InputError("no such luck"), good=ZeroDivisionError("oh"))
+    there = Elsewhere(Here(), Board())
+    outcome = all_presets.reproduce_all(tmp_path / "out", True, Reporter, Console(quiet=True), there)
+    assert calls == ["bad", "good", "last"]
+    assert outcome["bad"] == "no such luck" and outcome["last"] == "done" and "ZeroDivisionError: oh" in outcome["good"]
+    assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
+    assert json.loads((tmp_path / "out" / "outcomes.json").read_text())["last"]["outcome"] == "done"
+    calls = three()
+    all_presets.reproduce_all(tmp_path / "out", True, Reporter, Console(quiet=True), there)
+    assert calls == ["bad", "good"]
 
 
 def test_what_is_done_is_skipped_and_what_failed_is_tried_again(three: Callable[..., Calls], tmp_path: Path):

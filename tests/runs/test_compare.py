@@ -9,12 +9,15 @@ import pytest
 from otafl.core.errors import InputError
 from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
 from otafl.runs import build
+from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
 from otafl.runs.comparing.compare import compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
+from sweeps import Here
 
 TWO = """
 rounds = 6
@@ -209,3 +212,8 @@ def test_trials_choose_for_every_scheme_and_the_card_says_so(tmp_path: Path):
     card = summaries(parts[0].run)[0]["card"]
     assert any("2 trials per scheme" in text for text in card["outside_the_guarantee"])
     assert "outside the guarantee" in parts[0].notes[0]
+    there = Here()
+    compare(question_of(path, overrides, 2), tmp_path / "there", elsewhere=Elsewhere(there, Board()))
+    assert [Path(task.folder).name for task in there.given] == ["trial-000", "trial-001", "run"]
+    for name in ("trials/trials.json", "run/schemes/a/done.json"):  # the same choice and the same bytes by an executor
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()

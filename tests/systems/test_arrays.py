@@ -170,3 +170,20 @@ def test_settings_from_plans_spend_the_budget_at_an_array(name: str) -> None:
     chosen = getattr(baselines, name)(site, MESSAGE, budget, 30, channel, 0)
     at = simulated.bench(site, MESSAGE, budget, 30, channel, 0)
     assert simulated.cost(name, chosen, at) == pytest.approx(at.rho, rel=1e-6)
+
+
+def test_a_scheme_without_channel_knowledge_is_not_told_the_mean_power_of_an_antenna() -> None:
+    told = []
+
+    def deaf(config: Any, deployment: Deployment, *others: Any) -> Policy:
+        told.append(deployment.receiver.antenna_rms)
+        return Policy("deaf", lambda key: (), lambda state, obs: (state, None, ()), "open", "none", "open")
+
+    systems.register("deaf", deaf, systems.scheme("weakest").config)
+    try:
+        site = Deployment(np.ones(2), 0.04, 0.04, np.full(2, 0.5), 40, receiver=Channel(antennas=2).receiver)
+        trace, site = receive(draw(Channel(antennas=2), 2, 3, 0), site)
+        systems.make("deaf", systems.scheme("weakest").config(), site, MESSAGE, Context(trace=trace))
+    finally:
+        systems.remove(systems.OWN)
+    assert told[-1] is None

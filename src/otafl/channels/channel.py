@@ -12,18 +12,17 @@ import numpy as np
 
 from otafl.channels.antennas import BEAMS
 from otafl.channels.csi import CsiError, estimates
-from otafl.channels.drift import Drift, factors
-from otafl.channels.fading import Fading, circular_normal_by_parts, gains
+from otafl.channels.drift import Drift, Levels
+from otafl.channels.fading import Fading, by_parts_law, law_of
 from otafl.channels.geometry import Geometry, distances
 from otafl.channels.large_scale import large_scale, roll
 from otafl.channels.measured import Recording, open_recording, play
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
-from otafl.channels.pilots import Pilots, RmsEstimate
-from otafl.channels.pilots import estimate as estimate_rms
-from otafl.channels.stale import Stale, declared, split
+from otafl.channels.pilots import Estimates, Pilots, RmsEstimate
+from otafl.channels.stale import Late, Stale, declared
 from otafl.core import validate
-from otafl.core.arrays import Bools, Complexes, Floats
+from otafl.core.arrays import Bools, Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import ArrayTrace, Receiver, Trace
 from otafl.core.streams import Host
@@ -235,19 +234,48 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
     return Placement(distance, power * channel.fading.second_moment, los, k_factor)
 
 
-def _small_scale(
-    fading: Fading, rms_gain: Floats, seed: int, single: np.random.Generator | None, antenna: int
-) -> Complexes:
-    if single is not None:
-        return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
-    return gains(fading, stream(seed, Host.FADING, antenna), rms_gain)
-
-
 def _seen(fading: Fading, k_factor_db: Floats | None) -> Fading:
     """The law of fading with the K factors of the devices, where it leaves them to the site."""
     if fading.kind != "38.901" or k_factor_db is None:
         return fading
     return Fading("rician", fading.coherence_rounds, tuple(float(k) for k in k_factor_db))
+
+
+class Rows:
+    """The trace of one seed to one antenna in rounds that are asked for in order: nothing is kept, and how many are
+    taken at a time changes no number."""
+
+    def __init__(self, channel: Channel, num_clients: int, rounds: int, seed: int, antenna: int = 0):
+        for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
+            validate.whole(name, value, least)
+        self._channel, self._clients = channel, num_clients
+        single = np.random.default_rng(seed) if channel.draw_order == "single" else None
+        placed = place(channel, num_clients, seed, single)
+        fading = _seen(channel.fading, placed.k_factor_db)
+        self._rms_gain = np.sqrt(placed.mean_power_gain)
+        self._law = law_of(fading, stream(seed, Host.FADING, antenna))
+        if single is not None:
+            self._law = by_parts_law(single, rounds * num_clients)
+        drift, pilots = channel.drift, channel.pilots
+        self._drift = None if drift is None else Levels(drift, num_clients, stream(seed, Host.DRIFT))
+        known = None if pilots is None else Estimates(pilots, fading, rounds, stream(seed, Host.PILOTS))
+        self._known, self._csi, self._coins = known, stream(seed, Host.CSI, antenna), stream(seed, Host.COINS)
+        self._late = None if channel.stale is None else Late(channel.stale, fading, self._law, self._rms_gain)
+
+    def take(self, rounds: int) -> Trace:
+        """The next rounds, leaves (rounds, K)."""
+        shape = (rounds, self._clients)
+        rms_gain = np.broadcast_to(self._rms_gain, shape).copy()
+        if self._late is not None:
+            gain, estimate = self._late.take(rms_gain)
+            held = self._late.correlation * rms_gain
+            return Trace(gain, estimate, rms_gain, held, held, held, self._coins.random(shape))
+        if self._drift is not None:
+            rms_gain *= self._drift.take(rounds)
+        gain = self._law(rms_gain)
+        known = RmsEstimate(rms_gain, rms_gain, rms_gain) if self._known is None else self._known.take(rms_gain)
+        estimate = gain if self._channel.csi is None else estimates(self._channel.csi, gain, self._csi)
+        return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, self._coins.random(shape))
 
 
 def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
@@ -259,52 +287,18 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     >>> trace.gain.shape, trace.rms_gain[0]
     ((2, 3), array([1., 1., 1.]))
     """
-    for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
-        validate.whole(name, value, least)
     if channel.trace is not None:
         played = open_recording(channel.trace, antennas=channel.antennas)
         validate.shape(f"{channel.trace.file}: devices that take part", played.names, (num_clients,))
         coin = stream(seed, Host.COINS).random((rounds, num_clients))
         return play(played, coin, 0, seed, channel.csi)
-    first, *others = (_draw_one(channel, num_clients, rounds, seed, antenna) for antenna in range(channel.antennas))
+    each = (Rows(channel, num_clients, rounds, seed, antenna) for antenna in range(channel.antennas))
+    first, *others = (rows.take(rounds) for rows in each)
     if not others:
         return first
     every = [first, *others]
     array, known = (np.stack([getattr(one, name) for one in every], axis=-1) for name in ("gain", "estimate"))
     return ArrayTrace(*first, array, known)  # type: ignore[return-value]
-
-
-def _draw_one(channel: Channel, num_clients: int, rounds: int, seed: int, antenna: int) -> Trace:
-    """The trace to one antenna."""
-    single = np.random.default_rng(seed) if channel.draw_order == "single" else None
-    placed = place(channel, num_clients, seed, single)
-    coin = stream(seed, Host.COINS).random((rounds, num_clients))
-    if channel.trace is not None:
-        played = open_recording(channel.trace)
-        validate.shape(f"{channel.trace.file}: devices that take part", played.names, (num_clients,))
-        return play(played, coin, 0, seed, channel.csi)
-    if channel.stale is not None:
-        return _told_late(channel, channel.stale, np.sqrt(placed.mean_power_gain), seed, coin)
-    rms_gain = np.broadcast_to(np.sqrt(placed.mean_power_gain), coin.shape).copy()
-    if channel.drift is not None:
-        rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Host.DRIFT))
-    fading = _seen(channel.fading, placed.k_factor_db)
-    gain = _small_scale(fading, rms_gain, seed, single, antenna)
-    known = RmsEstimate(rms_gain, rms_gain, rms_gain)
-    if channel.pilots is not None:
-        known = estimate_rms(channel.pilots, fading, rms_gain, stream(seed, Host.PILOTS))
-    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI, antenna))
-    return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
-
-
-def _told_late(channel: Channel, stale: Stale, rms: Floats, seed: int, coin: Floats) -> Trace:
-    """Devices hold rho g_old: Rayleigh with |rho| times the rms, which is what they know of it."""
-    rounds = len(coin) + stale.age_rounds
-    drawn = gains(channel.fading, stream(seed, Host.FADING), np.broadcast_to(rms, (rounds, rms.size)))
-    gain, estimate = split(drawn, stale, channel.fading)
-    rms_gain = np.broadcast_to(rms, coin.shape).copy()
-    held = abs(channel.fading.correlation(stale.age_rounds)) * rms_gain
-    return Trace(gain, estimate, rms_gain, held, held, held, coin)
 
 
 def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:

@@ -8,6 +8,7 @@ With rho = J0(2 pi f_D T_round) the two agree at lag 1 and nowhere else: at f_D 
 time; every other axis is independent (clients today, blocks beside them tomorrow).
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,8 @@ from scipy.constants import speed_of_light
 from otafl.core import validate
 from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
+
+Law = Callable[[Floats], Complexes]  # rms gains of the next rounds -> their gains
 
 JITTER = 1e-9  # on the diagonal: the Toeplitz matrix of J0 is nearly singular where little moves in a round
 MOST_ROUNDS = 5000  # of jakes: its factor has rounds^2 numbers
@@ -72,12 +75,24 @@ def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complex
 
 def ar1(rng: np.random.Generator, rms_gain: Floats, rho: float) -> Complexes:
     """AR(1) gains (T, ...) with correlation rho^n after n rounds; rho < 0 is legal."""
+    return ar1_law(rng, rho)(rms_gain)
+
+
+def ar1_law(rng: np.random.Generator, rho: float) -> Law:
+    """The same for rounds that are asked for in order; how many at a time changes no number."""
     check_rho(rho)
-    gain = circular_normal(rng, rms_gain.shape)
-    fresh = np.sqrt((1 - rho) * (1 + rho))
-    for t in range(1, len(gain)):
-        gain[t] = rho * gain[t - 1] + fresh * gain[t]  # (C1)
-    return np.asarray(rms_gain * gain)
+    fresh, last = np.sqrt((1 - rho) * (1 + rho)), np.zeros(0, np.complex128)
+
+    def law(rms_gain: Floats) -> Complexes:
+        nonlocal last
+        gain = circular_normal(rng, rms_gain.shape)
+        for t in range(len(gain)):
+            if last.size:
+                gain[t] = rho * last + fresh * gain[t]  # (C1)
+            last = gain[t]
+        return np.asarray(rms_gain * gain)
+
+    return law
 
 
 @lru_cache(maxsize=2)
@@ -103,18 +118,33 @@ def jakes_factor(turns: float, groups: int) -> Floats:
 
 
 def jakes(rng: np.random.Generator, rms_gain: Floats, turns: float) -> Complexes:
-    """Complexes (T, ...) with correlation J0(2 pi turns n) after n rounds, turns = f_D T_round."""
+    """Gains (T, ...) with correlation J0(2 pi turns n) after n rounds, turns = f_D T_round."""
+    return jakes_law(rng, turns)(rms_gain)
+
+
+def jakes_law(rng: np.random.Generator, turns: float) -> Law:
+    """The same for rounds that are asked for in order; a whole group of rows is drawn when its first is asked for."""
     validate.positive("turns", turns)
-    rounds = len(rms_gain)
-    validate.at_most("rounds", rounds, MOST_ROUNDS, "use ar1, whose memory is one round, or fewer rounds")
-    groups = -(-rounds // _ROWS)
-    factor = jakes_factor(turns, groups)
-    fresh = np.zeros((groups * _ROWS, *rms_gain.shape[1:], 2))
-    fresh[:rounds] = rng.standard_normal((*rms_gain.shape, 2))
-    flat = fresh.reshape(len(fresh), -1)
-    parts = np.empty_like(flat)
-    for first in range(0, len(flat), _ROWS):
-        end = first + _ROWS
-        parts[first:end] = factor[first:end, :end] @ flat[:end]
-    parts = parts[:rounds].reshape(*rms_gain.shape, 2)
-    return np.asarray(rms_gain * (parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
+    fresh: list[Floats] = []  # (64, everything else) of each group
+    ready: list[Floats] = []
+    done = 0
+
+    def group(rest: tuple[int, ...]) -> Floats:
+        number = len(fresh)
+        fresh.append(rng.standard_normal((_ROWS, *rest, 2)).reshape(_ROWS, -1))
+        factor = jakes_factor(turns, 1 << number.bit_length())
+        rows = slice(number * _ROWS, (number + 1) * _ROWS)
+        return np.asarray(factor[rows, : rows.stop] @ np.concatenate(fresh))
+
+    def law(rms_gain: Floats) -> Complexes:
+        nonlocal done
+        stop = done + len(rms_gain)
+        validate.at_most("rounds", stop, MOST_ROUNDS, "use ar1, whose memory is one round, or fewer rounds")
+        while len(ready) * _ROWS < stop:
+            ready.append(group(rms_gain.shape[1:]))
+        first = done // _ROWS
+        parts = np.concatenate(ready[first:])[done - first * _ROWS : stop - first * _ROWS]
+        done, parts = stop, parts.reshape(*rms_gain.shape, 2)
+        return np.asarray(rms_gain * (parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
+
+    return law

@@ -13,13 +13,14 @@ beta to delta; what a declared gain_error means for amplitudes, artificial noise
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from otafl.channels.fading import Fading
+from otafl.channels.memory import Law
 from otafl.core import validate
-from otafl.core.arrays import Complexes
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 
 LARGEST = 0.999  # gain_error that can still be declared: at 1 nothing is known of the channel
@@ -73,7 +74,21 @@ def declared(stale: Stale, fading: Fading) -> float:
     return error
 
 
-def split(drawn: Any, stale: Stale, fading: Fading) -> tuple[Complexes, Complexes]:
-    """Complexes of T + age rounds -> gain and estimate of T rounds: the same process, told late."""
-    rho = fading.correlation(stale.age_rounds)
-    return drawn[stale.age_rounds :], rho * drawn[: -stale.age_rounds]
+class Late:
+    """Gains and old estimates of rounds that are asked for in order: one process, told `age_rounds` late."""
+
+    def __init__(self, stale: Stale, fading: Fading, law: Law, rms_gain: Floats):
+        self._law, self._age = law, stale.age_rounds
+        self._rho = fading.correlation(stale.age_rounds)
+        self._past = law(np.broadcast_to(rms_gain, (stale.age_rounds, rms_gain.size)))
+
+    @property
+    def correlation(self) -> float:
+        """|rho|: devices hold a Rayleigh gain of so much of its rms."""
+        return abs(self._rho)
+
+    def take(self, rms_gain: Floats) -> tuple[Complexes, Complexes]:
+        """Gain and estimate of the next rounds, like `rms_gain` (T, K)."""
+        known: Complexes = np.concatenate([self._past, self._law(rms_gain)])
+        self._past = known[len(rms_gain) :]
+        return known[self._age :], np.asarray(self._rho * known[: len(rms_gain)])

@@ -22,12 +22,13 @@ from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Events
-from otafl.privacy import gaussian, participation, zcdp
+from otafl.privacy import gaussian, participation, rdp, zcdp
 from otafl.privacy.by_pld import account_pld
 from otafl.privacy.by_rdp import account_rdp
 from otafl.privacy.spend import ADJACENCIES, Release, Spend, Terms, check_run, make_spend
 
-__all__ = ["ACCOUNTANTS", "ADJACENCIES", "Accountant", "Release", "Spend", "account", "release_costs", "round_costs"]
+__all__ = ["ACCOUNTANTS", "ADJACENCIES", "Accountant", "Release", "Spend", "account", "release_costs", "round_costs",
+           "spend_of_sums"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,3 +147,32 @@ def account(
     terms = Terms(delta, adjacency, accounting, colluders, releases)
     check_run(events, terms)
     return ACCOUNTANTS[name].eps(events, terms, **own)
+
+
+LEVELS = 1 << 16  # totals that are converted one by one
+
+
+def spend_of_sums(
+    name: str, rho: Array, sampled: bool, delta: float, accounting: str, orders: Array = rdp.ORDERS
+) -> Spend:
+    """What total zCDP costs (K,) amount to by an accountant that can count from them.
+
+    Above `LEVELS` different totals single clients are charged the next level above their own; the worst is exact.
+    """
+    validate.one_of("accountant", name, ACCOUNTANTS)
+    entry, notes = ACCOUNTANTS[name], []
+    if entry.convert is None and (sampled or name != "rdp"):
+        raise InputError(f"accountant {name!r} needs every round; this ledger keeps one sum per client")
+    if sampled:
+        notes.append("sampling (rate < 1) gives no amplification here; charged as rate 1")
+    totals, where = np.unique(rho, return_inverse=True)
+    if totals.size > LEVELS:
+        level = np.linspace(0, totals.size - 1, LEVELS).astype(int)
+        where = np.searchsorted(level, np.arange(totals.size))[where]
+        totals = totals[level]
+        notes.append(f"eps of single clients is that of the next of {LEVELS} levels above; the worst is exact")
+    if entry.convert is not None:
+        eps = np.asarray(entry.convert(totals, delta))
+    else:  # without sampling an order costs in proportion to rho
+        eps = np.asarray(rdp.rdp_to_eps(totals[:, None] * np.asarray(orders, float), delta, orders, warn=False).eps)
+    return make_spend(name, eps[where.reshape(np.shape(rho))], Terms(delta, accounting=accounting), notes)

@@ -125,7 +125,7 @@ def short_card(card: dict[str, Any]) -> dict[str, Any]:
     spent = card.get("spent", [])
     chosen = next((s for s in spent if s["accountant"] == card["cap"]["accountant"]), spent[0] if spent else None)
     device_eps = None
-    if chosen is not None:
+    if chosen is not None and "eps" in chosen:  # a card of very many devices has quantiles instead
         eps = np.array([float(value) for value in chosen["eps"]])
         start = starts(groups(len(eps), BARS))
         device_eps = {"accountant": chosen["accountant"], "start": start, "max": np.maximum.reduceat(eps, start)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import optax
 from otafl import clients as client_kinds
 from otafl import systems
 from otafl.channels import Channel, draw, receive, to_deployment, with_gains
+from otafl.channels.channel import Rows
 from otafl.channels.measured import Played, play
 from otafl.core import uplink
 from otafl.core.errors import InputError
@@ -151,6 +153,7 @@ class Site(NamedTuple):
     deployment: Deployment
     message: Message
     policy: Policy
+    rows: Callable[[], Rows] | None = None  # where rounds go by: the channel from its start; `trace` is its first round
 
 
 class SchemeSetup(NamedTuple):
@@ -162,11 +165,17 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
-    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, streamed: bool = False) -> SchemeSetup:
+    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme.
+
+    streamed: the channel is not drawn whole but stands ready to be drawn some rounds at a time.
+    """
     clients = clients_of(experiment, scheme, task)
-    told = [told_of(experiment, scheme, clients, task, number) for number in range(len(experiment.seed_list))]
+    seeds = range(len(experiment.seed_list))
+    told = [told_of(experiment, scheme, clients, task, number, streamed) for number in seeds]
     sites = [_site(scheme, *one) for one in told]
+    if streamed:
+        sites = [site._replace(rows=_rows(experiment, site.message, task.sizes[n], n)) for n, site in enumerate(sites)]
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
 
 
@@ -179,26 +188,37 @@ def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clien
 
 
 def told_of(
-    experiment: Experiment, scheme: Any, clients: Clients, task: Task | Facts, number: int
+    experiment: Experiment, scheme: Any, clients: Clients, task: Task | Facts, number: int, streamed: bool = False
 ) -> tuple[Deployment, Message, Context]:
-    """What a scheme is told under the seed of this number; its context has the trace."""
+    """What a scheme is told under the seed of this number; its context has the trace, streamed its first round."""
     seed, sizes = experiment.seed_list[number], task.sizes[number]
     if np.any(sizes < 1):
         nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
         raise InputError(f"{nobody}; change the partition or the number of clients")
     message = clients.promise(sizes)
+    _refuse_shared_records(experiment, message)
     channel, deployment = site_of(experiment, message, sizes)
-    whole = trace_of(experiment, channel, number, seed)  # all rounds, then cut: schemes share their channels
+    # All rounds, then cut: schemes share their channels.
+    size = (experiment.task.clients, experiment.rounds, seed)
+    whole = Rows(channel, *size).take(1) if streamed else draw(channel, *size)
+    if (played := played_by(experiment)) is not None:
+        whole = play(played, whole.coin, number, seed, channel.csi)
     trace, deployment = receive(cut(whole, slice(experiment.horizon(scheme))), deployment)
     known = None if message.adjacency == "add-remove" else sizes
     return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
 
 
-def trace_of(experiment: Experiment, channel: Channel, number: int, seed: int) -> Trace:
-    """All rounds (T, K) of the seed at place `number`: drawn, or played from a file."""
-    drawn = draw(replace(channel, trace=None), experiment.task.clients, experiment.rounds, seed)
-    played = played_by(experiment)
-    return drawn if played is None else play(played, drawn.coin, number, seed, channel.csi)
+def _rows(experiment: Experiment, message: Message, sizes: np.ndarray, number: int) -> Callable[[], Rows]:
+    channel, _ = site_of(experiment, message, sizes)
+    return partial(Rows, channel, experiment.task.clients, experiment.rounds, experiment.seed_list[number])
+
+
+def _refuse_shared_records(experiment: Experiment, message: Message) -> None:
+    if experiment.task.partition.kind == "shared" and message.unit == "record":
+        raise InputError(
+            "unit='record' with task.partition='shared' is false: several clients hold one record, and each is charged "
+            "alone; use unit='client' or another partition"
+        )
 
 
 def _check_stops(choice: Any, rounds: int, delta: float) -> None:

@@ -6,9 +6,11 @@ import jax
 
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment
+from otafl.runs.streamed.choice import goes_by, rounds_at_once
 
 BYTES_PER_DEVICE_ROUND = 300  # per seed: trace 72, plan 48, events 50, records and tables about 130
 BYTES_PER_ANTENNA = 96  # and device, round, seed: true and estimated gains, what the charge makes of them
+BYTES_PER_ROUND = 600  # per seed: figures and quantiles, where rounds go by
 COPIES_OF_MODEL = 4  # parameters, optimizer, the received sum and its update
 
 
@@ -18,14 +20,25 @@ def memory_bytes() -> int:
 
 
 def check_traces(experiment: Experiment) -> None:
-    """Channels, plans and records are kept for all seeds, rounds and clients."""
+    """What is kept of rounds and clients: all of it, or of some rounds at a time with a few figures of each round."""
     seeds, rounds, clients = len(experiment.seed_list), experiment.rounds, experiment.task.clients
     antennas = experiment.channel.antennas
+    if goes_by(experiment):
+        besides = seeds * rounds * BYTES_PER_ROUND
+        check_kept(seeds, rounds_at_once(experiment), clients, antennas, besides, of=rounds)
+    else:
+        check_kept(seeds, rounds, clients, antennas)
+
+
+def check_kept(
+    seeds: int, rounds: int, clients: int, antennas: int = 1, besides: int = 0, of: int | None = None
+) -> None:
+    """Channels, plans and records of so many rounds are in memory at a time."""
     each = BYTES_PER_DEVICE_ROUND + (BYTES_PER_ANTENNA * antennas if antennas > 1 else 0)
-    needed = seeds * rounds * clients * each
+    needed = seeds * rounds * clients * each + besides
     if needed > memory_bytes():
         raise InputError(
-            f"seeds={seeds} x rounds={rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of "
+            f"seeds={seeds} x rounds={of or rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of "
             f"memory, this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
 

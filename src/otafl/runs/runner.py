@@ -19,6 +19,8 @@ from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
+from otafl.runs.streamed.choice import goes_by
+from otafl.runs.streamed.execution import StreamedExecution
 
 
 def default_folder(name: str) -> Path:
@@ -84,14 +86,15 @@ def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> t
     limits.check_traces(experiment)
     task = build.build_task(experiment)
     limits.check_model(experiment, task.model.num_params)
-    executions = []
+    executions: list[Execution] = []
+    kind = StreamedExecution if goes_by(experiment) else Execution
     for scheme in experiment.scheme:
         place = folder.scheme(scheme.label or scheme.name)
         if place.finished:
             place.verify()
             place.clear_checkpoints()
         else:
-            executions.append(Execution(experiment, scheme, task, place, reporter))
+            executions.append(kind(experiment, scheme, task, place, reporter))
     return task, executions
 
 

@@ -18,7 +18,19 @@ from typing import Any, get_args
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
+from otafl.core.plan import (
+    CSI,
+    Context,
+    Deployment,
+    Gate,
+    Loop,
+    Message,
+    Policy,
+    check_gate,
+    first_look,
+    frozen,
+    ours,
+)
 from otafl.systems import antennas, silence
 from otafl.systems.system import LoadedScheme, Scheme, System
 
@@ -107,11 +119,18 @@ def _make(name: str, config: Any, deployment: Deployment, message: Message, cont
     known = context if in_hindsight(name, config) else context._replace(trace=None)
     policy = _ask(name, config, deployment, message, known._replace(first=first))
     if policy.csi == "none" and known.trace is None and first is not None:
-        policy = _ask(name, config, deployment, message, known._replace(first=None))
+        policy = _ask(name, config, _without_statistics(name, deployment), message, known._replace(first=None))
         if policy.csi != "none":
             raise InputError(f"{name}: csi={policy.csi!r} must not depend on what the policy is told")
     check_gate(policy.gate, message)
     return antennas.fitted(name, SCHEMES[name], policy, deployment)
+
+
+def _without_statistics(name: str, deployment: Deployment) -> Deployment:
+    """The site without the mean power of an antenna; otafl's own schemes use that on the server's side alone."""
+    if ours(scheme(name).factory):
+        return deployment
+    return deployment._replace(receiver=deployment.receiver._replace(antenna_rms=None))
 
 
 def _ask(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:

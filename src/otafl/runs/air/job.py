@@ -20,7 +20,7 @@ from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
-from otafl.runs.limits import check_traces
+from otafl.runs.limits import check_kept
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
@@ -51,9 +51,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message, played = _site(settings)
     count = len(deployment.weights)
-    task = SimpleNamespace(clients=count)
-    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=task, channel=channel)
-    check_traces(size)  # type: ignore[arg-type]
+    check_kept(1, settings.rounds, count, channel.antennas)
     trace = draw(channel, count, settings.rounds, trace_seed)
     if played is not None:
         trace = play(played, trace.coin, 0, trace_seed, channel.csi)

@@ -129,8 +129,7 @@ def audit(
     if elsewhere is None:
         found = [_attack(one, runs, share, seed, progress or _quiet) for one in prepared]
     else:
-        place = Path() if folder is None else folder.path
-        sent = task_of(experiment, place, place)
+        sent = task_of(experiment, *((folder.path, folder.path) if folder else (Path("/"), Path("/"))))
         tasks = {one.label: Assault(sent, folder is not None, one.label, runs, share, seed) for one in prepared}
         found = list(values_of(elsewhere.executor, attack_scheme, tasks, elsewhere.live).values())
     return Audit(experiment.title or "audit", found, runs, error)

@@ -40,3 +40,9 @@ def said_of_channel(experiment: Experiment, rounds: int) -> list[str]:
     played = played_by(experiment)
     found = [] if played is None else remarks(played, experiment.rounds, len(experiment.seed_list))
     return [*said_of(experiment.channel, rounds, experiment.task.clients), *found]
+
+
+def statistics_known(experiment: Experiment) -> bool:
+    """Whether the law of the channel is known, not estimated, so that a plan made in advance can be a certificate."""
+    channel, played = experiment.channel, played_by(experiment)
+    return channel.pilots is None and channel.stale is None and (played is None or played.rms_gain is not None)

@@ -41,6 +41,8 @@ class Planned:
     A closed loop has no plans in advance; its ledgers hold the cap.
     """
 
+    streamed = False  # whether rounds go by in blocks (`runs.streamed`)
+
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task | Facts):
         self.experiment, self.scheme = experiment, scheme
         self.label = scheme.label or scheme.name
@@ -51,7 +53,7 @@ class Planned:
         target = experiment.privacy.model_copy(update={"delta": self.delta})
         self.eps_left = eps_left(target, count) if private else target.eps
         with self._planning():
-            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
+            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private

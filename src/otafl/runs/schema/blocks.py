@@ -25,7 +25,8 @@ for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mista
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1, le=10**5)]  # of clients, of seeds
+Count = Annotated[int, Field(ge=1, le=10**5)]  # of seeds
+Crowd = Annotated[int, Field(ge=1, le=10**7)]  # of clients
 SeedNumbers = Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=10**5)]
 
 Partition: Any = union({name: kind.options for name, kind in PARTITIONS.items()}, "kind")
@@ -40,7 +41,7 @@ class Task(FileModel):
     """What is learned, from whose data."""
 
     data: DataOptions = Field(default_factory=DataOptions, description=f"a table, or a name: {', '.join(DATASETS)}")
-    clients: Count = 20
+    clients: Crowd = 20
     partition: Partition = Field({"kind": "dirichlet"}, validate_default=True)
     model: ModelChoice = Field({"name": "mlp"}, validate_default=True)
     weights: Literal["samples", "equal"] | list[Positive] = Field(
@@ -202,5 +203,11 @@ class EngineOptions(FileModel):
 
     client_map: Literal["auto", "vmap", "map"] | Whole = "auto"
     seed_map: Literal["auto", "threads", "map", "vmap"] = "auto"
+    devices: Whole | None = Field(
+        None, description="local devices that share seeds and clients; default: all accelerators, a CPU is one"
+    )
     record_devices: bool = True
+    stream: bool | None = Field(
+        None, description="rounds go by in blocks, not kept client by client; default: where clients x rounds > 2^23"
+    )
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
