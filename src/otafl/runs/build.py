@@ -198,6 +198,7 @@ def told_of(
     message = clients.promise(sizes)
     _refuse_shared_records(experiment, message)
     channel, deployment = site_of(experiment, message, sizes)
+    deployment = limited(deployment, scheme.max_energy)
     # All rounds, then cut: schemes share their channels.
     size = (experiment.task.clients, experiment.rounds, seed)
     whole = Rows(channel, *size).take(1) if streamed else draw(channel, *size)
@@ -274,6 +275,13 @@ def _site_of_trace(experiment: Experiment, message: Message, weights: np.ndarray
     trusted = radio.trusted_share * noise_var
     made = Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
     return drawn, _as_estimated(made, played)
+
+
+def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
+    """The site of a scheme that limits its rounds by itself."""
+    if max_energy is None:
+        return deployment
+    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:
