@@ -197,6 +197,7 @@ def told_of(
     message = clients.promise(sizes)
     _refuse_shared_records(experiment, message)
     channel, deployment = site_of(experiment, message, sizes)
+    deployment = limited(deployment, scheme.max_energy)
     # All rounds, then cut: schemes share their channels.
     size = (experiment.task.clients, experiment.rounds, seed)
     whole = Rows(channel, *size).take(1) if streamed else draw(channel, *size)
@@ -245,6 +246,13 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     channel = with_gains(channel, site.devices.mean_power_gain)
     made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
     return channel, made._replace(weights=weights, receiver=channel.receiver)
+
+
+def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
+    """The site of a scheme that limits its rounds by itself."""
+    if max_energy is None:
+        return deployment
+    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:

@@ -20,7 +20,7 @@ from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least, least_eps
-from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
@@ -67,6 +67,9 @@ class Planned:
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
         if self.loop == "round":
             check_public(self.label, first.policy.feedback, task.public_samples, task.metric)
+        self.run_energy = experiment.radio.run_energy if self.uplink.radio else None
+        if self.run_energy is not None and self.loop != "open":
+            raise InputError(f"{self.label}: radio.run_energy needs a plan made in advance; a closed loop has none")
         if experiment.privacy.stop == "each" and self.capped:
             refuse_retirement(self.label, self.loop, self.uplink.name)
         self.plans: list[Plan] = []
@@ -111,6 +114,8 @@ class Planned:
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
             check_silence(site.policy, site.message, plan)
+            if self.run_energy is not None:
+                plan = within_run(plan, site.message, self.run_energy, self.uplink)
             plan = self._retire(plan, site, ledger)
             charged = self._charge(plan, site, site.trace, ledger)
             where = f"{self.label}: seed {seed}"

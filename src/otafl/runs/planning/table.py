@@ -154,7 +154,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
     bandwidth = build.bandwidth_of(planned.experiment)
     return Row(
         **about, feasible=True, reason="", least_eps=None, rounds=[one.rounds for one in seen],
-        eps=[float(one.ledger.spent().worst) for one in seen], mu=[attack.mu for attack in attacks],
+        eps=[one.ledger.worst() for one in seen], mu=[attack.mu for attack in attacks],
         tpr_at_1pct=max(attack.tpr_at_1pct for attack in attacks), noise_over_clip=mean("noise_over_clip"),
         merit=_merit(planned, seen, agreement), dropped_weight=mean("dropped_weight"), bias=mean("bias"),
         energy_mean=mean("energy_mean") if radio else None,

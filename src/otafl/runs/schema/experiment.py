@@ -49,6 +49,7 @@ COMMON: dict[str, Any] = {
     "server": (ServerOverride, Field(default_factory=ServerOverride)),
     "clients": (ClientChoice | None, Field(None, description="other clients for this scheme")),
     "rounds": (Whole | None, Field(None, description="at most so many rounds for this scheme alone")),
+    "max_energy": (Positive | None, Field(None, description="J, own limit of a round, where below the radio's")),
     "stop_at_budget": (bool, Field(True, description="False runs past the privacy target: a diagnostic, labelled so")),
 }
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)

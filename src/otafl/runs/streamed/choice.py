@@ -34,6 +34,7 @@ def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
         ),
         f"counts silence by privacy.accounting={privacy.accounting!r}": privacy.accounting not in CERTIFIED,
         "lets clients retire (privacy.stop='each')": privacy.stop == "each" and privacy.eps is not None,
+        "has a budget of energy for the whole run (radio.run_energy)": experiment.radio.run_energy is not None,
         "charges an eavesdropper round by round": privacy.eavesdropper is not None,
     }
     for reason, holds in reasons.items():
