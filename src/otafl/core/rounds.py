@@ -100,7 +100,8 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any
         state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
         plans.append(_numbers(policy, plan, t))
         infos.append(info)
-        if jax.tree.structure(info) != jax.tree.structure(infos[0]):
+        fields: Any = jax.tree.structure(info)
+        if fields != jax.tree.structure(infos[0]):
             raise InputError(f"{policy.name}: info of round {t} has other fields than that of round 0")
     return state, stack(plans), stack(infos)
 

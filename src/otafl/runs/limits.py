@@ -1,6 +1,8 @@
 """What cannot fit into this machine's memory is refused before it is tried, with the numbers to change."""
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 
@@ -12,18 +14,21 @@ COPIES_OF_MODEL = 4  # parameters, optimizer, the received sum and its update
 
 
 def memory_bytes() -> int:
-    """Physical memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Physical memory of this machine, or what a container may have of it."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no such thing here, or no limit ("max")
+        return physical
 
 
-def check_traces(experiment: Experiment) -> None:
+def check_traces(seeds: Sequence[int], rounds: int, clients: int) -> None:
     """Channels, plans and records are kept for all seeds, rounds and clients."""
-    seeds, rounds, clients = len(experiment.seed_list), experiment.rounds, experiment.task.clients
-    needed = seeds * rounds * clients * BYTES_PER_DEVICE_ROUND
+    needed = len(seeds) * rounds * clients * BYTES_PER_DEVICE_ROUND
     if needed > memory_bytes():
         raise InputError(
-            f"seeds={seeds} x rounds={rounds} x clients={clients} need about {_gib(needed)} of memory, this machine "
-            f"has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
+            f"seeds={len(seeds)} x rounds={rounds} x clients={clients} need about {_gib(needed)} of memory, this "
+            f"machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
 
 

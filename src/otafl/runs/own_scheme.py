@@ -106,7 +106,7 @@ def _read(name: str, function: Callable[..., Any]) -> tuple[list[str], type]:
 
 
 def _whole(name: str, told: Any, obs: Obs, deployment: Deployment, message: Message) -> tuple[Plan, Any]:
-    """The plan with what was left out, and what else was told. Shapes and kinds of its numbers are the round's matter."""
+    """The plan with what was left out, and what else was told; its shapes and kinds are checked by the round."""
     if not isinstance(told, dict) or not {"tx", "rx_scale"} <= set(told):
         raise InputError(f"{name}: must return a dict with at least 'tx' and 'rx_scale'")
     numbers = {key: _number(name, key, value) for key, value in told.items()}

@@ -81,7 +81,7 @@ def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = Non
 
 def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list[Execution]]:
     """Data and plans of all schemes that are not finished: whatever is to be refused is refused here."""
-    limits.check_traces(experiment)
+    limits.check_traces(experiment.seed_list, experiment.rounds, experiment.task.clients)
     task = build.build_task(experiment)
     limits.check_model(experiment, task.model.num_params)
     executions = []

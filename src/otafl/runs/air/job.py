@@ -44,8 +44,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message = _site(settings)
     count = len(deployment.weights)
-    size = SimpleNamespace(seed_list=[trace_seed], rounds=settings.rounds, task=SimpleNamespace(clients=count))
-    check_traces(size)  # type: ignore[arg-type]
+    check_traces([trace_seed], settings.rounds, count)
     trace = draw(channel, count, settings.rounds, trace_seed)
     left = eps_left(privacy, count) if private else privacy.eps
     context = Context(

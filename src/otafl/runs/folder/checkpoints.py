@@ -16,7 +16,7 @@ SEGMENTS = "segments"  # entry of a checkpoint: last rounds of the record segmen
 RECORDED = {
     *("live", "update_norm", "refused"),
     *(f"plan.{name}" for name in Plan._fields),
-    *(f"stats.{name}" for name in ("norm", "raw_norm", "sent", "left_out")),
+    *(f"stats.{name}" for name in ("norm", "raw_norm", "sent", "left_out", "zeroed")),
     *(f"eval.{name}" for name in ("right", "total", "loss", "penalty")),
 }
 
