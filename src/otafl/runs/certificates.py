@@ -65,7 +65,8 @@ def _of_seed(
         step_size=server.step_size,
         amplitude=events.amp[used] / (1 + site.deployment.gain_error),
         gain_error_max=site.deployment.gain_error,
-        silent_prob=1 - events.send_prob[used],
+        # A round in which a client that sends surely is silent by plan: its word for the future does not hold.
+        silent_prob=np.where((events.send_prob >= 1) & ~events.possible, 1.0, 1 - events.send_prob)[used],
         silence="norm" if site.policy.gate == "message" else "bound",
         sensitivity=site.message.sensitivity,
         predictable=known and site.policy.loop == "open",

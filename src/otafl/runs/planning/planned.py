@@ -26,12 +26,18 @@ from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
 
 
-def refuse_retirement(label: str, loop: str, uplink_name: str) -> None:
-    """A closed loop would need a filter per client; a sum of ciphertexts opens only if all take part."""
+def refuse_retirement(label: str, loop: str, own: uplink.Uplink) -> None:
+    """A closed loop would need a filter per client inside it. On our uplinks a silent client adds nothing (encrypted:
+    a zero, so that the sum still opens); what somebody else's does with silence is tried out in one round only."""
     if loop != "open":
-        raise InputError(f"{label}: privacy.stop='each' needs a plan made in advance; a closed loop has none")
-    if uplink_name not in ("analog", "perfect"):
-        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {uplink_name!r}; use 'worst'")
+        raise InputError(
+            f"{label}: privacy.stop='each' needs a plan made in advance, and a closed loop has none; use stop='worst'"
+        )
+    if not uplink_checks.is_own(own):
+        raise InputError(
+            f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}, which is not otafl's; use "
+            "stop='worst'"
+        )
 
 
 class Planned:
@@ -66,7 +72,7 @@ class Planned:
         if self.loop == "round":
             check_public(self.label, first.policy.feedback, task.public_samples, task.metric)
         if experiment.privacy.stop == "each" and self.capped:
-            refuse_retirement(self.label, self.loop, self.uplink.name)
+            refuse_retirement(self.label, self.loop, self.uplink)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
