@@ -14,14 +14,14 @@ def as_markdown(text: str) -> str:
     """One docstring. Lines indented by four spaces stay what they are in Markdown too: code."""
     out: list[str] = []
     doctest = False
-    for line in text.split("\n"):
+    for line in re.sub(r"^(\w+)\n-{3,}$", r"**\1**\n", text, flags=re.M).split("\n"):  # no headings
         if doctest and not line.strip():
             out.append("```")
             doctest = False
         elif not doctest and line.startswith(">>>"):
             out += ["", "```pycon"]
             doctest = True
-        out.append(line if doctest or line.startswith("    ") else escaped(line))
+        out.append(line if doctest or line.startswith(("    ", "**")) else escaped(line))
     return "\n".join([*out, "```"] if doctest else out)
 
 

@@ -1,9 +1,14 @@
 """Shared by all tests: one CPU thread pool, a compilation cache, and where the real data are."""
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from browsing import Browser
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OTAFL_OFFLINE", "1")
@@ -22,3 +27,15 @@ def data_folder() -> Path:
         reason = "OTAFL_DATA is not set to a folder with mnist.npz etc."
         pytest.fail(reason) if os.environ.get("OTAFL_DATA_REQUIRED") else pytest.skip(reason)
     return Path(place)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a session; they are skipped where there is none."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium found (Debian: apt-get install chromium)")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        running = Browser(program, profile)
+        yield running
+        running.close()

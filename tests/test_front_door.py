@@ -216,7 +216,7 @@ def test_an_own_scheme_is_checked_like_any_other(front_share):
     with pytest.raises(OtaflError, match=r"radiate|energy"):
         otafl.run(task=TASK, model=NET, schemes=[loud()], **SMALL)
     shaped = otafl.scheme("front-shape")(lambda obs: {"tx": np.ones(99), "rx_scale": 1.0})
-    with pytest.raises(InputError, match=r"shape of obs\.estimate"):
+    with pytest.raises(InputError, match=r"tx has shape \(99,\)"):
         otafl.run(task=TASK, model=NET, schemes=[shaped()], **SMALL)
     with pytest.raises(InputError, match="share"):
         front_share(share="much")
@@ -246,3 +246,17 @@ def test_a_run_on_own_data_is_attacked_under_its_own_ledgers(run):
 def test_every_verb_has_a_function():
     for verb in ("run", "plan", "compare", "advise", "audit"):
         assert callable(getattr(otafl, verb)) and verb in dir(otafl)
+
+
+def test_own_arrays_are_compared_as_they_are_run(run, tmp_path):
+    schemes = [otafl.constant(rx_scale=0.3)]
+    runs = otafl.compare(task=TASK, model=NET, schemes=schemes, eps=[500.0], out=tmp_path, **SMALL)
+    assert list(runs) == [500.0] and runs[500.0].labels == ["constant"] and (tmp_path / "compare.html").exists()
+    for name in ("eps", "accuracy"):
+        assert runs[500.0].table.loc["constant", name] == run.table.loc["constant", name]
+    assert otafl.report(run, runs[500.0], out=tmp_path / "both.html") == tmp_path / "both.html"
+    with pytest.raises(InputError, match="common privacy target"):
+        otafl.compare(task=TASK, model=NET, schemes=schemes, **SMALL)
+    regress = otafl.model(NET.init, NET.logits, loss="mse")
+    with pytest.raises(InputError, match="ranked by accuracy"):
+        otafl.compare(task=TASK, model=regress, schemes=schemes, eps=1.0, **SMALL)

@@ -22,13 +22,17 @@ _FRONT = {
     "compare": "otafl.verbs",
     "model": "otafl.tasks.own_model",
     "plan": "otafl.verbs",
+    "reproduce": "otafl.verbs",
     "run": "otafl.verbs",
     "scheme": "otafl.runs.own_scheme",
+    "sweep": "otafl.verbs",
     "task": "otafl.tasks.own_data",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "report":  # the package of that name is the verb too
+        return import_module("otafl.report")
     if name in _FRONT:
         return getattr(import_module(_FRONT[name]), name)
     if name.startswith("_") or find_spec(f"otafl.{name}"):  # `from otafl import systems` asks here first
@@ -37,4 +41,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FRONT, *import_module("otafl.runs.schemes").factory_names()})
+    return sorted({*globals(), *_FRONT, "report", *import_module("otafl.runs.schemes").factory_names()})

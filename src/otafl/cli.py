@@ -1,4 +1,4 @@
-"""The command line: `otafl run | list | plan | reproduce | report | doctor`. Thin; every word of work is elsewhere."""
+"""The command line: `otafl run | sweep | list | plan | reproduce | report | ...`. Thin; all work is elsewhere."""
 
 import json
 import os
@@ -28,6 +28,9 @@ err = Console(stderr=True)
 
 Override = Annotated[
     list[str], typer.Option("--set", help="Override a key, e.g. --set rounds=50 --set scheme.0.rx_scale=0.4")
+]
+On = Annotated[
+    str | None, typer.Option("--executor", help="local[:N] processes of this machine, or ray[:ADDRESS], a cluster.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 
@@ -101,6 +104,40 @@ def _show_run(folder: Path) -> None:
 
 
 @app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(help="Experiment file (TOML), or the name of a preset.")],
+    over: Annotated[
+        list[str], typer.Option("-m", "--over", help="A key and its values: -m privacy.eps=2,8,32; may be repeated.")
+    ],
+    overrides: Override = [],  # noqa: B006
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Its folder; default runs/sweep-<name>.")] = None,
+    executor: On = "local",
+    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+) -> None:
+    """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
+    _working(file, json_log)
+    from otafl import verbs
+    from otafl.report.sweep import Sweep, show
+    from otafl.runs.board import board
+    from otafl.runs.presets import find
+    from otafl.runs.schema import load
+    from otafl.runs.sweep import axis, check
+
+    path = find(file)
+    axes = dict(map(axis, over))
+    if len(axes) < len(over):
+        raise InputError("-m names a key twice; give all its values at once")
+    folder = out_dir or Path("runs") / f"sweep-{path.stem}"
+    with board(err, json_log) as live:
+        made = lambda values: load(path, [*overrides, *values])  # noqa: E731
+        outcomes = verbs.sweep_into(folder, axes, made, executor or "local", live)
+    if not json_log:
+        show(Sweep(folder), out)
+        out.print(f"Index: {folder / 'index.html'}", markup=False, highlight=False, soft_wrap=True)
+    check(outcomes)
+
+
+@app.command()
 def compare(
     file: Annotated[
         Path, typer.Argument(help="Experiment file (TOML) or preset with several schemes and a privacy target.")
@@ -119,12 +156,13 @@ def compare(
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     _working(file, json_log)
     from otafl.report import comparison
+    from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
 
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
-    parts = comparison.run_and_write(path, folder, overrides, trials, reporter(err, json_log))
+    parts = comparison.run_and_write(question_of(path, overrides, trials), folder, reporter(err, json_log))
     if not json_log:
         comparison.show(parts, out, wide)
 
@@ -199,16 +237,16 @@ def list_(
     only: Annotated[str | None, typer.Argument(help="A kind (schemes, presets, ...), or a word to look for.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Schemes, presets, data sets, models, channels, partitions, clients and planners that are available."""
+    """Schemes, presets, data sets, models, channels, beams, partitions, clients and planners that are available."""
     from otafl import systems
-    from otafl.channels import CHANNELS
+    from otafl.channels import BEAMS, CHANNELS
     from otafl.clients import KINDS
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
     from otafl.systems import planning
-    from otafl.tasks.datasets import DATASETS
     from otafl.tasks.models import MODELS
     from otafl.tasks.partitions import PARTITIONS
+    from otafl.tasks.sources import DATASETS
 
     everything: dict[str, dict[str, str]] = {
         "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},
@@ -217,6 +255,7 @@ def list_(
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
+        "beams": {name: f"channel.beam of channel.antennas > 1: {said}" for name, said in BEAMS.items()},
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},
         "accountants": {name: entry.summary for name, entry in ACCOUNTANTS.items()},
@@ -259,7 +298,9 @@ def _summaries(registry: dict[str, Any]) -> dict[str, str]:
 @app.command()
 def plan(
     what: Annotated[str, typer.Argument(help="An experiment file or a preset; or a system: see `otafl list plan`.")],
-    file: Annotated[Path | None, typer.Argument(help="Planning file (TOML) of that system.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="Of a system: its planning file (TOML), an experiment file or a preset.")
+    ] = None,
     as_json: AsJson = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of FILE and stop.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a complete FILE that works and stop.")] = False,
@@ -314,7 +355,7 @@ def _plan_system(
     out_dir: Path | None,
 ) -> None:
     from otafl.core import files
-    from otafl.runs.schema import assign
+    from otafl.runs.planning.details import inputs_of
     from otafl.systems import planning
 
     planner = planning.load(system)
@@ -326,10 +367,7 @@ def _plan_system(
         return
     if file is None:
         raise InputError(f"give a planning FILE; `otafl plan {system} --example` prints one to start from")
-    data = files.read_toml(file)
-    for override in overrides:
-        assign(data, override)
-    inputs = files.parse(planner.inputs, data, file)
+    inputs = inputs_of(system, file, overrides)
     try:
         design = planning.design(system, inputs, file)
     except Infeasible as refusal:

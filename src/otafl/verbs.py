@@ -6,23 +6,31 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from otafl.connect.executors import opened
 from otafl.core.errors import InputError
+from otafl.core.files import as_toml
 from otafl.report import write_report
 from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
+from otafl.report.sweep import Sweep, write_index
 from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
-from otafl.runs.described import described, own_of
+from otafl.runs.board import Board, board
+from otafl.runs.described import changed, described, own_of
+from otafl.runs.executors import Outcome
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
+from otafl.runs.presets import find
 from otafl.runs.progress import Reporter, reporter
+from otafl.runs.schema import Experiment, Own, load
+from otafl.runs.sweep import points, run_all
 
 
 def run(
@@ -118,24 +126,123 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
 
 
 def compare(
-    file: str | Path, *, trials: int | None = None, out: str | Path | None = None, overrides: Sequence[str] = (),
-    progress: bool = True,
+    experiment: Any = None, *, trials: int | None = None, eps: float | Sequence[float] | None = None,
+    out: str | Path | None = None, overrides: Sequence[str] = (), progress: bool = True, **said: Any,
 ) -> dict[float, Run]:  # fmt: skip
-    """Compare the schemes of a file or preset at each of its privacy targets; one run per target, by its eps.
+    """Compare schemes at each privacy target: the same clients, channels and seeds, settings by one rule for all.
 
-    trials: None takes the file as it stands, 0 takes settings from plans alone, more are tried on a validation split.
-    out: the result folder, with the ranking in compare.json; default runs/compare-<name>. overrides: "key=value" each.
+    Parameters
+    ----------
+    experiment, **said
+        as for `otafl.run`, own data and models too; a preset brings its privacy targets and its trials
+    trials : int, optional
+        None takes settings as they stand, 0 from plans alone, more are tried on a validation split
+    eps : float or list of floats
+        privacy targets
+    out : path, optional
+        the result folder, with the ranking in compare.json; default runs/compare-<name> for a file, else results live
+        as long as this process
+    overrides : list of str
+        "key=value" each, of a file
+    progress : bool
+        a live line on a terminal
+
+    Returns
+    -------
+    dict of Run
+        by privacy target
+
+    Examples
+    --------
+    >>> import otafl
+    >>> runs = otafl.compare(task="digits", model="logistic", schemes=["fedavg-dp", otafl.constant(rx_scale=0.3)],
+    ...                      channel="cares", eps=500.0, rounds=2, seeds=2)
+    >>> runs[500.0].labels
+    ['fedavg-dp', 'constant']
     """
     from rich.console import Console
 
     from otafl.report import comparison
-    from otafl.runs.presets import find
+    from otafl.runs.comparing.compare import asked, question_of
 
-    path = find(Path(file))
-    folder = Path(out) if out is not None else Path("runs") / f"compare-{path.stem}"
+    by_file = isinstance(experiment, str | Path)
+    path = find(Path(experiment)) if by_file else None
+    if path is not None and not said and eps is None:
+        question = question_of(path, list(overrides), trials)
+    else:
+        start = experiment if path is None else load(path, list(overrides))
+        if path is None and overrides:
+            raise InputError("overrides go with a file; give keywords instead")
+        targets = None if eps is None else [float(one) for one in (eps if isinstance(eps, Sequence) else [eps])]
+        made = described(start, {**said, "eps": targets[0] if targets else None}, "otafl.compare")
+        question = asked(made, targets or [made.privacy.eps], trials, path.stem if path else "otafl.compare")
+    kept = Path("runs") / f"compare-{path.stem}" if path is not None else None
+    folder = Path(out) if out is not None else kept or _kept_for_now()
     live = reporter(Console(stderr=True)) if progress else Reporter()
-    parts = comparison.run_and_write(path, folder, list(overrides), trials, live)
-    return {part.target: Run(part.run) for part in parts}
+    parts = comparison.run_and_write(question, folder, live)
+    return {part.target: Run(part.run, question.experiment.own) for part in parts}
+
+
+def sweep(
+    experiment: Any = None, over: Mapping[str, Sequence[Any]] | None = None, *, out: str | Path,
+    executor: Any = "local", progress: bool = True, **said: Any,
+) -> Sweep:  # fmt: skip
+    """Run an experiment for every combination of some keys' values; called again, it goes on where it was.
+
+    Parameters
+    ----------
+    experiment, **said
+        as for `otafl.run`, but for data and models given in Python, which do not travel to other processes
+    over : dict
+        keys of an experiment file, with dots, and the values each takes: {"privacy.eps": [2, 8], "rounds": [50, 100]}
+    out : path
+        folder of the sweep: a run folder for every point, index.html over all of them. A cluster must share it
+    executor : str or anything with submit(function, argument) -> Future
+        "local", "local:4", "ray", "ray:ADDRESS", a `concurrent.futures` or submitit executor
+    progress : bool
+        say what is done
+
+    Returns
+    -------
+    Sweep
+        its `table`, `runs` and `failed`; points that fail do not stop the others
+
+    Examples
+    --------
+    >>> import otafl, tempfile
+    >>> found = otafl.sweep(None, {"rounds": [1, 2]}, out=tempfile.mkdtemp(), executor="local:1", progress=False,
+    ...                     task="digits", model="logistic", schemes=["fedavg"], seeds=1)
+    >>> found.table["rounds_mean"].tolist()
+    [1.0, 2.0]
+    """
+    from rich.console import Console
+
+    from otafl.runs.schema import load
+
+    axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
+    if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
+        made = described(experiment, said, "otafl.sweep")
+        if made.own != Own():
+            raise InputError("otafl.sweep: data and models given in Python stay in this process; give files and names")
+        at = lambda values: changed(made, values, "otafl.sweep")  # noqa: E731
+    else:
+        path = find(Path(experiment))
+        at = lambda values: load(path, values)  # noqa: E731
+    with board(Console(stderr=True), False, progress) as live:
+        sweep_into(Path(out), axes, at, executor, live)
+    return Sweep(out)
+
+
+def sweep_into(
+    folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment], executor: Any, live: Board
+) -> dict[str, Outcome]:
+    """Run every point and keep the index; returns what became of each."""
+    found = points(folder, axes, made)
+    title = found[0].experiment.title or folder.name
+    with opened(executor) as where:
+        outcomes = run_all(found, folder, where, live, lambda: write_index(folder, title, False))
+    write_index(folder, title)
+    return outcomes
 
 
 def audit(
@@ -208,6 +315,60 @@ def advise(
     if out is not None:
         write_advice(advice, out)
     return advice
+
+
+class Reproduced(str):
+    """Ours beside the paper's as Markdown, shown as such in a notebook; `folder` has plots, tables and runs."""
+
+    folder: Path
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def reproduce(
+    preset: str, *, quick: bool = False, out: str | Path | None = None, overrides: Sequence[str] = (),
+    progress: bool = True,
+) -> Reproduced:  # fmt: skip
+    """Reproduce a published table or figure; goes on where it was interrupted.
+
+    Parameters
+    ----------
+    preset : str
+        a name of `otafl list presets`
+    quick : bool
+        a smoke version: few rounds, few seeds, no numbers to quote
+    out : path, optional
+        the result folder; default runs/<preset>
+    overrides : list of str
+        "key=value" each
+    progress : bool
+        a live line on a terminal
+
+    Returns
+    -------
+    Reproduced
+        the results file as text; its `folder` has the rest
+
+    Examples
+    --------
+    >>> import otafl, tempfile
+    >>> told = otafl.reproduce("demo-phases", quick=True, out=tempfile.mkdtemp())
+    >>> (told.folder / "results.md").exists()
+    True
+    """
+    import io
+
+    from rich.console import Console
+
+    from otafl.reproductions.preset_run import reproduce as reproduce_preset
+
+    folder = Path(out) if out is not None else Path("runs") / preset
+    live = reporter(Console(stderr=True)) if progress else Reporter()
+    reproduce_preset(preset, folder, list(overrides), quick, live, Console(file=io.StringIO()))
+    told = Reproduced((folder / "results.md").read_text(encoding="utf-8"))
+    told.folder = folder
+    return told
 
 
 def _drawn(run: Run) -> Run:

@@ -1,5 +1,8 @@
 """`OverTheAir` on a grid in this process: the round of the air, its faults, its record. Messages and apps are real."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -354,6 +357,19 @@ def test_folder_holds_card_ledger_and_report(tmp_path):
     assert "a missing device adds none" in card
     assert report.count("\n| ") > 3 and card in report
     assert Ledger.load(tmp_path / "ledger.bin").spent().worst == made.air.eps
+
+
+def test_folder_holds_the_page_that_every_run_has(tmp_path):
+    """The numbers of the record are those on the page: eps and accuracy of every round, card and energies."""
+    made = strategy(tmp_path)
+    evaluate = lambda n, arrays: MetricRecord({"accuracy": 0.5 + 0.1 * n})  # noqa: E731
+    made.start(LocalGrid(app(), DEVICES), record(MODEL), num_rounds=3, evaluate_fn=evaluate)
+    page = (tmp_path / "report.html").read_text()
+    told = json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])["report"]
+    (scheme,) = told["schemes"]
+    assert scheme["summary"]["final_eps"] == [made.air.eps] and scheme["summary"]["final_accuracy"] == [0.8]
+    assert scheme["evaluations"]["columns"]["eps"] == [[row["eps"] for row in made.folder.rows]]
+    assert scheme["devices"]["count"] == DEVICES and "modelled uplink" in page
 
 
 def test_excluded_leaves_keep_their_values(tmp_path):

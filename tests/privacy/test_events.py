@@ -4,8 +4,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otafl.core.errors import InputError, PrivacyViolation
-from otafl.privacy import check_realised, events, inverse_square, noise_multiplier, total_noise_var
+from otafl.core.uplink import ANALOG
+from otafl.privacy import (
+    check_realised,
+    check_release,
+    events,
+    inverse_square,
+    noise_multiplier,
+    release,
+    total_noise_var,
+)
 from otafl.privacy.events import join
+from otafl.privacy.uplink_checks import meet
 
 
 def test_multiplier_equals_the_ratio_of_noise_to_shift_in_a_simulated_round(make_run):
@@ -109,3 +119,40 @@ def test_join_restores_a_run_and_refuses_a_changed_setting(make_events):
     assert np.array_equal(join(parts).leak_angle, np.zeros(6))
     with pytest.raises(InputError, match="rate changed"):
         join([parts[0], parts[1]._replace(rate=np.full(2, 0.5))])
+
+
+def whitened(plans, trace, deployment, message, colluders):
+    """Today's charge as an uplink with an account of its own would tell it."""
+    plain = events(plans, trace, deployment, message)
+    square = inverse_square(plain, colluders)
+    return plain._replace(
+        amp=np.sqrt(square) / message.sensitivity, artificial_var=np.zeros_like(square), leak_angle=0.0,
+        receiver_var=np.ones_like(plain.receiver_var),
+    )  # fmt: skip
+
+
+OWN_ACCOUNT = ANALOG._replace(release=whitened)
+
+
+def test_an_uplink_with_its_own_account_is_charged_by_it_and_resolves_colluders(make_run):
+    plan, trace, deployment, message = make_run()
+    who = np.array([True, False, False, True])
+    for colluders in (None, who):
+        plain = inverse_square(release(ANALOG, plan, trace, deployment, message, colluders), colluders)
+        own = inverse_square(release(OWN_ACCOUNT, plan, trace, deployment, message, colluders), colluders)
+        assert own == pytest.approx(plain, rel=1e-12)
+
+
+def test_true_gains_above_an_own_account_are_refused(make_run):
+    plan, trace, deployment, message = make_run()
+    released = release(OWN_ACCOUNT, plan, trace, deployment, message)
+    check_release(OWN_ACCOUNT, released, plan, trace, deployment, message)
+    louder = trace._replace(gain=1.01 * trace.gain)
+    with pytest.raises(PrivacyViolation, match="squared signal-to-noise ratio of client 0 in round 0"):
+        check_release(OWN_ACCOUNT, released, plan, louder, deployment, message)
+
+
+def test_an_account_from_outside_is_refused(make_run):
+    _, trace, deployment, _ = make_run()
+    with pytest.raises(PrivacyViolation, match="its own account of what it releases"):
+        meet(OWN_ACCOUNT, trace, deployment)

@@ -174,7 +174,7 @@ class OwnLoop:
         """As the policy's feedback asks for it: on public data, or the weighted mean over the clients' own."""
         if self.setup.sites[0].policy.feedback.data == "public":
             seen = self.evaluate(self.params, self.task.public)
-            return float(np.sum(seen["right"])) / float(np.sum(seen["total"]))
+            return float(np.sum(seen.right)) / float(np.sum(seen.total))
         right = np.argmax(np.asarray(self.task.model.logits(self.params, self.task.data.x)), axis=1)
         right, part = right == np.asarray(self.task.data.y), self.task.partitions[0]
         shares = [np.mean(right[rows[:size]]) for rows, size in zip(part.rows, part.sizes)]

@@ -10,7 +10,7 @@ from otafl.core.errors import InputError
 from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
 from otafl.runs import build
 from otafl.runs.comparing import settings
-from otafl.runs.comparing.compare import compare, not_separated, rank
+from otafl.runs.comparing.compare import compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.progress import Reporter
@@ -101,11 +101,11 @@ def test_all_schemes_see_the_same_channels_and_data(file: Path):
 def test_a_comparison_needs_a_target(file: Path, tmp_path: Path):
     file.write_text(TWO.replace("eps = 5000.0", ""))
     with pytest.raises(InputError, match="privacy target"):
-        compare(file, tmp_path / "out", [], None, Reporter())
+        question_of(file, [])
 
 
 def test_compare_runs_ranks_and_is_resumable(file: Path, tmp_path: Path):
-    (part,) = run_and_write(file, tmp_path / "out", [], None, Reporter())
+    (part,) = run_and_write(question_of(file, []), tmp_path / "out", Reporter())
     found = rank(summaries(part.run), 5000.0)
     assert {e["label"] for e in found.ranked} == {"a", "b"} and found.references[0]["label"] == "fedavg"
     assert json.loads((tmp_path / "out" / "compare.json").read_text())["target"] == 5000.0
@@ -166,7 +166,8 @@ def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path
     again = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3", "privacy.eps=5"])
     quieter = settings.from_plans(again, task)[0].scheme[0]
     assert quieter.rx_scale < constant.rx_scale and quieter.server.step_size < constant.server.step_size
-    run = compare(path, tmp_path / "out", ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"], 0)
+    shorter = ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"]
+    run = compare(question_of(path, shorter, 0), tmp_path / "out")
     spent = {e["label"]: e for e in summaries(run[0].run)}
     for label in ("a", "b", "fedavg-dp", "ridge"):
         assert spent[label]["rounds"] == [20.0] and 0.9 * 20 < spent[label]["final_eps"][0] <= 20.0
@@ -201,7 +202,7 @@ def test_trials_choose_for_every_scheme_and_the_card_says_so(tmp_path: Path):
     text = TWO.replace("eps = 5000.0", "eps = 20.0").partition("[[scheme]]")[0]
     (path := tmp_path / "few.toml").write_text(text + '[[scheme]]\nname = "constant"\nlabel = "a"\n')
     overrides = ["rounds=30", "seeds=[7]", 'task.weights="equal"']
-    parts = compare(path, tmp_path / "out", overrides, 2)
+    parts = compare(question_of(path, overrides, 2), tmp_path / "out")
     told = json.loads((tmp_path / "out" / "trials" / "trials.json").read_text())
     assert len(told["points"]) == 2 and set(told["scores"]) == set(told["best"])
     assert all(len(scores) == 2 for scores in told["scores"].values())

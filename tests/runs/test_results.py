@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otafl.core.plan import Events
 from otafl.privacy import Budget, Ledger, eps_curve
 from otafl.privacy.events import pick
-from otafl.runs.folder.results import summarise, value_at_eps
+from otafl.runs.folder.results import Devices, Evaluations, Rounds, summarise, value_at_eps
 
 FINITE = st.floats(0.01, 10, allow_nan=False)
 
@@ -96,44 +96,42 @@ def test_no_target_has_no_value_at_it() -> None:
     assert not reached
 
 
-@pytest.mark.parametrize("with_devices", [True, False])
-def test_summarise_is_a_loop_over_seeds(with_devices: bool) -> None:
+def test_summarise_is_a_loop_over_seeds() -> None:
     rng = np.random.default_rng(0)
     seeds, evaluations, rounds, clients = [7, 3], 4, 8, 3
-    e: dict[str, np.ndarray] = {
-        "seed": np.repeat(seeds, evaluations),
-        "round": np.tile([2, 4, 6, 8], 2),
-        "accuracy": rng.random(8),
-        "worst_client": rng.random(8),
-        "loss": rng.random(8),
-        "eps": np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
-    }
-    r = {
-        "seed": np.repeat(seeds, rounds),
-        "round": np.tile(np.arange(rounds), 2),
-        "rx_scale": rng.random(16),
-        "sent_weight": rng.random(16),
-    }
-    d = {"seed": np.repeat(seeds, rounds * clients), "energy": rng.random(48)}
-    got = summarise(e, r, d if with_devices else None, 1.0, 2)
+    none = np.zeros(0)
+    e = Evaluations(
+        seed=np.repeat(seeds, evaluations),
+        round=np.tile([2, 4, 6, 8], 2),
+        score=rng.random(8),
+        worst_client=rng.random(8),
+        loss=rng.random(8),
+        penalty=np.zeros(8),
+        eps=np.concatenate([np.cumsum(rng.random(4)) for _ in seeds]),
+    )
+    r = Rounds(*[none] * 11, info={})._replace(
+        seed=np.repeat(seeds, rounds), round=np.tile(np.arange(rounds), 2), rx_scale=rng.random(16),
+        sent_weight=rng.random(16),
+    )  # fmt: skip
+    d = Devices(*[none] * 9)._replace(seed=np.repeat(seeds, rounds * clients), energy=rng.random(48))
+    got = summarise(e, r, d, 1.0, 2)
     assert got["seeds"] == [3, 7]
     for place, seed in enumerate(got["seeds"]):
-        mine: dict[str, Any] = {name: [v for v, s in zip(column, e["seed"]) if s == seed] for name, column in e.items()}
-        own = [n for n in range(16) if r["seed"][n] == seed]
+        kept = (column[e.seed == seed].tolist() for column in e)
+        mine: dict[str, Any] = dict(zip(e._fields, kept))
+        own = [n for n in range(16) if r.seed[n] == seed]
         expected = {
-            "final_accuracy": mine["accuracy"][-1],
-            "best_accuracy": max(mine["accuracy"]),
+            "final_accuracy": mine["score"][-1],
+            "best_accuracy": max(mine["score"]),
             "worst_client": mine["worst_client"][-1],
             "final_loss": mine["loss"][-1],
             "final_eps": mine["eps"][-1],
             "rounds": 8,
-            "mean_rx_scale": sum(r["rx_scale"][n] for n in own) / 8,
-            "silent_weight": 1 - sum(r["sent_weight"][n] for n in own) / 8,
-            "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["accuracy"], 1.0, 2),
+            "mean_rx_scale": sum(r.rx_scale[n] for n in own) / 8,
+            "silent_weight": 1 - sum(r.sent_weight[n] for n in own) / 8,
+            "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["score"], 1.0, 2),
             "worst_client_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["worst_client"], 1.0, 2),
-            "energy_per_round": sum(v for v, s in zip(d["energy"], d["seed"]) if s == seed) / 24
-            if with_devices
-            else math.nan,
+            "energy_per_round": sum(v for v, s in zip(d.energy, d.seed) if s == seed) / 24,
         }
         for name, value in expected.items():
             assert got[name][place] == pytest.approx(value, nan_ok=True), name

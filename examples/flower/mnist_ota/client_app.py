@@ -1,10 +1,8 @@
 """The ClientApp of Flower's PyTorch quickstart. The mod is the only line that knows about the air."""
 
-import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from mnist_ota.task import Net, load, train
 from otafl.connect.flower import clip_mod
 
 app = ClientApp(mods=[clip_mod])
@@ -13,6 +11,10 @@ app = ClientApp(mods=[clip_mod])
 @app.train()
 def local_training(message: Message, context: Context) -> Message:
     """Train the global model on this node's samples."""
+    import torch  # a process is started for every message, and the first only asks who this node is
+
+    from mnist_ota.task import Net, load, train
+
     torch.set_num_threads(1)
     net = Net()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())

@@ -37,16 +37,22 @@ def batches(x: torch.Tensor, y: torch.Tensor, size: int) -> Iterator[tuple[torch
 
 
 def train(net: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, lr: float) -> float:
-    """Local SGD; the mean loss of the last epoch."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
+    """Local SGD with momentum 0.9; the mean loss of the last epoch.
+
+    Written out: torch.optim loads PyTorch's compiler, a second of CPU time in every process, and a SuperNode starts
+    one for every message.
+    """
+    leaves = list(net.parameters())
+    speeds = [torch.zeros_like(leaf) for leaf in leaves]
     losses: list[float] = []
     for _ in range(epochs):
         losses = []
         for pixels, labels in batches(x, y, 32):
-            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(net(pixels), labels)
-            loss.backward()
-            optimizer.step()
+            slopes = torch.autograd.grad(loss, leaves)
+            with torch.no_grad():
+                for leaf, speed, slope in zip(leaves, speeds, slopes):
+                    leaf -= lr * speed.mul_(0.9).add_(slope)
             losses.append(loss.item())
     return float(np.mean(losses))
 

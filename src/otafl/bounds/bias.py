@@ -13,7 +13,7 @@ Messages of random size may give G_k = sqrt(E||x_k||^2) (Minkowski) where silenc
 
 import numpy as np
 
-from otafl.bounds.envelopes import Floats
+from otafl.core.arrays import Floats
 
 
 def bias_bound(

@@ -69,7 +69,7 @@ def quality(snr: float, agreement: float, num_params: int) -> float:
     >>> round(quality(74.071, 0.1186, 650), 2)
     8.78
     """
-    return agreement * snr * (REFERENCE_PARAMS / num_params) ** SIZE_EXPONENT
+    return float(agreement * snr * (REFERENCE_PARAMS / num_params) ** SIZE_EXPONENT)
 
 
 def lift(q: float, rounds: int) -> float:

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from otafl.bounds.bias import bias_bound
 from otafl.bounds.budget import Accounting, eps_of
 from otafl.bounds.convergence import ConstantSet, ConvBound, assemble, bound_constants, initial_gap_term
-from otafl.bounds.envelopes import Floats, drop_prob, drop_rate
+from otafl.bounds.envelopes import drop_prob, drop_rate
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
 Label = Literal["certificate", "realised_bound"]

@@ -3,6 +3,7 @@
 `draw(channel, num_clients, rounds, seed)` turns a `Channel` into a `Trace` before the run. Host, NumPy, float64.
 """
 
+from otafl.channels.antennas import BEAMS, receive
 from otafl.channels.channel import (
     CHANNELS,
     PUBLISHED,
@@ -35,6 +36,7 @@ from otafl.channels.radio import Radio, TrustWarning
 from otafl.channels.records import UnitWarning
 
 __all__ = [
+    "BEAMS",
     "CHANNELS",
     "FADING_LAWS",
     "PATH_LOSS_LAWS",
@@ -68,6 +70,7 @@ __all__ = [
     "place",
     "rayleigh",
     "real_gaussian",
+    "receive",
     "rescale_log",
     "rician",
     "save_devices",

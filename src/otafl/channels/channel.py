@@ -9,22 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otafl.channels.antennas import BEAMS
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, factors
-from otafl.channels.fading import Fading, Gains, circular_normal_by_parts, gains
+from otafl.channels.fading import Fading, circular_normal_by_parts, gains
 from otafl.channels.geometry import Geometry, distances
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
 from otafl.channels.pilots import Pilots, RmsEstimate
 from otafl.channels.pilots import estimate as estimate_rms
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
-from otafl.core.plan import Trace
+from otafl.core.plan import ArrayTrace, Receiver, Trace
 from otafl.core.streams import Host
 
-Reals = NDArray[np.float64]
+MOST_ANTENNAS = 1024
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Channel:
     (one number or one per device; 1 where nothing is said); real_gaussian fading multiplies it by mean^2 + std^2.
     `shadowing_db` is the std of log-normal shadowing. `scale_range` then maps the logarithms of all Rayleigh scales
     sqrt(E|h|^2 / 2) affinely onto [ln low, ln high] (CARES E22); equal scales all go to the geometric middle.
+    `antennas` of the server fade independently under one law; `beam` is how it combines them for learning (`BEAMS`),
+    `server` what an observer there keeps: "full" every antenna, "combined" the beam's output alone, a weaker adversary.
     `placement_seed` fixes placement and shadowing for all seeds; None redraws them per seed.
     draw_order "single" takes distances, then all real parts, then all imaginary parts from one `default_rng(seed)`, as
     published AdaScale traces do; a longer horizon is then another trace.
@@ -49,6 +52,9 @@ class Channel:
     drift: Drift | None = None
     pilots: Pilots | None = None
     csi: CsiError | None = None
+    antennas: int = 1
+    beam: Literal["fixed", "best_antenna", "matched", "iterated"] = "fixed"
+    server: Literal["full", "combined"] = "full"
     placement_seed: int | None = None
     draw_order: Literal["streams", "single"] = "streams"
 
@@ -68,8 +74,17 @@ class Channel:
                 raise InputError(f"scale_range={self.scale_range!r} must be ascending")
         if self.placement_seed is not None:
             validate.whole("placement_seed", self.placement_seed, 0)
+        self._check_array()
         self._check_pilots()
         self._check_order()
+
+    def _check_array(self) -> None:
+        validate.whole("antennas", self.antennas, 1, MOST_ANTENNAS)
+        validate.one_of("beam", self.beam, BEAMS)
+        validate.one_of("server", self.server, ("full", "combined"))
+        given = {"beam": self.beam != "fixed", "server": self.server != "full"}
+        for name in [name for name, said in given.items() if said and self.antennas == 1]:
+            raise InputError(f"{name}={getattr(self, name)!r} has no meaning for one antenna; set antennas")
 
     def _check_pilots(self) -> None:
         if self.pilots is None or self.drift is None:
@@ -83,9 +98,11 @@ class Channel:
     def _check_order(self) -> None:
         validate.one_of("draw_order", self.draw_order, ("streams", "single"))
         simple = self.fading == Fading() and self.shadowing_db == 0 and self.placement_seed is None
+        simple = simple and self.antennas == 1
         if self.draw_order == "single" and not simple:
             raise InputError(
-                "draw_order='single' needs Rayleigh fading, coherence_rounds=1, no shadowing and no placement_seed"
+                "draw_order='single' needs Rayleigh fading, coherence_rounds=1, one antenna, no shadowing and no "
+                "placement_seed"
             )
 
     @property
@@ -98,20 +115,25 @@ class Channel:
         """Declared bound on the angle between gain and estimate, rad, for `plan.Deployment`."""
         return 0.0 if self.csi is None else self.csi.phase_error
 
+    @property
+    def receiver(self) -> Receiver:
+        """The server's antennas, for `plan.Deployment`."""
+        return Receiver(self.antennas, self.beam, self.server)
+
 
 class Placement(NamedTuple):
     """Where the devices are and how well they are heard on average."""
 
-    distance_m: Reals | None  # (K,) None where mean gains were given
-    mean_power_gain: Reals  # (K,) E|h|^2 before drift
+    distance_m: Floats | None  # (K,) None where mean gains were given
+    mean_power_gain: Floats  # (K,) E|h|^2 before drift
 
 
-def stream(seed: int, which: Host) -> np.random.Generator:
-    """The generator of one kind of randomness of one seed."""
-    return np.random.default_rng([seed, which])
+def stream(seed: int, which: Host, antenna: int = 0) -> np.random.Generator:
+    """The generator of one kind of randomness of one seed; what differs between antennas has one for each."""
+    return np.random.default_rng([seed, which, antenna] if antenna else [seed, which])
 
 
-def rescale_log(scale: Reals, low: float, high: float) -> Reals:
+def rescale_log(scale: Floats, low: float, high: float) -> Floats:
     """Map ln scale affinely onto [ln low, ln high] (CARES E22); equal scales go to the geometric middle.
 
     >>> rescale_log(np.array([1.0, 2.0, 4.0]), 0.2, 0.8)
@@ -120,7 +142,8 @@ def rescale_log(scale: Reals, low: float, high: float) -> Reals:
     log = np.log(scale)
     span = np.ptp(log)
     share = (log - log.min()) / span if span > 0 else np.full(log.shape, 0.5)
-    return np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+    scaled: Floats = np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
+    return scaled
 
 
 def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generator | None = None) -> Placement:
@@ -147,14 +170,18 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
     return Placement(distance, power * channel.fading.second_moment)
 
 
-def _small_scale(channel: Channel, rms_gain: Reals, seed: int, single: np.random.Generator | None) -> Gains:
+def _small_scale(
+    channel: Channel, rms_gain: Floats, seed: int, single: np.random.Generator | None, antenna: int
+) -> Complexes:
     if single is not None:
         return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
-    return gains(channel.fading, stream(seed, Host.FADING), rms_gain)
+    return gains(channel.fading, stream(seed, Host.FADING, antenna), rms_gain)
 
 
 def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
-    """Draw the trace of one run, leaves (T, K).
+    """Draw the trace of one run, leaves (T, K); with M antennas also `array` (T, K, M).
+
+    The gains are those of the first antenna, and the same for any M, until `antennas.receive` forms the beam.
 
     >>> trace = draw(Channel(), num_clients=3, rounds=2, seed=0)
     >>> trace.gain.shape, trace.rms_gain[0]
@@ -162,16 +189,26 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     """
     for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
         validate.whole(name, value, least)
+    first, *others = (_draw_one(channel, num_clients, rounds, seed, antenna) for antenna in range(channel.antennas))
+    if not others:
+        return first
+    every = [first, *others]
+    array, known = (np.stack([getattr(one, name) for one in every], axis=-1) for name in ("gain", "estimate"))
+    return ArrayTrace(*first, array, known)  # type: ignore[return-value]
+
+
+def _draw_one(channel: Channel, num_clients: int, rounds: int, seed: int, antenna: int) -> Trace:
+    """The trace to one antenna."""
     shape = (rounds, num_clients)
     single = np.random.default_rng(seed) if channel.draw_order == "single" else None
     rms_gain = np.broadcast_to(np.sqrt(place(channel, num_clients, seed, single).mean_power_gain), shape).copy()
     if channel.drift is not None:
         rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Host.DRIFT))
-    gain = _small_scale(channel, rms_gain, seed, single)
+    gain = _small_scale(channel, rms_gain, seed, single, antenna)
     known = RmsEstimate(rms_gain, rms_gain, rms_gain)
     if channel.pilots is not None:
         known = estimate_rms(channel.pilots, channel.fading, rms_gain, stream(seed, Host.PILOTS))
-    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI))
+    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI, antenna))
     coin = stream(seed, Host.COINS).random(shape)
     return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
 
@@ -179,10 +216,10 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
 def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:
     """Draw one trace per seed, leaves (S, T, K)."""
     traces = [draw(channel, num_clients, rounds, seed) for seed in seeds]
-    return Trace(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
+    return type(traces[0])(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
 
 
-def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Reals) -> Channel:
+def with_gains(channel: Channel, mean_power_gain: Sequence[float] | Floats) -> Channel:
     """The same channel on given devices: their mean gains replace geometry, path loss, shadowing and `scale_range`."""
     given = tuple(float(gain) for gain in mean_power_gain)
     return replace(channel, geometry=None, path_loss=None, scale_range=None, shadowing_db=0.0, mean_power_gain=given)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
-
-Reals = NDArray[np.float64]
 
 _ROUNDING = 8 * np.finfo(float).eps  # keeps the bounds true after rounding
 
@@ -49,7 +47,7 @@ class CsiError:
             )
 
 
-def truncated(uniform: Reals, mean: float, std: float | None, low: float, high: float) -> Reals:
+def truncated(uniform: Floats, mean: float, std: float | None, low: float, high: float) -> Floats:
     """Map uniforms to [low, high]: uniform where `std` is None, else normal truncated there."""
     if std is None:
         value = low + (high - low) * uniform
@@ -59,7 +57,7 @@ def truncated(uniform: Reals, mean: float, std: float | None, low: float, high: 
     return np.clip(value, low, high)  # against rounding and against a std far wider or narrower than the bounds
 
 
-def estimates(error: CsiError, gain: NDArray[np.complex128], rng: np.random.Generator) -> NDArray[np.complex128]:
+def estimates(error: CsiError, gain: Complexes, rng: np.random.Generator) -> Complexes:
     """What devices measure (T, K): gain * (1 + gain error) * exp(j phase error)."""
     uniform = rng.random((*gain.shape, 2))
     phase = truncated(uniform[..., 1], 0.0, error.phase_std, -error.phase_error, error.phase_error)

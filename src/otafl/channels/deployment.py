@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otafl.channels.measured import Gains, mean_power, read_gains
+from otafl.channels.measured import mean_power, read_gains
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
 from otafl.channels.records import Record, UnitWarning, unknown
+from otafl.core.arrays import Complexes, Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment
 
@@ -39,11 +39,11 @@ class Devices(NamedTuple):
     """The radios that take part, in the order of the file."""
 
     names: tuple[str, ...]
-    distance_m: NDArray[np.float64] | None  # (K,) None where any device came with a gain instead
-    mean_power_gain: NDArray[np.float64]  # (K,) E|h|^2
-    power_w: NDArray[np.float64]  # (K,) per complex sample
-    samples: NDArray[np.int64]  # (K,)
-    gains: Gains | None = None  # (rounds, K) measured, where the file names them; E|h|^2 is then their mean
+    distance_m: Floats | None  # (K,) None where any device came with a gain instead
+    mean_power_gain: Floats  # (K,) E|h|^2
+    power_w: Floats  # (K,) per complex sample
+    samples: Integers  # (K,)
+    gains: Complexes | None = None  # (rounds, K) measured, where the file names them; E|h|^2 is then their mean
 
 
 class Site(NamedTuple):
@@ -234,7 +234,7 @@ def _power(record: Record) -> float:
     return record.positive("power_w", "; a value in dBm belongs in power_dbm")
 
 
-def _warn_units(records: list[Record], gain: NDArray[np.float64], power: NDArray[np.float64]) -> None:
+def _warn_units(records: list[Record], gain: Floats, power: Floats) -> None:
     """One warning per kind of doubt, naming the first device it concerns."""
     nearly_zero_db = np.array(["gain_db" in record.values and 0 < 1 - g < 2e-3 for record, g in zip(records, gain)])
     doubts = (

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Drift:
         validate.one_of("relative_to", self.relative_to, ("current", "initial"))
 
 
-def factors(drift: Drift, num_clients: int, rounds: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def factors(drift: Drift, num_clients: int, rounds: int, rng: np.random.Generator) -> Floats:
     """Factor (T, K) on the rms gain; 1 in the first `every` rounds.
 
     >>> factors(Drift(every=2), num_clients=1, rounds=3, rng=np.random.default_rng(0)).ravel().round(4)

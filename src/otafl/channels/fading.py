@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 
 Kind = Literal["rayleigh", "rician", "real_gaussian", "constant"]
-Gains = NDArray[np.complex128]
 
 FADING_LAWS: dict[str, str] = {
     "rayleigh": "no line of sight: circular complex normal gains",
@@ -69,29 +69,30 @@ def _held(sample: Callable[..., NDArray[Any]], shape: tuple[int, ...], coherence
     return sample((blocks, num_clients))[np.arange(rounds) // coherence_rounds]
 
 
-def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Gains:
+def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complexes:
     """Circular complex normals of unit mean square, real and imaginary part drawn in turn."""
     parts = rng.standard_normal((*shape, 2))
     return np.asarray((parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
 
 
-def circular_normal_by_parts(rng: np.random.Generator, shape: tuple[int, ...]) -> Gains:
+def circular_normal_by_parts(rng: np.random.Generator, shape: tuple[int, ...]) -> Complexes:
     """The same law, all real parts drawn before all imaginary ones: more rows do not extend fewer."""
     return np.asarray((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2))
 
 
-def rayleigh(rng: np.random.Generator, rms_gain: NDArray[np.float64], coherence_rounds: int = 1) -> Gains:
+def rayleigh(rng: np.random.Generator, rms_gain: Floats, coherence_rounds: int = 1) -> Complexes:
     """|gain|^2 exponential with mean rms_gain^2, uniform phase."""
-    return rms_gain * _held(lambda shape: circular_normal(rng, shape), rms_gain.shape, coherence_rounds)
+    gains: Complexes = rms_gain * _held(lambda shape: circular_normal(rng, shape), rms_gain.shape, coherence_rounds)
+    return gains
 
 
 def rician(
     rng: np.random.Generator,
-    rms_gain: NDArray[np.float64],
+    rms_gain: Floats,
     k_factor: float,
     phase_rad: float | None = None,
     coherence_rounds: int = 1,
-) -> Gains:
+) -> Complexes:
     """A line of sight with `k_factor` times the scattered power; k_factor = 0 gives the very draws of `rayleigh`."""
     phase_rng = rng.spawn(1)[0]
     scattered = _held(lambda shape: circular_normal(rng, shape), rms_gain.shape, coherence_rounds)
@@ -100,24 +101,26 @@ def rician(
         sight = np.exp(2j * np.pi * turns)
     else:
         sight = np.exp(1j * phase_rad) * np.ones(rms_gain.shape)
-    return rms_gain * (np.sqrt(k_factor) * sight + scattered) / np.sqrt(1 + k_factor)
+    gains: Complexes = rms_gain * (np.sqrt(k_factor) * sight + scattered) / np.sqrt(1 + k_factor)
+    return gains
 
 
 def real_gaussian(
-    rng: np.random.Generator, rms_gain: NDArray[np.float64], mean: ArrayLike, std: ArrayLike, coherence_rounds: int = 1
-) -> Gains:
+    rng: np.random.Generator, rms_gain: Floats, mean: ArrayLike, std: ArrayLike, coherence_rounds: int = 1
+) -> Complexes:
     """Real gains N(mean, std^2), scaled to rms_gain; rms_gain^2 = mean^2 + std^2 leaves them as they are."""
     mean, std = np.asarray(mean, float), np.asarray(std, float)
     normal = _held(rng.standard_normal, rms_gain.shape, coherence_rounds)
-    return (rms_gain * (mean + std * normal) / np.hypot(mean, std)).astype(np.complex128)
+    gains: Complexes = (rms_gain * (mean + std * normal) / np.hypot(mean, std)).astype(np.complex128)
+    return gains
 
 
-def constant(rng: np.random.Generator, rms_gain: NDArray[np.float64], coherence_rounds: int = 1) -> Gains:
+def constant(rng: np.random.Generator, rms_gain: Floats, coherence_rounds: int = 1) -> Complexes:
     """No fading. Takes a generator only to be called like the other laws."""
     return rms_gain.astype(np.complex128)
 
 
-def gains(fading: Fading, rng: np.random.Generator, rms_gain: NDArray[np.float64]) -> Gains:
+def gains(fading: Fading, rng: np.random.Generator, rms_gain: Floats) -> Complexes:
     """Draw `gain` (T, K) of the law that `fading` names.
 
     >>> gains(Fading("constant"), np.random.default_rng(0), np.array([[0.5, 2.0]]))

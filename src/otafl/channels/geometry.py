@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
 Kind = Literal["disc", "ring", "interval", "given"]
@@ -47,22 +47,22 @@ class Geometry:
             validate.positive("clamp_m", self.clamp_m)
 
 
-def in_disc(rng: np.random.Generator, num_clients: int, radius_m: float) -> NDArray[np.float64]:
+def in_disc(rng: np.random.Generator, num_clients: int, radius_m: float) -> Floats:
     """Distances (K,) of points uniform in a disc: radius * sqrt(U)."""
     return radius_m * np.sqrt(rng.uniform(size=num_clients))
 
 
-def in_ring(rng: np.random.Generator, num_clients: int, low_m: float, high_m: float) -> NDArray[np.float64]:
+def in_ring(rng: np.random.Generator, num_clients: int, low_m: float, high_m: float) -> Floats:
     """Distances (K,) of points uniform between two circles."""
     return np.sqrt(rng.uniform(low_m**2, high_m**2, num_clients))
 
 
-def in_interval(rng: np.random.Generator, num_clients: int, low_m: float, high_m: float) -> NDArray[np.float64]:
+def in_interval(rng: np.random.Generator, num_clients: int, low_m: float, high_m: float) -> Floats:
     """Distances (K,) that are themselves uniform."""
     return rng.uniform(low_m, high_m, num_clients)
 
 
-def distances(geometry: Geometry, num_clients: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def distances(geometry: Geometry, num_clients: int, rng: np.random.Generator) -> Floats:
     """Draw the distances (K,) in metres.
 
     >>> distances(Geometry("given", distances_m=(5.0, 80.0), clamp_m=10.0), 2, np.random.default_rng(0))

@@ -3,17 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otafl.channels.csi import CsiError, estimates
+from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import Trace
 from otafl.core.streams import Host
 
-Gains = NDArray[np.complex128]
 
-
-def read_gains(path: Path) -> Gains:
+def read_gains(path: Path) -> Complexes:
     """(T, K) from an NPZ file with the array "gain", or a CSV file of numbers such as 1e-6 or 1e-6+2e-6j."""
     try:
         if path.suffix.lower() == ".npz":
@@ -34,7 +32,7 @@ def read_gains(path: Path) -> Gains:
     return gain
 
 
-def mean_power(path: Path, gain: Gains, devices: int) -> NDArray[np.float64]:
+def mean_power(path: Path, gain: Complexes, devices: int) -> Floats:
     """(K,) mean of abs(gain)^2 over the file; refuses what no device has."""
     if gain.shape[1] != devices:
         raise InputError(f"{path}: has {gain.shape[1]} columns but {devices} devices are listed")
@@ -42,10 +40,11 @@ def mean_power(path: Path, gain: Gains, devices: int) -> NDArray[np.float64]:
     if np.any(bad):
         row, column = (int(i) for i in np.argwhere(bad)[0])
         raise InputError(f"{path}: row {row + 1}, column {column + 1}: a gain must be finite and not 0")
-    return np.mean(np.abs(gain) ** 2, axis=0)
+    power: Floats = np.mean(np.abs(gain) ** 2, axis=0)
+    return power
 
 
-def play(drawn: Trace, gain: Gains, number: int, seed: int, csi: CsiError | None) -> Trace:
+def play(drawn: Trace, gain: Complexes, number: int, seed: int, csi: CsiError | None) -> Trace:
     """The trace of the seed that stands at place `number`: its own rows of the file, in order, none used twice."""
     rounds = len(drawn.gain)
     first, last = number * rounds, (number + 1) * rounds

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
 Kind = Literal["log_distance", "exponent", "cost231_hata", "biasvar", "adascale"]
@@ -65,14 +66,15 @@ class PathLoss:
                 validate.positive(name, value)
 
 
-def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> NDArray[np.float64]:
+def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> Floats:
     """reference_db + slope_db log10(distance_m)."""
-    return reference_db + slope_db * np.log10(np.asarray(distance_m, float))
+    loss: Floats = reference_db + slope_db * np.log10(np.asarray(distance_m, float))
+    return loss
 
 
 def exponent_db(
     distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0
-) -> NDArray[np.float64]:
+) -> Floats:
     """Power falls as distance^-exponent; `reference_db` is lost at `reference_m`."""
     return reference_db + 10 * exponent * np.log10(np.asarray(distance_m, float) / reference_m)
 
@@ -84,7 +86,7 @@ def cost231_hata_db(
     device_height_m: float,
     metropolitan: bool = False,
     extrapolate: bool = False,
-) -> NDArray[np.float64]:
+) -> Floats:
     """COST-231 Hata loss, refused outside its stated range unless `extrapolate`.
 
     >>> round(float(cost231_hata_db(1000.0, carrier_mhz=1800, base_height_m=30, device_height_m=1.5)), 2)
@@ -109,21 +111,21 @@ def cost231_hata_db(
     return np.asarray(at_1km_db + (44.9 - 6.55 * log_base) * np.log10(distance_km))
 
 
-def biasvar_db(distance_m: ArrayLike) -> NDArray[np.float64]:
+def biasvar_db(distance_m: ArrayLike) -> Floats:
     """The bias-variance deployment: 121.35 dB at 1750 m."""
     return log_distance_db(distance_m, 50.0, 22.0)
 
 
-def adascale_db(distance_m: ArrayLike) -> NDArray[np.float64]:
+def adascale_db(distance_m: ArrayLike) -> Floats:
     """The AdaScale deployment: 2.44e10 at 100 m."""
     return log_distance_db(distance_m, 33.44, 35.22)
 
 
-def loss_db(law: PathLoss, distance_m: ArrayLike) -> NDArray[np.float64]:
+def loss_db(law: PathLoss, distance_m: ArrayLike) -> Floats:
     """Loss in dB, shape of `distance_m`, all of it > 0 m."""
     validate.positive("distance_m", distance_m)
     numbers = {name: v for name, v in vars(law).items() if name != "kind" and v is not None and v is not False}
-    laws: dict[str, Callable[..., NDArray[np.float64]]] = {
+    laws: dict[str, Callable[..., Floats]] = {
         "log_distance": log_distance_db,
         "exponent": exponent_db,
         "cost231_hata": cost231_hata_db,
@@ -141,7 +143,7 @@ def loss_db(law: PathLoss, distance_m: ArrayLike) -> NDArray[np.float64]:
     return loss
 
 
-def from_db(value_db: ArrayLike) -> NDArray[np.float64]:
+def from_db(value_db: ArrayLike) -> Floats:
     """Decibels to a ratio of powers.
 
     >>> float(from_db(-30.0))
@@ -150,11 +152,11 @@ def from_db(value_db: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(10.0 ** (np.asarray(value_db, float) / 10))
 
 
-def to_db(ratio: ArrayLike) -> NDArray[np.float64]:
+def to_db(ratio: ArrayLike) -> Floats:
     """A ratio of powers to decibels."""
     return np.asarray(10 * np.log10(np.asarray(ratio, float)))
 
 
-def shadowing_db(rng: np.random.Generator, num_clients: int, std_db: float) -> NDArray[np.float64]:
+def shadowing_db(rng: np.random.Generator, num_clients: int, std_db: float) -> Floats:
     """Log-normal shadowing (K,): normal in dB, mean 0, to be added to the loss."""
     return std_db * rng.standard_normal(num_clients)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.channels.fading import Fading, PilotLaw, pilot_law
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
-
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,12 @@ class Pilots:
 class RmsEstimate(NamedTuple):
     """What pilots tell about the rms gain, all (T, K)."""
 
-    estimate: Reals
-    low: Reals
-    high: Reals
+    estimate: Floats
+    low: Floats
+    high: Floats
 
 
-def shares(pilots: Pilots, batches: int) -> Reals:
+def shares(pilots: Pilots, batches: int) -> Floats:
     """Failure probability (R,) of each batch, all clients together; sums to at most `failure_prob`."""
     if pilots.every is None:
         return np.full(batches, pilots.failure_prob)
@@ -67,7 +66,7 @@ def shares(pilots: Pilots, batches: int) -> Reals:
     return np.full(batches, pilots.failure_prob / pilots.estimations)
 
 
-def limits(energy: ArrayLike, law: PilotLaw, failure_prob: ArrayLike) -> tuple[Reals, Reals]:
+def limits(energy: ArrayLike, law: PilotLaw, failure_prob: ArrayLike) -> tuple[Floats, Floats]:
     """Lower and upper limit of the rms gain, each missed with probability failure_prob / 2.
 
     `energy` = sum over the pilots of |gain|^2; shapes broadcast.
@@ -87,13 +86,13 @@ def limits(energy: ArrayLike, law: PilotLaw, failure_prob: ArrayLike) -> tuple[R
     return low, high
 
 
-def pilot_energy(law: PilotLaw, rms_gain: Reals, rng: np.random.Generator) -> Reals:
+def pilot_energy(law: PilotLaw, rms_gain: Floats, rng: np.random.Generator) -> Floats:
     """Draw sum |gain|^2 of each batch directly from its law, (R, K) like `rms_gain`."""
     noncentrality = np.broadcast_to(law.noncentrality, rms_gain.shape)
     return np.asarray(rms_gain**2 * law.scale * rng.noncentral_chisquare(law.degrees, noncentrality))
 
 
-def estimate(pilots: Pilots, fading: Fading, rms_gain: Reals, rng: np.random.Generator) -> RmsEstimate:
+def estimate(pilots: Pilots, fading: Fading, rms_gain: Floats, rng: np.random.Generator) -> RmsEstimate:
     """Send the pilots of a whole run through channels of true `rms_gain` (T, K)."""
     rounds, num_clients = rms_gain.shape
     every = rounds if pilots.every is None else pilots.every

@@ -7,12 +7,13 @@ Host, NumPy, float64.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 
 
-def dbm_to_w(power_dbm: ArrayLike) -> NDArray[np.float64]:
+def dbm_to_w(power_dbm: ArrayLike) -> Floats:
     """
     >>> float(dbm_to_w(30.0))
     1.0
@@ -20,7 +21,7 @@ def dbm_to_w(power_dbm: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(1e-3 * 10.0 ** (np.asarray(power_dbm, float) / 10))
 
 
-def w_to_dbm(power_w: ArrayLike) -> NDArray[np.float64]:
+def w_to_dbm(power_w: ArrayLike) -> Floats:
     """
     >>> float(w_to_dbm(1e-3))
     0.0
@@ -28,7 +29,7 @@ def w_to_dbm(power_w: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(10 * np.log10(np.asarray(power_w, float) / 1e-3))
 
 
-def energy_from_power(power_w: ArrayLike, dim: int, symbol_time_s: float) -> NDArray[np.float64]:
+def energy_from_power(power_w: ArrayLike, dim: int, symbol_time_s: float) -> Floats:
     """Energy in J that a vector of `dim` real numbers, one per complex sample, may spend at `power_w` per sample.
 
     The symbol time is 1 / bandwidth; AdaScale counts in watts throughout, which is symbol_time_s = 1.

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from otafl.clients.gradient import Gradient, gradient
 from otafl.clients.local_sgd import LocalSGD, local_sgd
-from otafl.clients.per_sample import PerSample, per_sample
+from otafl.clients.per_sample import per_sample
+from otafl.clients.per_sample_promise import PerSample
 from otafl.clients.zero_order import ZeroOrder, zero_order
 from otafl.core.messages import Clients, Data, Seed, Stats, fold
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from otafl.clients.sampling import without_replacement
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
-from otafl.core.plan import Adjacency, Array, Message, Unit
+from otafl.core.plan import Adjacency, Message, Unit
 from otafl.tasks.models import Model, client_gradients
 
 

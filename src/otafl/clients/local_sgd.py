@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
-from otafl.core.plan import Adjacency, Array, Unit
+from otafl.core.plan import Adjacency, Unit
 from otafl.tasks.models import Model, client_gradients
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from otafl.clients.gradient import Batch, draw_batch, take
 from otafl.clients.per_sample_promise import UNIFORM_GRID, PerSample, batch_of, check, on_grid, promise_of, rooms
+from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
-from otafl.core.plan import Array
 from otafl.tasks.ghost import Saved
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model

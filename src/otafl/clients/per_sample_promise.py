@@ -13,6 +13,7 @@ import numpy as np
 from otafl.clients.gradient import changed_unit, published_sizes
 from otafl.clients.sampling import poisson_capacity
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Adjacency, Message, Unit
 
@@ -95,7 +96,7 @@ def on_grid(rate: np.ndarray | float) -> np.ndarray:
     return np.minimum(np.ceil(np.asarray(rate, float) / UNIFORM_GRID) * UNIFORM_GRID, 1.0)
 
 
-def divisors(config: PerSample, sizes: np.ndarray) -> np.ndarray:
+def divisors(config: PerSample, sizes: np.ndarray) -> Array:
     """(K,) the constant each client divides by."""
     sizes = np.asarray(sizes)
     if config.divisor is not None:

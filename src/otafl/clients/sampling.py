@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 
 def without_replacement(

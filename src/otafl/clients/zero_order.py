@@ -9,8 +9,9 @@ import numpy as np
 
 from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
 from otafl.core import streams, validate
+from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, none_left_out
-from otafl.core.plan import Adjacency, Array, Unit
+from otafl.core.plan import Adjacency, Unit
 from otafl.tasks.models import Model
 
 

@@ -1,4 +1,4 @@
-"""One meaning of array types: what is a host array of doubles, and what may be on either side."""
+"""The names of array types: what is a host array of doubles, and what may be on either side."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = Any  # numpy or jax array: code that runs ahead on the host or inside the compiled loop
+Pytree = Any  # a tree of such arrays, as jax has it
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Integers = NDArray[np.int64]

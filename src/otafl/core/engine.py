@@ -16,8 +16,8 @@ import numpy as np
 import optax
 
 from otafl.core import streams
-from otafl.core.messages import Data, Pytree, Seed
-from otafl.core.plan import Array
+from otafl.core.arrays import Array, Pytree
+from otafl.core.messages import Data, Seed
 from otafl.core.rounds import Carry, Packed, Record, Round, Row, unpack
 
 SeedMap = Literal["threads", "map", "vmap"]  # a core for each seed, one seed after the other, all in one program
@@ -49,7 +49,8 @@ def make_engine(
             params = init_params(jax.random.fold_in(key, streams.Seed.INIT))
             return Carry(params, optimizer.init(params), state, jnp.asarray(True), jnp.asarray(0, jnp.int32))
 
-        return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
+        carry: Carry = jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
+        return carry
 
     def chunk(
         data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row
@@ -122,7 +123,9 @@ def most_ahead() -> int:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """How many this process may use; NPROC says it to XLA, too."""
+    if (said := os.environ.get("NPROC", "")).isdigit() and int(said):
+        return int(said)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

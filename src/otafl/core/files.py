@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -230,17 +231,32 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
+def as_toml(value: Any) -> str:
+    """A value as it stands on the right of `key=` in an override.
+
+    >>> as_toml({"name": "mnist", "size": [1, 2]})
+    '{ name = "mnist", size = [1, 2] }'
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(map(as_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
 PART = ".part"  # a file that is being written; one that stays belonged to a process that was killed
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write so that a reader, or a kill at any moment, sees the old file or the new one, never a part."""
+def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
+    """Write so that a reader, or a kill at any moment, sees the old file or the new one, never a part.
+
+    `content` may be pieces of a file, bytes or buffers: what is large need not be copied to be joined.
+    """
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
+    whole = content.encode() if isinstance(content, str) else content
+    pieces: Sequence[Any] = [whole] if isinstance(whole, bytes) else whole
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)

@@ -1,16 +1,16 @@
 """The part of a round that all kinds of clients share: compute, clip, decide to send, add up."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array, Link, Message
+from otafl.core.arrays import Array, Pytree
+from otafl.core.plan import Link, Message
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 
-Pytree = Any
 ClientMap = Literal["vmap", "map"] | int  # all clients at once, one by one, or chunks of n
 
 

@@ -15,17 +15,31 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 
-Array = Any  # numpy or jax array: a policy may run on either side
 
 Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+
+class Receiver(NamedTuple):
+    """The server's antennas, and what it does with them."""
+
+    antennas: int = 1
+    beam: str = "fixed"  # how they are combined for learning; all but "fixed" follow the fading
+    server: str = "full"  # what an observer at the server keeps: "full" every antenna, "combined" the beam's output
+    antenna_rms: Array = None  # (K,) statistical CSI of one antenna; None where it is not known, or not constant
+
+    @property
+    def follows(self) -> bool:
+        """Whether the beam looks at the fading, so that the law of what it hears is not that of one antenna."""
+        return self.beam != "fixed"
 
 
 class Deployment(NamedTuple):
@@ -38,6 +52,7 @@ class Deployment(NamedTuple):
     dim: int  # D
     gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
     phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
+    receiver: Receiver = Receiver()  # noise_var is per antenna
 
 
 class Trace(NamedTuple):
@@ -50,6 +65,36 @@ class Trace(NamedTuple):
     rms_low: Array  # certified lower limit of rms_gain (equals rms_gain when it is known)
     rms_high: Array  # certified upper limit
     coin: Array  # uniform in [0, 1): each client's private coin
+
+    @property
+    def array(self) -> Array:
+        """(T, K, M) complex, true gain to each antenna of the server: one here, more in an `ArrayTrace`."""
+        return self.gain[..., None]
+
+    @property
+    def array_estimate(self) -> Array:
+        return self.estimate[..., None]
+
+    def exact(self) -> "Trace":
+        """The same channel, known as it is."""
+        return self._replace(estimate=self.gain)
+
+
+class ArrayTrace(NamedTuple):
+    """A `Trace` of a server with M antennas; gains and rms are those of what its beam makes of them."""
+
+    gain: Array
+    estimate: Array
+    rms_gain: Array
+    rms_estimate: Array
+    rms_low: Array
+    rms_high: Array
+    coin: Array
+    array: Array  # (T, K, M) complex, true gains
+    array_estimate: Array  # (T, K, M) complex, as they are known
+
+    def exact(self) -> "ArrayTrace":
+        return self._replace(estimate=self.gain, array_estimate=self.array)
 
 
 class Obs(NamedTuple):
@@ -194,6 +239,11 @@ def first_look(trace: Trace) -> Obs:
     """What is known of the channel before round 0 of a trace (T, K): its statistics, no gain and no coin."""
     nan = np.full(trace.rms_estimate.shape[-1:], np.nan)
     return Obs(0, nan + 0j, trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], nan, np.nan)
+
+
+def cut(values: Any, index: Any) -> Any:
+    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds."""
+    return type(values)(*(leaf[index] for leaf in values))
 
 
 def frozen(values: Any) -> Any:

@@ -16,9 +16,10 @@ import numpy as np
 import optax
 
 from otafl.core import streams
+from otafl.core.arrays import Array, Pytree
 from otafl.core.errors import InputError
-from otafl.core.messages import ClientMap, Clients, Data, Drawn, Pytree, Seed, Stats, draw, fold
-from otafl.core.plan import Array, Deployment, Link, Obs, Plan, Policy, Trace, frozen, ours
+from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
+from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
 
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
@@ -96,12 +97,11 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any
         return state, _numbers(policy, plan), info
     plans, infos = [], []
     for t in range(rounds):
-        row = Trace(*(leaf[t] for leaf in trace))
+        row = cut(trace, t)
         state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
         plans.append(_numbers(policy, plan, t))
         infos.append(info)
-        fields: Any = jax.tree.structure(info)
-        if fields != jax.tree.structure(infos[0]):
+        if str(jax.tree.structure(info)) != str(jax.tree.structure(infos[0])):
             raise InputError(f"{policy.name}: info of round {t} has other fields than that of round 0")
     return state, stack(plans), stack(infos)
 

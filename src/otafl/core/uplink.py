@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array, Deployment, Link, Plan, Policy, Trace
+from otafl.core.arrays import Array, Pytree
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Policy, Trace
 
-Pytree = Any
+Release = Callable[[Plan, Trace, Deployment, Message, Array], Events]
 
 # Float32 sums of squares are good to about 1e-6; bounds are enforced this much below their declared value.
 FLOAT32_SLACK = 4e-6
@@ -92,6 +93,10 @@ class Uplink(NamedTuple):
     lower(plan, gain, deployment) -> Link, with whatever `combine` and `decode` need besides in `extra`
     combine(link, ids, sent, factor, messages) -> what these clients contribute; `add` joins two contributions
     decode(total, link, key) -> (received, refused): what the server uses, and whether it found that decoding failed
+    release(plans, trace, deployment, message, colluders) -> Events: what an observer at the server gets of each client,
+    worst case; None means `privacy.events`, one real amplitude per client under one variance. An uplink whose noise is
+    not one scalar whitens: amp = 1 / (z sensitivity), receiver_var = 1, artificial_var = 0; accountants need no more.
+    It leaves out the noise of `colluders` (K,) bool itself.
     """
 
     name: str
@@ -100,8 +105,10 @@ class Uplink(NamedTuple):
     combine: Callable[[Link, Array, Array, Array, Pytree], Pytree]
     add: Callable[[Pytree, Pytree], Pytree]
     decode: Callable[[Pytree, Link, Array], tuple[Pytree, Array]]
-    remarks: tuple[str, ...] = ()  # what a privacy card must say about it
+    remarks: tuple[str, ...] = ()  # what a privacy card must say about it, outside the guarantee
+    assumed: tuple[str, ...] = ()  # what the guarantee rests on, besides what holds for every uplink
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
+    release: Release | None = None
 
 
 ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear)
@@ -113,13 +120,13 @@ def uplink_of(policy: Policy) -> Uplink:
     return {"analog": ANALOG, "perfect": PERFECT}[policy.uplink] if isinstance(policy.uplink, str) else policy.uplink
 
 
-def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> np.ndarray:
+def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
     """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
     data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
     return data + dim * np.abs(plan.noise) ** 2
 
 
-def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> np.ndarray:
+def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> Array:
     """Received signal energy over received noise energy, linear, per round: messages counted as uncorrelated."""
     signal = np.where(sent, np.real(gain * plan.tx) * np.asarray(norms, float), 0.0)
     variance = deployment.noise_var + np.sum(np.real(gain * plan.noise) ** 2, axis=-1)

@@ -10,15 +10,15 @@ X = E[(sum h^2)^2]. Tests compare the conditional form: the average is heavy-tai
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.crypto.parameters import EPHEMERAL_VAR, GUARD_BITS, Parameters
 
-Array = Any
 WRAP_SIGMAS = 8.0  # z of the headroom
 FAIL_SIGMAS = 32.0  # z of the failure check, against the budget averaged over fading
 MOST_SMUDGING = 400.0  # bits: wider noise leaves float64
@@ -206,7 +206,7 @@ def smudging_sigma(
     else:
         reach = math.sqrt(channel.N) if h_floor is None else 1.0
     validate.positive("h_floor", reach)
-    return 2.0 ** (smudging_bits + (0 if mode in ("digital", "lifted") else p.f)) * residue / reach
+    return float(2.0 ** (smudging_bits + (0 if mode in ("digital", "lifted") else p.f)) * residue / reach)
 
 
 def decode_bits(p: Parameters, mode: str = "fixed-point") -> int:

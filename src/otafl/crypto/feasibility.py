@@ -49,7 +49,7 @@ def grid_tolerance(p: Parameters, channel: Fading, tau: float) -> float:
     EEZOFL 7.1 (iii): error = delta (q / Lambda) sqrt((5/3) N n S_O / 12), before it wraps.
     """
     spread = math.sqrt(5 / 3 * channel.N * p.ring.n * channel.S_O / 12)
-    return tau / spread * 2.0 ** (p.scale_bits - p.log2_q)
+    return float(tau / spread * 2.0 ** (p.scale_bits - p.log2_q))
 
 
 class Traffic(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.ring import Ring
 from otafl.crypto.scaling import grid_weights, quantise_channel, scaled_residues
 
-Array = Any
 PHASES = ("key", "c0", "c1", "share")
 PILOT_ERROR = 0.1  # std of the channel estimate that zf and mmse invert
 RLWE = "RLWE, semi-honest server and clients, all shares needed"
@@ -100,7 +100,7 @@ def _superpose(ring: Ring, weights: Array, x: Array, noise: Array) -> Array:
     return rings.add(ring, rings.total(ring, rings.pointwise(ring, weights, x)), noise)
 
 
-def receiver_noise(p: Parameters, rng: np.random.Generator) -> np.ndarray:
+def receiver_noise(p: Parameters, rng: np.random.Generator) -> Array:
     """W = round(2^f w): one integer per coefficient, reduced mod every prime (L, n). Simulation randomness."""
     return scaled_residues(p.ring, rng.normal(0.0, p.sigma_w, p.ring.n), p.f)
 

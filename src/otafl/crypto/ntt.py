@@ -11,15 +11,15 @@ formed in uint64, so all of this runs inside `jax.enable_x64(True)` (checked). T
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 
-Array = Any
 WORD = 32
 ROOM = 16  # 2^32 / p for p < 2^28
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
 from otafl.crypto import messages, modes, scaling, xmkckks
 from otafl.crypto import participant as devices
@@ -76,7 +77,7 @@ def play(
     c0 = air("c0", np.stack([part.c0[:, kept] for part in sent]), kept)
     c1 = air("c1", np.stack([part.c1 for part in sent]))
     if mode == "digital":
-        promised = {part.device: devices.commitment(part) for part in sent}  # all arrive before any c1 is shown
+        promised = {part.device: messages.commitment(part) for part in sent}  # all arrive before any c1 is shown
         for client in clients:
             client.accept_commitments(promised)
     opened = devices.share_together(clients, round, attempt, c1, sent if mode == "digital" else None)
@@ -135,7 +136,7 @@ def run_round(
     return release(p, seen.received, expected, decode_bits(p, mode), seen.insecure_test_rng)
 
 
-def analytic_round(p: Parameters, values: np.ndarray, h: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def analytic_round(p: Parameters, values: np.ndarray, h: np.ndarray, rng: np.random.Generator) -> Array:
     """`analytic` mode, no ring: sum_i h_i x_i (P,) plus normal noise of a fixed-point round's variance given h."""
     return h @ values + rng.normal(0.0, float(analytic_noise_std(h, p)), p.P)
 

@@ -202,7 +202,8 @@ def same_job(clients: Any) -> Setup:
         raise InputError("the devices of a round must agree on a, q, n, f and scale")
     if len({client.device for client in clients}) != len(clients):
         raise InputError("duplicate device id in the round")
-    return clients[0].agreed
+    agreed: Setup = clients[0].agreed
+    return agreed
 
 
 def encrypt_together(

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.crypto import ntt
 from otafl.crypto.ring import Ring, small_residues
@@ -181,7 +182,7 @@ def _gaussian_table(sigma: float) -> _GaussianTable:
     return _GaussianTable((first - cut).astype(np.int8), first != last, limits, cut)
 
 
-def gaussian(source: Source, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+def gaussian(source: Source, sigma: float, shape: tuple[int, ...]) -> Array:
     """Rounded normal cut at 6 sigma, int8. 16 bits decide almost always; the rest take 48 more."""
     validate.positive("sigma", sigma)
     check_width("sigma", sigma)
@@ -209,7 +210,7 @@ def flood_bound(sigma_phi: float) -> int:
     return bound
 
 
-def flooding(sources: Sequence[Source], ring: Ring, sigma_phi: float) -> np.ndarray:
+def flooding(sources: Sequence[Source], ring: Ring, sigma_phi: float) -> Array:
     """Wide noise as residues (N, L, n), one row per source: the sum of four exact uniform integers, std >= sigma_phi.
 
     A narrow one (sigma_phi <= 20: the published setting, which floods nothing) is the rounded normal instead.

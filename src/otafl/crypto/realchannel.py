@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.crypto import randomness
 from otafl.crypto import ring as rings
 from otafl.crypto.modes import InsecureModeWarning
@@ -91,7 +92,7 @@ def lifted_round(
     validate.shape("values", values, (count, p.P))
     weights, bits = dyadic(np.asarray(h, dtype=np.float64))
 
-    def heard(x: np.ndarray) -> np.ndarray:  # sum_i h_i x_i, 2^bits times as large
+    def heard(x: np.ndarray) -> Array:  # sum_i h_i x_i, 2^bits times as large
         return np.array(weights, dtype=object) @ x
 
     def noise() -> np.ndarray:

@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.crypto import ntt
 
-Array = Any
 PRIME_BITS = 28
 DEVICES_PER_CHUNK = 10  # on a CPU a larger batch leaves the cache
 DEVICES_AT_ONCE = 200  # bounds the memory of one compiled program
@@ -171,7 +171,8 @@ def integers(ring: Ring, values: Array) -> list[Any]:
     value = digits[-1]
     for digit, p in zip(digits[-2::-1], ring.primes[-2::-1]):
         value = value * p + digit
-    return np.where(value > ring.q // 2, value - ring.q, value).tolist()
+    signed: list[Any] = np.where(value > ring.q // 2, value - ring.q, value).tolist()
+    return signed
 
 
 def centred_float(ring: Ring, values: Array, scale_bits: int) -> Array:

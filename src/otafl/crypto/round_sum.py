@@ -4,12 +4,11 @@ For simulation only (someone must hold all secrets), pure and jit-able, randomne
 inside `lax.scan`. Bit-equal to the per-device path. Everything runs inside `jax.enable_x64(True)`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from otafl.core.arrays import Array
 from otafl.crypto import ring as rings
 from otafl.crypto.ring import Ring
-
-Array = Any
 
 
 class Keys(NamedTuple):

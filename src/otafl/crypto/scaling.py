@@ -4,18 +4,18 @@ A float64 is an integer times a power of two, so round(x 2^bits) has exact resid
 ever squeezed through int64 or multiplied in floating point.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.ring import Ring
 
-Array = Any
 MANTISSA_BITS = 53
 LARGEST_BITS = 64  # of |x| before scaling
 
@@ -45,7 +45,7 @@ def quantise_channel(h: np.ndarray, f: int) -> Quantised:
     return Quantised(near, float(np.sqrt(np.mean((near - h) ** 2))))
 
 
-def grid_weights(ring: Ring, h: np.ndarray, f: int) -> np.ndarray:
+def grid_weights(ring: Ring, h: np.ndarray, f: int) -> Array:
     """H = 2^f h as residues (N, L, 1); refuses a channel off the grid or one that erases every device.
 
     >>> ring = rings.toy_ring(8, limbs=1)
@@ -66,7 +66,7 @@ def grid_weights(ring: Ring, h: np.ndarray, f: int) -> np.ndarray:
     return weights
 
 
-def encode(parameters: Parameters, values: np.ndarray, bits: int) -> np.ndarray:
+def encode(parameters: Parameters, values: np.ndarray, bits: int) -> Array:
     """Scalars (N, P) -> message residues (N, L, n): round(x 2^bits), and the guard copies GUARD_BITS lower."""
     values = np.asarray(values, dtype=np.float64)
     good = np.abs(values) <= parameters.Mmax

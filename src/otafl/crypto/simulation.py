@@ -5,18 +5,16 @@ operating system are in `clients` and `overair`.
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.crypto import modes, randomness, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.round_sum import Draws, Keys
-
-Array = Any
 
 
 def keys(p: Parameters, count: int, seed: int) -> Keys:

@@ -9,11 +9,11 @@ devices would send are the integers, and b_i / a is the secret key (`realchannel
 
 import dataclasses
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.crypto import randomness, round_sum, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.budget import FAIL_SIGMAS, Fading, average_variance
@@ -21,7 +21,6 @@ from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.ring import Ring
 from otafl.crypto.round_sum import Draws, Keys
 
-Array = Any
 REAL_BITS = 52  # binary places of a gain: those of a float64 between 1 and 2
 
 

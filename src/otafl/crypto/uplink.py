@@ -29,8 +29,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import streams, uplink
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Deployment, Link, Plan, Trace
+from otafl.core.plan import Deployment, Link, Plan, Trace
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.crypto import modes, round_sum, scaling, simulation, unreduced
 from otafl.crypto import ring as rings
@@ -165,7 +166,7 @@ def _lower_ring(job: Job) -> Any:
     """Ring weights H = 2^f h as residues; `noise_std` of the link is the clients' artificial noise alone."""
     p = job.computed
 
-    def on_grid(h: np.ndarray) -> np.ndarray:
+    def on_grid(h: np.ndarray) -> Array:
         return scaling.scaled_residues(p.ring, np.asarray(h, np.float64)[..., None], p.f)
 
     def lower(plan: Plan, gain: Array, deployment: Deployment) -> Link:

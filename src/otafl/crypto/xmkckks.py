@@ -13,19 +13,18 @@ import dataclasses
 import hashlib
 import hmac
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.crypto import common, randomness
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.randomness import Source
 from otafl.crypto.ring import Ring
-
-Array = Any
 
 
 class Setup(NamedTuple):
@@ -152,7 +151,8 @@ def encrypt(ring: Ring, a_hat: Array, b_hat: Array, v: Array, e0: Array, e1: Arr
         noisy = rings.add(ring, m, rings.small_residues(ring, e0))
         return rings.add(ring, c0, noisy), rings.add(ring, c1, rings.small_residues(ring, e1))
 
-    return rings.over_devices(one, v, e0, e1, m)
+    c0, c1 = rings.over_devices(one, v, e0, e1, m)
+    return c0, c1
 
 
 def shares(ring: Ring, c1: Array, s: Array, e_star: Array) -> Array:

@@ -5,7 +5,15 @@ from otafl.privacy.attack import Attack, attack_success
 from otafl.privacy.calibrate import calibrate
 from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
 from otafl.privacy.curve import eps_curve
-from otafl.privacy.events import check_realised, events, inverse_square, noise_multiplier, total_noise_var
+from otafl.privacy.events import (
+    check_realised,
+    check_release,
+    events,
+    inverse_square,
+    noise_multiplier,
+    release,
+    total_noise_var,
+)
 from otafl.privacy.feedback import noisy_accuracy
 from otafl.privacy.gaussian import budget_rho as gaussian_budget
 from otafl.privacy.gaussian import delta as gaussian_delta
@@ -35,6 +43,7 @@ __all__ = [
     "attack_success",
     "calibrate",
     "check_realised",
+    "check_release",
     "classic_budget",
     "classic_eps",
     "eps_curve",
@@ -53,6 +62,7 @@ __all__ = [
     "pld_eps",
     "rdp_budget",
     "rdp_to_eps",
+    "release",
     "run_rdp",
     "sampled_gaussian_log_moment",
     "sampled_gaussian_rdp",

@@ -19,26 +19,27 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import gaussian, participation, zcdp
 from otafl.privacy.by_pld import account_pld
 from otafl.privacy.by_rdp import account_rdp
-from otafl.privacy.spend import ADJACENCIES, Release, Spend, check_run, make_spend
+from otafl.privacy.spend import ADJACENCIES, Release, Spend, Terms, check_run, make_spend
 
 __all__ = ["ACCOUNTANTS", "ADJACENCIES", "Accountant", "Release", "Spend", "account", "release_costs", "round_costs"]
 
 
 @dataclass(frozen=True)
 class Accountant:
-    """How a run is counted. `eps(events, delta, adjacency=, accounting=, colluders=, releases=)` gives a `Spend`."""
+    """How a run is counted; `account` asks it."""
 
     name: str
     label: str  # head of a narrow column
     summary: str
     supports: frozenset[str]  # participation accountings
     amplified: bool  # whether Poisson sampling lowers the cost
-    eps: Callable[..., Spend]
+    eps: Callable[..., Spend]  # (events, terms, options of its own) that were checked
     adaptive: Literal["cap", "order", "none"]  # what a policy that looks at the training needs: nothing more, one order
     convert: Callable[[Array, float], Array] | None = None  # eps of a total rho, where costs add
     cap: Callable[[float, float], float] | None = None  # the largest total rho within (eps, delta), where costs add
@@ -47,10 +48,6 @@ class Accountant:
     def additive(self) -> bool:
         """Whether a run is one sum of zCDP costs, compared with one cap."""
         return self.cap is not None
-
-    def __call__(self, events: Events, delta: float, **options: Any) -> Spend:
-        return self.eps(events, delta, **options)
-
 
 def round_costs(events: Events, accounting: str = "none", colluders: Array = None) -> Array:
     """zCDP cost of each round without amplification, (..., T, K)."""
@@ -63,16 +60,16 @@ def release_costs(releases: Sequence[Release], clients: int) -> list[list[float]
     return [[float(square[k]) / 2 for square, times in squares for _ in range(times)] for k in range(clients)]
 
 
-def _plain_rho(name: str, events: Events, accounting: str, colluders: Array, releases: Sequence[Release]) -> Array:
+def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
     """Total zCDP cost without amplification, (..., K)."""
-    if accounting not in participation.CERTIFIED:
+    if terms.accounting not in participation.CERTIFIED:
         raise InputError(
-            f"accountant {name!r} does not support accounting={accounting!r}: such a round is a mixture of Gaussians; "
-            "use accountant 'rdp'"
+            f"accountant {name!r} does not support accounting={terms.accounting!r}: such a round is a mixture of "
+            "Gaussians; use accountant 'rdp'"
         )
-    costs = round_costs(events, accounting, colluders)
+    costs = round_costs(events, terms.accounting, terms.colluders)
     *lead, rounds, clients = costs.shape
-    extra = release_costs(releases, clients)
+    extra = release_costs(terms.releases, clients)
     columns = np.moveaxis(costs, -2, -1).reshape(math.prod(lead) * clients, rounds).tolist()
     total = [zcdp.strict_sum([*column, *extra[n % clients]]) for n, column in enumerate(columns)]
     return np.array(total).reshape(*lead, clients)
@@ -83,20 +80,10 @@ def _sampling_note(events: Events) -> list[str]:
 
 
 def _from_rho(name: str, convert: Callable[[Array, float], Array]) -> Callable[..., Spend]:
-    def account(
-        events: Events,
-        delta: float,
-        *,
-        adjacency: str = "add-remove",
-        accounting: str = "none",
-        colluders: Array = None,
-        releases: Sequence[Release] = (),
-    ) -> Spend:
-        check_run(events, delta, adjacency, accounting)
-        rho = _plain_rho(name, events, accounting, colluders, releases)
-        return make_spend(name, np.asarray(convert(rho, delta)), delta, accounting, _sampling_note(events))
+    def account(events: Events, terms: Terms) -> Spend:
+        rho = _plain_rho(name, events, terms)
+        return make_spend(name, np.asarray(convert(rho, terms.delta)), terms, _sampling_note(events))
 
-    account.__name__ = f"account_{name.replace('-', '_')}"
     return account
 
 
@@ -150,7 +137,12 @@ _TABLE = (
 ACCOUNTANTS: dict[str, Accountant] = {entry.name: entry for entry in _TABLE}
 
 
-def account(name: str, events: Events, delta: float, **options: object) -> Spend:
-    """Look the accountant up by name and apply it."""
+def account(
+    name: str, events: Events, delta: float, *, adjacency: str = "add-remove", accounting: str = "none",
+    colluders: Array = None, releases: Sequence[Release] = (), **own: Any,
+) -> Spend:  # fmt: skip
+    """What a run cost by the accountant of that name; `own`: rdp takes `orders`, pld `bins` and `interval`."""
     validate.one_of("accountant", name, ACCOUNTANTS)
-    return ACCOUNTANTS[name].eps(events, delta, **options)
+    terms = Terms(delta, adjacency, accounting, colluders, releases)
+    check_run(events, terms)
+    return ACCOUNTANTS[name].eps(events, terms, **own)

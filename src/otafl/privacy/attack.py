@@ -18,8 +18,8 @@ import numpy as np
 from scipy.special import erf, ndtr, ndtri
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_pld import Row, distinct_rows
 from otafl.privacy.ledger import Ledger

@@ -15,8 +15,8 @@ import numpy as np
 from scipy import optimize, stats
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array
 from otafl.privacy import gaussian
 from otafl.privacy.attack import power_of, tpr
 from otafl.privacy.by_pld import Row

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_rdp import account_rdp
 from otafl.privacy.replacement import CERTIFIED_PAIR, certified_eps
-from otafl.privacy.spend import Release, Spend, check_run, make_spend, release_square, sampled
+from otafl.privacy.spend import Release, Spend, Terms, make_spend, release_square, sampled
 
 SAME = 1e-12  # relative: equal devices whose 1/z^2 differ by the rounding of their amplitudes
 MECHANISMS = 8 * pld.BINS
@@ -64,23 +65,13 @@ class Row(NamedTuple):
         return min(plain, float(through))
 
 
-def account_pld(
-    events: Events,
-    delta: float,
-    *,
-    adjacency: str = "add-remove",
-    accounting: str = "none",
-    colluders: Array = None,
-    releases: Sequence[Release] = (),
-    bins: int = pld.BINS,
-    interval: float | None = None,
-) -> Spend:
+def account_pld(events: Events, terms: Terms, bins: int = pld.BINS, interval: float | None = None) -> Spend:
     """Privacy loss distributions; `interval` fixes the grid of the loss (default: by the size of the loss)."""
-    check_run(events, delta, adjacency, accounting)
+    delta, adjacency, accounting, colluders, releases = terms
     if not sampled(events) and accounting in participation.CERTIFIED:  # every run is one Gaussian: mu is all there is
         square = participation.charged(events, accounting, colluders) * (events.rate > 0)
         mu = np.sqrt(square.sum(-2) + release_square(releases, square.shape[-1]))
-        return make_spend("pld", gaussian.eps(mu, delta), delta, accounting, [])
+        return make_spend("pld", gaussian.eps(mu, delta), terms, [])
     rows, where, apart = distinct_rows(events, accounting, colluders, releases, bins)
     replace = adjacency == "replace"
     eps = np.array([row.eps(delta, replace, bins, interval) for row in rows])[where]
@@ -88,14 +79,13 @@ def account_pld(
     if replace and sampled(events):
         notes.append(CERTIFIED_PAIR)
     if not np.all(apart):
-        options = {"adjacency": adjacency, "accounting": accounting, "colluders": colluders, "releases": releases}
-        renyi = account_rdp(events, delta, **options).eps.ravel()  # type: ignore[arg-type]
+        renyi = account_rdp(events, terms).eps.ravel()
         eps = np.where(apart, eps, np.minimum(eps, renyi))
         notes.append(
             f"too many distinct clients: {int(np.sum(apart))} of {apart.size} have a distribution of their own, the "
             "others the smaller of their Renyi bound and one run that dominates each of them"
         )
-    return make_spend("pld", eps.reshape(*events.amp.shape[:-2], -1), delta, accounting, notes)
+    return make_spend("pld", eps.reshape(*events.amp.shape[:-2], -1), terms, notes)
 
 
 def distinct_rows(

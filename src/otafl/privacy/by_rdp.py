@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl.core.plan import Array, Events
+from otafl.core.arrays import Array
+from otafl.core.plan import Events
 from otafl.privacy import participation, rdp
 from otafl.privacy.replacement import CERTIFIED_PAIR, certified_eps
-from otafl.privacy.spend import Release, Spend, check_run, make_spend, release_square, sampled
+from otafl.privacy.spend import Release, Spend, Terms, make_spend, release_square, sampled
 
 EDGE = "the best order is at the edge of the list: eps is valid but may be loose"
 
@@ -60,18 +61,9 @@ def rdp_total(
     return RdpTotal(parts[0], beside, parts[1])
 
 
-def account_rdp(
-    events: Events,
-    delta: float,
-    *,
-    adjacency: str = "add-remove",
-    accounting: str = "none",
-    colluders: Array = None,
-    releases: Sequence[Release] = (),
-    orders: Array = rdp.ORDERS,
-) -> Spend:
+def account_rdp(events: Events, terms: Terms, orders: Array = rdp.ORDERS) -> Spend:
     """Renyi accounting over a list of orders."""
-    check_run(events, delta, adjacency, accounting)
+    delta, adjacency, accounting, colluders, releases = terms
     total = rdp_total(events, accounting, orders, colluders, adjacency, releases)
     eps, edge = total.eps(delta, orders)
     notes = []
@@ -83,4 +75,4 @@ def account_rdp(
         notes.append(CERTIFIED_PAIR)
     if accounting == "hidden" and adjacency == "replace":
         notes.append("antipodal contributions are taken as the worst pair (not proved)")
-    return make_spend("rdp", eps, delta, accounting, [*notes, *([EDGE] if edge else [])])
+    return make_spend("rdp", eps, terms, [*notes, *([EDGE] if edge else [])])

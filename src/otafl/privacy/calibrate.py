@@ -6,8 +6,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events, Message
+from otafl.core.plan import Events, Message
+from otafl.privacy.accountants import account
 from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.pld import loss_interval
 from otafl.privacy.rdp import rdp_budget
@@ -71,9 +73,9 @@ class _Run:
     def excess(self, z: float) -> float:
         """The worst client's eps above the target."""
         options = {"rdp": {"orders": self.budget.orders}, "pld": {"interval": self.interval}}
-        spend = self.budget.counted.eps(
-            self.events(z), self.budget.delta, adjacency=self.budget.adjacency, releases=self.releases,
-            **options.get(self.budget.accountant, {}),
+        spend = account(
+            self.budget.accountant, self.events(z), self.budget.delta, adjacency=self.budget.adjacency,
+            releases=self.releases, **options.get(self.budget.accountant, {}),
         )  # fmt: skip
         return float(np.max(spend.worst)) - self.budget.eps
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from otafl.core.plan import Array, Events
+from otafl.core.arrays import Array
+from otafl.core.plan import Events
 from otafl.privacy.accountants import account, round_costs
 from otafl.privacy.by_rdp import rdp_total
 from otafl.privacy.events import pick

@@ -21,17 +21,34 @@ included (it is drawn apart from the data and only client k knows it). `colluder
 that hand theirs to the adversary; what remains protects the others.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
-from otafl.core.plan import Array, Deployment, Events, Message, Plan, Trace
+from otafl.core.plan import Deployment, Events, Message, Plan, Trace
+
+if TYPE_CHECKING:  # the uplinks themselves need JAX, a ledger does not
+    from otafl.core.uplink import Uplink
 
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps
+WHITENED = 1e-9  # of a charge that comes from solved equations
 ALIGNED = 32 * np.finfo(np.float64).eps  # rad: a phase that was inverted in double precision is off by no more
+
+
+def release(
+    uplink: "Uplink", plans: Plan, trace: Trace, deployment: Deployment, message: Message, colluders: Array = None
+) -> Events:
+    """What the plans release through an uplink: by its own account where it has one, else `events`.
+
+    `colluders` (K,) bool matters to the former alone: of the latter, accountants leave out what they know.
+    """
+    if uplink.release is None:
+        return events(plans, trace, deployment, message)
+    return uplink.release(plans, trace, deployment, message, colluders)
 
 
 def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message) -> Events:
@@ -114,6 +131,24 @@ def check_realised(events: Events, plans: Plan, trace: Trace) -> None:
     charged = np.broadcast_to(leak_of(events)[..., None], events.amp.shape)
     off = noisy & (events.amp > 0) & ~(apart <= charged + ALIGNED)
     _refuse(off, apart, charged, "angle between artificial noise and the message", "above", "phase_error")
+
+
+def check_release(
+    uplink: "Uplink",
+    released: Events,
+    plans: Plan,
+    trace: Trace,
+    deployment: Deployment,
+    message: Message,
+    colluders: Array = None,
+) -> None:
+    """`check_realised` for any uplink: one with an account of its own gives it once more, of the true gains."""
+    if uplink.release is None:
+        return check_realised(released, plans, trace)
+    exact = deployment._replace(gain_error=0.0, phase_error=0.0)
+    true = inverse_square(uplink.release(plans, trace.exact(), exact, message, colluders), colluders)
+    charged = inverse_square(released, colluders)
+    _refuse(~(true <= charged * (1 + WHITENED)), true, charged, "squared signal-to-noise ratio", "above")
 
 
 def _refuse(bad: Array, realised: Array, charged: Array, what: str, side: str, bound: str = "gain_error") -> None:

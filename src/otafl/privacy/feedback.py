@@ -3,8 +3,9 @@
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Unit
+from otafl.core.plan import Unit
 from otafl.privacy.spend import Release
 
 NOISY_ACCURACY = "noisy accuracy on the clients' data"

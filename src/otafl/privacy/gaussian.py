@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr
 
 from otafl.core import validate
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 

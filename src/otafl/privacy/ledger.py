@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs
 from otafl.privacy.by_rdp import RdpTotal, rdp_total

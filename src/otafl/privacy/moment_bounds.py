@@ -14,7 +14,7 @@ Hoeffding's lemma. That is linear in t, so a whole run is one product with the t
 
 import numpy as np
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 from otafl.privacy import moments
 
 TABLE = 600  # tabulated (rate, level) pairs

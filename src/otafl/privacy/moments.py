@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import binom, gammaln, log_ndtr
 
 from otafl.core import validate
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array
 from otafl.privacy.audit import USUAL, noncentrality
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import gaussian, moments
 from otafl.privacy.events import inverse_square
 from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp

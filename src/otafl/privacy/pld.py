@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array
 from otafl.privacy import gaussian
 
 BINS = 24

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array
 from otafl.privacy import moment_bounds, moments
 
 ORDERS: tuple[float, ...] = tuple([round(1 + n / 10, 1) for n in range(1, 100)] + [float(n) for n in range(12, 64)])

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 _TAIL = np.geomspace(1e-6, 0.5, 40)
 SHARES = np.concatenate([_TAIL, 1 - _TAIL[-2::-1]])  # of delta for the first step, dense at both ends

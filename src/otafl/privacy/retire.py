@@ -8,8 +8,9 @@ leaves earlier because somebody else did.
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events, Plan
+from otafl.core.plan import Events, Plan
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.events import pick
 from otafl.privacy.ledger import PLANNING_MARGIN, Ledger
@@ -60,7 +61,10 @@ def _first_rounds(ledger: Ledger, released: Events) -> Array:
     number = np.cumsum(released.live) - 1  # of the live rounds
     cap = ledger.budget.eps * (1 - 2 * PLANNING_MARGIN)  # the ledger may add the same costs in another order
     low, high = np.zeros(ledger.clients, int), np.full(ledger.clients, int(np.sum(released.live)))
-    of = lambda rounds: released.live[:, None] & (number[:, None] < rounds)  # noqa: E731
+
+    def of(rounds: Array) -> Array:
+        return released.live[:, None] & (number[:, None] < rounds)
+
     while np.any(low < high):
         middle = (low + high + 1) // 2
         trial = released._replace(amp=np.where(of(middle), released.amp, 0.0))

@@ -1,7 +1,7 @@
 """The likelihood ratios by which an auditor tells two worlds apart, from what was received. Host, float64.
 
-Axes: runs, T rounds, R real numbers per coordinate (2 where the observer keeps both parts), m canaries; `seen` is what
-was received, projected on the canaries' directions.
+Axes: runs, T rounds, R real numbers per coordinate (2 M where the observer keeps both parts of M antennas), m
+canaries; `seen` is what was received, projected on the canaries' directions.
 
     gaussian   s = sum_t <y_t, D_t>_{C_t^-1} / mu,   mu^2 = sum_t <D_t, D_t>_{C_t^-1}     N(-mu/2, 1) or N(+mu/2, 1)
     sampled    sum_t log(1 - q + q e^a_t),   a_t = <y_t, m_t>/v_t - m_t^2 / (2 v_t)       in the batch with chance q
@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import logsumexp
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 NEGLIGIBLE = 1e-13  # of a binomial
 

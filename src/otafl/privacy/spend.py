@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Events
+from otafl.core.plan import Events
 from otafl.privacy import participation
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")
@@ -29,6 +30,16 @@ class Release(NamedTuple):
         return np.broadcast_to((np.asarray(self.sensitivity, np.float64) / self.noise_std) ** 2, (clients,))
 
 
+class Terms(NamedTuple):
+    """How a run is to be counted, by whichever accountant."""
+
+    delta: float
+    adjacency: str = "add-remove"
+    accounting: str = "none"  # what silence is worth
+    colluders: Array = None  # (K,) bool: clients whose noise does not count for the others
+    releases: Sequence[Release] = ()  # beside the air
+
+
 def release_square(releases: Sequence[Release], clients: int) -> Array:
     """Sum of 1/z^2 over all occurrences of all releases, (K,): Gaussian releases without sampling are one."""
     return sum((r.times * r.square(clients) for r in releases), np.zeros(clients))
@@ -47,21 +58,22 @@ class Spend(NamedTuple):
     notes: tuple[str, ...]
 
 
-def make_spend(name: str, eps: Array, delta: float, accounting: str, notes: Sequence[str]) -> Spend:
+def make_spend(name: str, eps: Array, terms: Terms, notes: Sequence[str]) -> Spend:
     """The spend of an accountant from eps (..., K); certified where participation allows it and eps is finite."""
-    certified = accounting in participation.CERTIFIED
+    certified = terms.accounting in participation.CERTIFIED
     if not certified:
-        notes = [*notes, f"participation '{accounting}' is a design value, not a certificate (CDPB E13b)"]
+        notes = [*notes, f"participation '{terms.accounting}' is a design value, not a certificate (CDPB E13b)"]
     worst = np.max(eps, -1)
     finite = bool(np.all(np.isfinite(worst)))
-    return Spend(eps, worst, np.mean(eps, -1), delta, name, accounting, certified and finite, tuple(notes))
+    sure = certified and finite
+    return Spend(eps, worst, np.mean(eps, -1), terms.delta, name, terms.accounting, sure, tuple(notes))
 
 
-def check_run(events: Events, delta: float, adjacency: str, accounting: str) -> None:
+def check_run(events: Events, terms: Terms) -> None:
     """What every accountant asks of its input."""
-    validate.in_open("delta", delta, 0, 1)
-    validate.one_of("adjacency", adjacency, ADJACENCIES)
-    validate.one_of("accounting", accounting, participation.ACCOUNTINGS)
+    validate.in_open("delta", terms.delta, 0, 1)
+    validate.one_of("adjacency", terms.adjacency, ADJACENCIES)
+    validate.one_of("accounting", terms.accounting, participation.ACCOUNTINGS)
     if np.ndim(events.amp) < 2:
         raise InputError(f"events have shape {np.shape(events.amp)} but need axes (rounds, clients)")
 

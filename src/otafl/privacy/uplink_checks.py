@@ -25,7 +25,8 @@ LOUDEST = 4  # clients whose messages are tried out
 
 def is_own(uplink: Uplink) -> bool:
     """Whether all parts of an uplink are otafl's; anybody else's are checked by trying."""
-    parts = (uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode)
+    parts = [uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode]
+    parts += [] if uplink.release is None else [uplink.release]
     return all(ours(part) for part in parts)
 
 
@@ -33,6 +34,11 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
     """The site as the uplink meets it; an uplink from outside may not make the radio safer than it is."""
     if is_own(uplink):
         return uplink.site(trace, deployment)
+    if uplink.release is not None:
+        raise PrivacyViolation(
+            f"uplink {uplink.name!r} comes from outside otafl with its own account of what it releases, which nothing "
+            "can check; leave release=None"
+        )
     heard, site = uplink.site(frozen(trace), frozen(deployment))
     most = min(deployment.trusted_noise_var, float(site.noise_var))
     rules = {
@@ -42,6 +48,7 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
         "energy": (np.all(np.asarray(site.energy) <= np.asarray(deployment.energy)), "no larger than the device's"),
         "weights": (np.array_equal(site.weights, deployment.weights), "unchanged"),
         "dim": (site.dim == deployment.dim, f"{deployment.dim}"),
+        "receiver": (site.receiver[:3] == deployment.receiver[:3], "unchanged"),
     }
     for name, (kept, rule) in rules.items():
         if not kept:
@@ -53,17 +60,22 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
 def check_links(uplink: Uplink, link: Link, plan: Plan, events: Events, first_round: int = 0) -> None:
     """Links of some rounds (T, K) against plan and charge: no message louder, no noise quieter, nobody sent besides."""
     scale = np.where(np.isfinite(plan.rx_scale), plan.rx_scale, 1.0)  # at rx_scale = inf nothing may arrive at all
-    heard = np.abs(link.weight) * scale[..., None]
-    loud = ~(heard <= np.where(np.isfinite(plan.rx_scale), 1.0, 0.0)[..., None] * events.amp * (1 + TOLERANCE))
-    noise, charged = (np.asarray(link.noise_std) * scale) ** 2, total_noise_var(events)
-    quiet = np.isfinite(plan.rx_scale) & ~(noise >= charged * (1 - TOLERANCE))
+    if uplink.release is None:  # else amplitudes and noise of the charge are in units of its own
+        _check_levels(uplink, link, plan, events, scale, first_round)
     opened = ~(np.asarray(link.max_norm) <= plan.max_norm)
-    _refuse(uplink, events.live[..., None] & loud, heard, "hears an amplitude of", "more than was charged", first_round)
-    _refuse(uplink, events.live & quiet, noise, "has a noise variance of", "less than was charged", first_round)
     _refuse(uplink, events.live[..., None] & opened, link.max_norm, "sends up to norm", "above the plan's", first_round)
     _refuse(
         uplink, np.asarray(link.live, bool) & ~plan.live, scale, "runs with rx_scale", "a stopped round", first_round
     )
+
+
+def _check_levels(uplink: Uplink, link: Link, plan: Plan, events: Events, scale: Any, first_round: int) -> None:
+    heard = np.abs(link.weight) * scale[..., None]
+    loud = ~(heard <= np.where(np.isfinite(plan.rx_scale), 1.0, 0.0)[..., None] * events.amp * (1 + TOLERANCE))
+    noise, charged = (np.asarray(link.noise_std) * scale) ** 2, total_noise_var(events)
+    quiet = np.isfinite(plan.rx_scale) & ~(noise >= charged * (1 - TOLERANCE))
+    _refuse(uplink, events.live[..., None] & loud, heard, "hears an amplitude of", "more than was charged", first_round)
+    _refuse(uplink, events.live & quiet, noise, "has a noise variance of", "less than was charged", first_round)
 
 
 def _refuse(uplink: Uplink, bad: Any, value: Any, what: str, why: str, first_round: int) -> None:
@@ -132,7 +144,8 @@ def _between_coordinates(noise: Any) -> np.ndarray:
     half = noise.size // 4 * 2
     near, far = noise[:half], noise[half : 2 * half]
     middle = half // 2
-    return np.concatenate([near[::2] - near[1::2], far[:middle] - far[middle:]]) / np.sqrt(2)
+    found: np.ndarray = np.concatenate([near[::2] - near[1::2], far[:middle] - far[middle:]]) / np.sqrt(2)
+    return found
 
 
 def _too_small(values: np.ndarray, std: float) -> float:

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 
 
 def cost(inverse_square: Array) -> Array:

@@ -17,7 +17,10 @@ LEGEND = (
 
 def show(advice: Advice, console: Console) -> None:
     """Print it; numbers are never cut."""
-    say = lambda text, **how: console.print(text, markup=False, highlight=False, soft_wrap=True, **how)  # noqa: E731
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
     say(advice.sentence, style="bold")
     table, refused = Table(box=None, padding=(0, 1, 0, 0), header_style="dim"), []
     for number, column in enumerate(COLUMNS):

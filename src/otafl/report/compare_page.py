@@ -8,8 +8,7 @@ from typing import Any
 from otafl.core.files import write_atomic
 from otafl.report.comparison import E_NOTE, HEAD, found_in, rows, sentence, verdicts
 from otafl.report.frontier import picture, points_of, stored
-from otafl.runs.comparing.compare import Part
-from otafl.runs.schema import load
+from otafl.runs.comparing.compare import Part, Question
 
 STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task
 
@@ -51,13 +50,13 @@ def _caption(told: dict[str, Any]) -> str:
     )
 
 
-def write_page(parts: list[Part], path: Path) -> Path:
+def write_page(parts: list[Part], question: Question) -> Path:
     """compare.html beside the targets' folders."""
-    experiment = load(path)
+    experiment = question.experiment
     own = {"points": points_of(parts, experiment.task.clients)}
-    known = stored() if path.stem in STORED_FOR else None
+    known = stored() if question.name in STORED_FOR else None
     frontier = known or (own if len(parts) > 1 else None)
     folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
     file = folder / "compare.html"
-    write_atomic(file, page(parts, experiment.title or path.stem, frontier))
+    write_atomic(file, page(parts, experiment.title or question.name, frontier))
     return file

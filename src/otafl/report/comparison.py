@@ -15,7 +15,7 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
-from otafl.runs.comparing.compare import Comparison, Part, compare, not_separated, rank
+from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of, rank
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset
@@ -238,17 +238,15 @@ def write(parts: list[Part]) -> Path:
     return path
 
 
-def run_and_write(
-    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
-) -> list[Part]:
+def run_and_write(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
     """A comparison with its files."""
-    parts = compare(path, folder, overrides, trials, reporter)
+    parts = compare(question, folder, reporter)
     write(parts)
     for part in parts:
         write_report([part.run])
     from otafl.report.compare_page import write_page  # it shows what this module makes
 
-    write_page(parts, path)
+    write_page(parts, question)
     return parts
 
 
@@ -256,6 +254,6 @@ def compare_preset(
     path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
 ) -> None:
     """`otafl reproduce` of a comparison preset."""
-    parts = run_and_write(path, folder, overrides, None, reporter)
+    parts = run_and_write(question_of(path, overrides), folder, reporter)
     show(parts, console)
     write_atomic(folder / "results.md", (folder / "compare.md").read_text(encoding="utf-8"))

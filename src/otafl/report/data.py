@@ -50,7 +50,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
     told = [describe(run, name) for run, name in zip(runs, names)]
     metric = common_metric(schemes)
     named = long_names(metric)
-    return plain({
+    data: dict[str, Any] = plain({
         "title": told[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
         "runs": told,
         "schemes": schemes,
@@ -60,6 +60,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         "footer": footer([entry for entry in map(as_summary, schemes) if entry]),
         "notes": notes(told, schemes),
     })  # fmt: skip
+    return data
 
 
 def run_names(paths: list[Path]) -> list[str]:

@@ -1,5 +1,6 @@
 """Who was silent, and what it cost to transmit: a run's largest table, read in pieces and summed into a picture."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ PIECE = 1 << 20  # rows in memory at a time
 Columns = dict[str, np.ndarray]
 
 
-def read_devices(path: Path, schemes: int = 1) -> dict[str, Any] | None:
+def read_devices(path: Path | io.BytesIO, schemes: int = 1) -> dict[str, Any] | None:
     """The device view of one of so many schemes, or None where it was not recorded.
 
     `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices

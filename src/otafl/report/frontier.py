@@ -15,8 +15,8 @@ from rich.table import Table
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.report.comparison import found_in, placed
-from otafl.report.plots import COLOURS, MARKERS, STYLE
-from otafl.runs.comparing.compare import Part, compare
+from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
+from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
@@ -56,7 +56,8 @@ def frontier(path: Path, folder: Path, overrides: list[str], reporter: Reporter 
     counts = settings_of(path, overrides).get("devices") or [experiment.task.clients]
     points: list[Point] = []
     for count in counts:
-        parts = compare(path, folder / f"devices-{count}", [*overrides, f"task.clients={count}"], None, reporter)
+        question = question_of(path, [*overrides, f"task.clients={count}"])
+        parts = compare(question, folder / f"devices-{count}", reporter)
         points += points_of(parts, count)
     privacy = experiment.privacy
     told = {
@@ -77,10 +78,10 @@ def picture(told: dict[str, Any]) -> str:
     labels = list(dict.fromkeys(point["label"] for point in told["points"] if point["private"]))
     style = {**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(6.6, 5.6))
+        figure = Figure(figsize=(7.2, 5.6))
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        for n, count in enumerate(counts):
-            _band(top, [p for p in told["points"] if p["devices"] == count and p["private"]], count, n, labels)
+        bands = {count: [p for p in told["points"] if p["devices"] == count and p["private"]] for count in counts}
+        ends = {f"{count:,} devices": _band(top, bands[count], n, labels) for n, count in enumerate(counts)}
         _energy(below, [p for p in told["points"] if p["devices"] == counts[-1] and p["joules"]], labels)
         best = [point["accuracy"] for point in told["points"] if not point["private"]]
         if best:
@@ -88,8 +89,9 @@ def picture(told: dict[str, Any]) -> str:
             top.annotate("without privacy", (0, max(best)), xycoords=("axes fraction", "data"), xytext=(4, 3),
                          textcoords="offset points", fontsize=8)  # fmt: skip
         top.set(ylabel="accuracy", ylim=(0, 1))
-        top.legend(loc="lower right", ncols=2)
-        below.set(xscale="log", yscale="log", xlabel="ε", ylabel=f"J per device\n({counts[-1]:,} devices)")
+        label_ends(top, ends)
+        below.set(xlabel="ε of a client", ylabel=f"J per device\n({counts[-1]:,} devices)")
+        below.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ticks = sorted({point["eps"] for point in told["points"]})
         below.set_xticks(ticks, [f"{eps:g}" for eps in ticks])
         below.minorticks_off()
@@ -99,25 +101,29 @@ def picture(told: dict[str, Any]) -> str:
     return text[text.index("<svg") :]
 
 
-def _band(axes: Any, points: list[Point], count: int, n: int, labels: list[str]) -> None:
+def _band(axes: Any, points: list[Point], n: int, labels: list[str]) -> tuple[float, float, str]:
+    """From the worst to the best scheme; returns where the band ends, and its colour."""
     eps = sorted({point["eps"] for point in points})
     at = [[point["accuracy"] for point in points if point["eps"] == one] for one in eps]
     colour = BANDS[n % len(BANDS)]
-    axes.fill_between(eps, [min(a) for a in at], [max(a) for a in at], color=colour, alpha=0.25, linewidth=0,
-                      label=f"{count:,} devices")  # fmt: skip
+    axes.fill_between(eps, [min(a) for a in at], [max(a) for a in at], color=colour, alpha=0.25, linewidth=0)
     for point in points:
         marker = MARKERS[labels.index(point["label"]) % len(MARKERS)]
         axes.plot(point["eps"], point["accuracy"], marker, color=colour, markersize=3.5)
+    return eps[-1], max(at[-1]), colour
 
 
 def _energy(axes: Any, points: list[Point], labels: list[str]) -> None:
+    """One line per scheme."""
+    axes.set(xscale="log", yscale="log")
+    ends = {}
     for label in labels:
         own = sorted((p["eps"], p["joules"]) for p in points if p["label"] == label)
         if own:
             k = labels.index(label)
-            axes.plot(*zip(*own), marker=MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)], label=label,
-                      linewidth=1)  # fmt: skip
-    axes.legend(fontsize=7, ncols=2)
+            axes.plot(*zip(*own), marker=MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)], linewidth=1)
+            ends[label] = (*own[-1], COLOURS[k % len(COLOURS)])
+    label_ends(axes, ends)
 
 
 def table(told: dict[str, Any]) -> Table:

@@ -64,6 +64,18 @@ def _plots(schemes: list[dict[str, Any]]) -> list[Plot]:
     return [*PLOTS, *extra]
 
 
+def label_ends(axes: Any, ends: dict[str, tuple[float, float, str]]) -> None:
+    """Names (x, y, colour) at the right ends of lines, not in a legend over the data; moved apart where they touch."""
+    per_pixel = 72 / axes.figure.dpi
+    right, height = axes.transAxes.transform((1, 0))[0], -np.inf
+    for name, (x, y, colour) in sorted(ends.items(), key=lambda item: item[1][1]):
+        across, up = axes.transData.transform((x, y))
+        height = max(up, height + 1.25 * STYLE["legend.fontsize"] / per_pixel)
+        offset = ((right - across) * per_pixel + 5, (height - up) * per_pixel)
+        axes.annotate(name, (x, y), xytext=offset, textcoords="offset points", color=colour, va="center",
+                      fontsize=STYLE["legend.fontsize"], annotation_clip=False)  # fmt: skip
+
+
 def _save(figure: Any, path: Path) -> list[Path]:
     """Without dates and versions, so that the same data give the same bytes."""
     saved = []

@@ -9,10 +9,12 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.report import write_report
-from otafl.report.tables import footer, metric_of, numbers, summaries
+from otafl.report.tables import footer, metric_of
+from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder, SchemeFolder
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.schema import Own, load
 
@@ -161,14 +163,19 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
     """What a table says of one scheme; what the initial model does is no result."""
     final = figures(entry.get("metric", "accuracy"))[0]
     none = np.full(1, np.nan) if without_rounds(entry) else None
-    mean = lambda name: _mean(numbers(entry[name]))  # noqa: E731
-    worst = lambda name: float(np.max(numbers(entry.get(name) or [None])))  # noqa: E731
+
+    def mean(name: str) -> float:
+        return _mean(numbers(entry[name]))
+
+    def worst(name: str) -> float:
+        return float(np.max(numbers(entry.get(name) or [None])))
+
     learned = {name: numbers(entry[name]) if none is None else none for name in (final, "worst_client")}
     return {
         final.removeprefix("final_"): _mean(learned[final]), "sd": _sd(learned[final]),
         "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
         "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
-        "silent_weight": abs(mean("silent_weight")), 
+        "silent_weight": abs(mean("silent_weight")),
         "energy_per_round": mean("energy_per_round") if entry["uplink"] == "analog" else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip

@@ -117,8 +117,7 @@ def metric_of(found: list[dict[str, Any]]) -> str:
 def attack_cells(entry: dict[str, Any]) -> list[str]:
     """μ (never under sampling) and true positives at 1 % false ones of the worst seed; runs of before have neither."""
     mu, power = (numbers(entry.get(name) or [None]) for name in ("mu", "tpr_at_1pct"))
-    worst = lambda values: "–" if np.any(np.isnan(values)) else round_up(np.max(values), "∞")  # noqa: E731
-    return [worst(mu), worst(100 * power)]
+    return ["–" if np.any(np.isnan(v)) else round_up(np.max(v), "∞") for v in (mu, 100 * power)]
 
 
 def footer(found: list[dict[str, Any]]) -> str:

@@ -51,7 +51,7 @@ def _scheme(label: str, runs: dict[str, Path]) -> Scheme:
 
 def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = None) -> Gap:
     """a - b over the pairs that both have, of one run or of all."""
-    return paired({pair: value for pair, value in a.items() if run in (None, pair[0])}, b)  # type: ignore[arg-type]
+    return paired({pair: value for pair, value in a.items() if run in (None, pair[0])}, b)
 
 
 def judge(

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from otafl.core.files import to_json, write_atomic
+from otafl.core.files import as_toml, to_json, write_atomic
 from otafl.report import write_report
-from otafl.report.tables import METRICS, footer, paired_difference, summaries
+from otafl.report.tables import METRICS, footer, paired_difference
 from otafl.runs import runner
 from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
@@ -127,14 +128,3 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     results = folder / "results.json"
     if quick and results.exists():  # whoever reads it later must know
         write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
-
-
-def as_toml(value: Any) -> str:
-    """A value as it stands on the right of `key=` in an override.
-
-    >>> as_toml({"name": "mnist", "size": [1, 2]})
-    '{ name = "mnist", size = [1, 2] }'
-    """
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + " }"
-    return "[" + ", ".join(map(as_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)

@@ -10,13 +10,14 @@ import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel, draw, to_deployment, with_gains
+from otafl.channels import Channel, draw, receive, to_deployment, with_gains
 from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace, cut
 from otafl.privacy import uplink_checks
+from otafl.runs.folder.chunks import Evaluation
 from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of, measured_gains
@@ -73,12 +74,12 @@ def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> He
     return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
 
 
-def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], dict[str, jax.Array]]:
+def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], Evaluation]:
     """Sums of the metric by label and the two parts of the loss on held-out data; the host forms client mixes."""
     score_of = METRICS[metric].of or model.sample_loss
     counted = jnp.int32 if metric == "accuracy" else jnp.float32
 
-    def evaluate(params: Any, held_out: HeldOut) -> dict[str, jax.Array]:
+    def evaluate(params: Any, held_out: HeldOut) -> Evaluation:
         def block(parts: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             x, y, group = parts
             outputs = model.logits(params, x)
@@ -91,12 +92,7 @@ def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[
 
         counts, loss = jax.lax.map(block, tuple(held_out))
         right, total = counts.sum(0, dtype=counted)
-        return {
-            "right": right,
-            "total": total,
-            "loss": loss.sum() / jnp.sum(total).astype(jnp.float32),
-            "penalty": penalty(model, params),
-        }
+        return Evaluation(right, total, loss.sum() / jnp.sum(total).astype(jnp.float32), penalty(model, params))
 
     return evaluate
 
@@ -167,28 +163,37 @@ class SchemeSetup(NamedTuple):
 
 def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
     """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+    clients = clients_of(experiment, scheme, task)
+    told = [told_of(experiment, scheme, clients, task, number) for number in range(len(experiment.seed_list))]
+    sites = [_site(scheme, *one) for one in told]
+    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+
+
+def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clients:
+    """What the clients of one scheme send."""
     choice = scheme.clients or experiment.clients
     options, factory = client_kinds.KINDS[choice.kind]
-    clients = factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
-    rounds = experiment.horizon(scheme)
-    _check_stops(choice, rounds, experiment.privacy.delta)
-    sites = []
-    for number, (seed, sizes) in enumerate(zip(experiment.seed_list, task.sizes)):
-        if np.any(sizes < 1):
-            nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
-            raise InputError(f"{nobody}; change the partition or the number of clients")
-        message = clients.promise(sizes)
-        channel, deployment = site_of(experiment, message, sizes)
-        whole = draw(
-            channel, experiment.task.clients, experiment.rounds, seed
-        )  # then cut: schemes share their channels
-        if (measured := measured_gains(experiment)) is not None:
-            whole = play(whole, measured, number, seed, channel.csi)
-        trace = Trace(*(leaf[:rounds] for leaf in whole))
-        known = None if message.adjacency == "add-remove" else sizes
-        context = context_of(experiment, scheme, task.classes, seed, trace, known)
-        sites.append(_site(scheme, context, trace, deployment, message))
-    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+    _check_stops(choice, experiment.horizon(scheme), experiment.privacy.delta)
+    return factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
+
+
+def told_of(
+    experiment: Experiment, scheme: Any, clients: Clients, task: Task | Facts, number: int
+) -> tuple[Deployment, Message, Context]:
+    """What a scheme is told under the seed of this number; its context has the trace."""
+    seed, sizes = experiment.seed_list[number], task.sizes[number]
+    if np.any(sizes < 1):
+        nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
+        raise InputError(f"{nobody}; change the partition or the number of clients")
+    message = clients.promise(sizes)
+    channel, deployment = site_of(experiment, message, sizes)
+    # All rounds, then cut: schemes share their channels.
+    whole = draw(channel, experiment.task.clients, experiment.rounds, seed)
+    if (measured := measured_gains(experiment)) is not None:
+        whole = play(whole, measured, number, seed, channel.csi)
+    trace, deployment = receive(cut(whole, slice(experiment.horizon(scheme))), deployment)
+    known = None if message.adjacency == "add-remove" else sizes
+    return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
 
 
 def _check_stops(choice: Any, rounds: int, delta: float) -> None:
@@ -209,13 +214,13 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
         errors = (channel.gain_error, channel.phase_error)
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors, receiver=channel.receiver)
     site = devices_of(experiment)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
     channel = with_gains(channel, site.devices.mean_power_gain)
     made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
-    return channel, made._replace(weights=weights)
+    return channel, made._replace(weights=weights, receiver=channel.receiver)
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:
@@ -236,10 +241,11 @@ def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray)
     return np.asarray(sizes / sizes.sum())
 
 
-def _site(scheme: Any, context: Context, trace: Trace, deployment: Deployment, message: Message) -> Site:
+def _site(scheme: Any, deployment: Deployment, message: Message, context: Context) -> Site:
     config = options_of(scheme, systems.scheme(scheme.name).config)
     policy = systems.make(scheme.name, config, deployment, message, context)
-    trace, deployment = uplink_checks.meet(uplink.uplink_of(policy), trace, deployment)
+    assert context.trace is not None
+    trace, deployment = uplink_checks.meet(uplink.uplink_of(policy), context.trace, deployment)
     return Site(trace, deployment, message, policy)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from otafl.core import uplink
-from otafl.core.plan import Plan
-from otafl.privacy.events import effective_noise_var
+from otafl.privacy.array_uplink import is_array
+from otafl.privacy.events import effective_noise_var, inverse_square
 from otafl.runs.build import SchemeSetup, Site, Task
 from otafl.runs.folder.results import Outcome
 from otafl.runs.schema import Server
@@ -26,7 +26,9 @@ def certificate(
 
     known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
     """
-    seeds = [s for s, ran in enumerate(outcome.live) if np.any(ran)]
+    if why := _without(setup.sites[0]):
+        return {"label": "none", "notes": [why]}
+    seeds = [s for s, ran in enumerate(outcome.played.live) if np.any(ran)]
     rows = [_of_seed(outcome, s, setup.sites[s], task, server, delta, known) for s in seeds]
     if len(rows) < len(setup.sites):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
@@ -45,32 +47,51 @@ def certificate(
     }
 
 
+def _without(site: Site) -> str:
+    """Why there is no certificate on this uplink; empty where there is one."""
+    own, receiver = uplink.uplink_of(site.policy), site.deployment.receiver
+    if receiver.follows and own.release is not None:
+        return (
+            f"does not hold at {receiver.antennas} antennas with beam={receiver.beam!r}: "
+            "the law of silence under a beam that follows the fading is not known (eps is the ledger's)"
+        )
+    if own.release is not None and not is_array(own):
+        return f"none: the bound is for analog sums, not for the uplink {own.name!r}"
+    return ""
+
+
 def _of_seed(
     outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool
 ) -> SequenceCertificate:
-    plan, events = Plan(*(leaf[s] for leaf in outcome.plans)), outcome.events[s]
-    used = outcome.live[s] & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+    plan, events = outcome.played.of_seed(s), outcome.events[s]
+    used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     with np.errstate(invalid="ignore"):  # in rounds that are left out
         noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
-    trusted = np.minimum(np.sqrt(effective_noise_var(events)), noise)
+        arriving = np.abs(site.trace.estimate[: len(used)] * plan.tx)
+    beside = sum((r.square(len(site.deployment.weights)) / 2 for r in outcome.releases[s]), 0.0)
+    privacy = {
+        "amplitude": events.amp[used] / (1 + site.deployment.gain_error),
+        "noise_std_low": np.minimum(np.sqrt(effective_noise_var(events)), noise)[used],
+        "sensitivity": site.message.sensitivity, "beside": beside,
+    }  # fmt: skip
+    if uplink.uplink_of(site.policy).release is not None:  # charged by its own account: costs stand for themselves
+        cost = inverse_square(events)[used].mean(0) / 2
+        privacy = {"amplitude": arriving[used], "sensitivity": 0.0, "beside": beside + cost}
     return certify_sequence(
         plan.rx_scale[used],
         weights=site.deployment.weights,
         noise_std=noise[used],
-        noise_std_low=trusted[used],
         num_params=site.message.dim,
         loss_gap=math.log(max(task.classes, 2)),  # without classes the bound is not told
         delta=delta,
         clip_norm=np.sqrt(site.message.mean_square),
         step_size=server.step_size,
-        amplitude=events.amp[used] / (1 + site.deployment.gain_error),
         gain_error_max=site.deployment.gain_error,
         # A round in which a client that sends surely is silent by plan: its word for the future does not hold.
         silent_prob=np.where((events.send_prob >= 1) & ~events.possible, 1.0, 1 - events.send_prob)[used],
         silence="norm" if site.policy.gate == "message" else "bound",
-        sensitivity=site.message.sensitivity,
         predictable=known and site.policy.loop == "open",
-        beside=sum((r.square(len(site.deployment.weights)) / 2 for r in outcome.releases[s]), 0.0),
+        **privacy,
     )
 
 

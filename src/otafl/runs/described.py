@@ -11,7 +11,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import parse
 from otafl.runs.presets import find
-from otafl.runs.schema import Experiment, Own, load, resolved
+from otafl.runs.schema import Experiment, Own, assign, load, resolved
 from otafl.runs.schemes import Chosen
 from otafl.tasks.models import Model
 from otafl.tasks.own_data import OwnTask
@@ -49,6 +49,14 @@ def described(start: Any, said: dict[str, Any], verb: str) -> Experiment:
     if "scheme" not in data:
         raise InputError("give schemes: names such as 'fedavg-dp', or values such as otafl.constant(rx_scale=0.3)")
     return parse(Experiment, data, verb).bring(own)
+
+
+def changed(experiment: Experiment, overrides: Sequence[str], verb: str) -> Experiment:
+    """The experiment with some `key=value` replaced."""
+    data = tomllib.loads(resolved(experiment))
+    for override in overrides:
+        assign(data, override)
+    return parse(Experiment, data, verb).bring(experiment.own)
 
 
 def _start(experiment: Any) -> dict[str, Any]:

@@ -11,15 +11,15 @@ from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Interrupted, PrivacyViolation, RunError
 from otafl.core.messages import ClientMap
-from otafl.core.plan import Plan, Trace, check_silence
+from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
-from otafl.privacy import events
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build
 from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
 from otafl.runs.feedback import measure_of
-from otafl.runs.finish import finish, scalars
+from otafl.runs.finish import finish
 from otafl.runs.folder.checkpoints import fits, leaf_name
+from otafl.runs.folder.chunks import Chunk, Evaluation, merge, read, scalars
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
 from otafl.runs.planning.energy import check_energy
@@ -56,17 +56,18 @@ class Execution(Planned):
         public = self.task.public if inside else ()
         carry = engine.init(seeds.key, self._loop_states())
         carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
-        done, state, segments, damages = self.folder.latest(
+        done, state, saved_parts, damages = self.folder.latest(
             lambda round_, state, segments: (
                 round_ <= self.horizon and fits(round_, state, segments, jax.tree.leaves(carry), self.every)
             )
         )
         for warning in damages:
             self.reporter.note(f"{self.label}: {warning}")
+        segments = [read(part) for part in saved_parts]
         if state:
             carry = self._restore(carry, state)
             self._count(merge(segments), 0)
-        pending: list[dict[str, np.ndarray]] = []
+        pending: list[Chunk] = []
         if self.uplink.alarm:
             self.reporter.note(f"{self.label}: {self.uplink.alarm}")
         self.reporter.start(self.label, self.horizon, done)
@@ -140,7 +141,7 @@ class Execution(Planned):
         stop = min(first + self.span, self.horizon)
         pad = self.span - (stop - first)
         in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
-        traces = [Trace(*(leaf[first:stop] for leaf in site.trace)) for site in self.setup.sites]
+        traces = [cut(site.trace, slice(first, stop)) for site in self.setup.sites]
         if self.loop == "round":
             return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
         plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans]
@@ -150,8 +151,8 @@ class Execution(Planned):
         ]
         return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
 
-    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> dict[str, np.ndarray]:
-        """A chunk's records as arrays, checked against what was promised."""
+    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> Chunk:
+        """A chunk's records on the host, checked against what was promised."""
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
         if self.loop == "round":
@@ -163,17 +164,15 @@ class Execution(Planned):
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
             check_silence(policy, message, plan._replace(live=kept.live), first)
             self._check_played(plan._replace(live=kept.live), first)
-        out = {f"plan.{name}": value for name, value in plan._asdict().items()}
-        out |= {f"stats.{name}": value for name, value in kept.stats._asdict().items() if name != "overflow"}
-        out |= {"live": kept.live, "update_norm": kept.update_norm, "refused": kept.refused}
-        out |= {f"info.{name}": value for name, value in scalars(kept.info, axes=2).items()}
-        return out | {f"eval.{name}": np.asarray(value)[:, : -(-used // self.every)] for name, value in seen.items()}
+        stats, info = kept.stats._replace(overflow=()), scalars(kept.info, axes=2)
+        found = Evaluation(*(np.asarray(leaf)[:, : -(-used // self.every)] for leaf in seen))
+        return Chunk(plan, stats, kept.live, kept.update_norm, kept.refused, info, found)
 
     def _check_played(self, plans: Plan, first: int) -> None:
         """What a closed loop played (S, T, K), through the uplink once more on the host."""
         for s, site in enumerate(self.setup.sites):
             plan = Plan(*(leaf[s] for leaf in plans))
-            trace = Trace(*(leaf[first : first + len(plan.live)] for leaf in site.trace))
+            trace = cut(site.trace, slice(first, first + len(plan.live)))
             self._link(plan, trace, site, first)
             if first == 0:
                 self._try_uplink(plan, trace, site)
@@ -181,7 +180,10 @@ class Execution(Planned):
     def _check(self, record: Record, first: int) -> None:
         """Promises that are broken stop the run with the round and the client."""
         bound = self.setup.sites[0].message.bound
-        where = lambda seed, round_: f"round {first + round_}, seed {self.experiment.seed_list[seed]}"  # noqa: E731
+
+        def where(seed: int, round_: int) -> str:
+            return f"round {first + round_}, seed {self.experiment.seed_list[seed]}"
+
         if np.any(over := record.stats.norm > bound * (1 + NORM_TOLERANCE)):
             seed, round_, client = (int(i) for i in np.argwhere(over)[0])
             raise PrivacyViolation(
@@ -200,9 +202,9 @@ class Execution(Planned):
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, done: int, carry: Carry, pending: list[dict[str, np.ndarray]]) -> None:
+    def _checkpoint(self, done: int, carry: Carry, pending: list[Chunk]) -> None:
         state = {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
-        self.folder.save(done, state, merge(pending))
+        self.folder.save(done, state, merge(pending).arrays())
 
     def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
         leaves, tree = jax.tree.flatten(like)
@@ -213,21 +215,20 @@ class Execution(Planned):
 
     # --- progress ----------------------------------------------------------------------------------------------------
 
-    def _tick(self, chunk: dict[str, np.ndarray], done: int, pace: float) -> None:
-        accuracy = float(np.mean(chunk["eval.right"][:, -1].sum(-1) / chunk["eval.total"][:, -1].sum(-1)))
-        eps = self._count(chunk, done - chunk["live"].shape[1])
+    def _tick(self, chunk: Chunk, done: int, pace: float) -> None:
+        accuracy = float(np.mean(chunk.eval.right[:, -1].sum(-1) / chunk.eval.total[:, -1].sum(-1)))
+        eps = self._count(chunk, done - chunk.live.shape[1])
         cap, metric = float(self.budget.eps), self.task.metric
         self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, cap, pace, metric))
 
-    def _count(self, records: dict[str, np.ndarray], first: int) -> float:
+    def _count(self, chunk: Chunk, first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""
         convert = self.budget.counted.convert
         if convert is None or self.counted is None:
             return float("nan")
-        site, live = self.setup.sites[0], records["live"][0]
-        plan = Plan(**{name: records[f"plan.{name}"][0] for name in Plan._fields})._replace(live=live)
-        trace = Trace(*(leaf[first : first + len(live)] for leaf in site.trace))
-        released = events(plan, trace, site.deployment, site.message)
+        site, live, plan = self.setup.sites[0], chunk.live[0], chunk.of_seed(0)
+        trace = cut(site.trace, slice(first, first + len(live)))
+        released = self.released(plan, trace, site)
         beside = sum((r.square(len(self.counted)) / 2 for r in self.releases[0]), np.zeros(len(self.counted)))
         self.counted = self.counted + round_costs(released, self.budget.accounting).sum(0) + beside * np.sum(live)
         return float(np.max(convert(self.counted, self.budget.delta)))
@@ -238,8 +239,3 @@ def padded(tree: Any, pad: int) -> Any:
     if pad == 0:
         return tree
     return jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(np.asarray(leaf)[-1:], pad, axis=0)]), tree)
-
-
-def merge(chunks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Join record chunks along the round axis."""
-    return {name: np.concatenate([chunk[name] for chunk in chunks], axis=1) for name in chunks[0]} if chunks else {}

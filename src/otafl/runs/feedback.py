@@ -10,22 +10,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.messages import Data, Seed
-from otafl.core.plan import Array, Feedback
+from otafl.core.plan import Feedback
 from otafl.core.rounds import Measure
 from otafl.privacy import Release, noisy_accuracy
+from otafl.runs.folder.chunks import Evaluation
 from otafl.tasks.models import Model
 
 BLOCK = 1000  # samples that are evaluated at once, so that memory stays bounded
 
 
-def public_accuracy(evaluate: Callable[[Any, Any], dict[str, jax.Array]]) -> Measure:
+def public_accuracy(evaluate: Callable[[Any, Any], Evaluation]) -> Measure:
     """Accuracy on public data: post-processing of the model."""
 
     def measure(params: Any, data: Data, public: Any, seed: Seed, key: Array) -> Array:
         seen = evaluate(params, public)
-        return jnp.sum(seen["right"]).astype(jnp.float64) / jnp.sum(seen["total"])
+        return jnp.sum(seen.right).astype(jnp.float64) / jnp.sum(seen.total)
 
     return measure
 
@@ -52,7 +54,7 @@ def private_accuracy(model: Model, noise_std: float) -> Measure:
     return measure
 
 
-def measure_of(feedback: Feedback, model: Model, evaluate: Callable[[Any, Any], dict[str, jax.Array]]) -> Measure:
+def measure_of(feedback: Feedback, model: Model, evaluate: Callable[[Any, Any], Evaluation]) -> Measure:
     """The function that the engine calls before every round."""
     return private_accuracy(model, feedback.noise_std) if feedback.data == "private" else public_accuracy(evaluate)
 

@@ -9,15 +9,17 @@ from otafl import __version__, systems
 from otafl.core import uplink
 from otafl.core.errors import RunError
 from otafl.core.files import to_json
-from otafl.core.plan import Plan, Trace
+from otafl.core.plan import cut
 from otafl.core.rounds import Carry
-from otafl.privacy import PrivacyCard, account, attack_success, check_realised, events, make_card
+from otafl.privacy import PrivacyCard, account, attack_success, check_release, make_card, release
 from otafl.privacy.card import Observer
 from otafl.privacy.eavesdropper import overheard
 from otafl.runs import build
 from otafl.runs.certificates import certificate
 from otafl.runs.feedback import in_words
+from otafl.runs.folder.chunks import Chunk, scalars
 from otafl.runs.folder.results import (
+    Devices,
     Outcome,
     devices_table,
     energy_per_device,
@@ -42,7 +44,7 @@ SILENCE = (
 )
 
 
-def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, seconds: float) -> None:
+def finish(run: "Execution", records: Chunk, carry: Carry, seconds: float) -> None:
     """Tables, ledger, card, model; the marker that the scheme is done is written last."""
     outcome = _outcome(run, records)
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
@@ -58,10 +60,10 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(outcome), *run.uplink.remarks]
     card = _card(run, worst, remarks, outcome)
-    left_out = int(np.sum(records["stats.left_out"][records["live"]]))
+    left_out = int(np.sum(records.stats.left_out[records.live]))
     if left_out:
         run.reporter.note(f"{run.label}: {left_out} sample gradients were not finite and counted as zero")
-    zeroed = int(np.sum(records["stats.zeroed"][records["live"]]))
+    zeroed = int(np.sum(records.stats.zeroed[records.live]))
     if zeroed:
         run.reporter.note(f"{run.label}: {zeroed} messages were not finite and counted as zero")
     summary |= {
@@ -75,8 +77,8 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
         "least_eps": run.least,
     }
     files: dict[str, bytes | str] = {
-        "rounds.parquet": parquet(rounds),
-        "evaluations.parquet": parquet(evaluations),
+        "rounds.parquet": parquet(rounds.columns()),
+        "evaluations.parquet": parquet(evaluations.columns(run.task.metric)),
         "certificate.json": to_json({**_certificate(run, outcome), "remarks": remarks}),
         "card.json": card.to_json(),
         "card.md": card.to_markdown(),
@@ -85,9 +87,9 @@ def finish(run: "Execution", records: dict[str, np.ndarray], carry: Carry, secon
     }
     files |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(seeds, run.ledgers)}
     if run.experiment.engine.record_devices:
-        files["devices.parquet"] = parquet(devices)
-    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.live))}
-    run.folder.finish(files, int(np.max(np.sum(outcome.live, 1))), timing)
+        files["devices.parquet"] = parquet(devices._asdict())
+    timing = {"seconds": seconds, "rounds": int(np.sum(outcome.played.live))}
+    run.folder.finish(files, int(np.max(np.sum(outcome.played.live, 1))), timing)
 
 
 def _facts(run: "Execution") -> dict[str, Any]:
@@ -123,9 +125,9 @@ def _card(run: "Execution", worst: int, remarks: list[str], outcome: Outcome) ->
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=_retirement(run, worst),
+        assumptions=[*run.uplink.assumed, *_retirement(run, worst)],
         observers=_eavesdropper(run, outcome),
-        reward=in_words(site, run.releases[worst], int(np.sum(outcome.live[worst]))),
+        reward=in_words(site, run.releases[worst], int(np.sum(outcome.played.live[worst]))),
         identity=_identity(run),
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
@@ -152,8 +154,12 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
         return [Observer("eavesdropper", sees, None, f"not covered: {why}")]
     budget = run.budget
     found = []
-    for s, released in enumerate(outcome.events):
-        heard = overheard(Plan(*(leaf[s] for leaf in outcome.plans)), released, who)
+    for s, site in enumerate(run.setup.sites):
+        plan = outcome.played.of_seed(s)
+        everyone = np.ones(plan.tx.shape[-1], bool)  # two receivers may cancel artificial noise
+        trace = cut(site.trace, slice(len(plan.live)))
+        alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
+        heard = overheard(plan, alone, who)
         found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
     return [Observer("eavesdropper", sees, float(max(found)), why)]
@@ -192,44 +198,31 @@ def _model_name(run: "Execution") -> str:
     return f"{run.task.model.name} {run.task.sources['model_sha256'][:12]}" if named == "own" else str(named)
 
 
-def _outcome(run: "Execution", records: dict[str, np.ndarray]) -> Outcome:
-    plans = Plan(**{name: records[f"plan.{name}"] for name in Plan._fields})
-    live = records["live"]
+def _outcome(run: "Execution", records: Chunk) -> Outcome:
+    live, info = records.live, records.info
     released = []
     for s, site in enumerate(run.setup.sites):
-        plan = Plan(*(leaf[s] for leaf in plans))._replace(live=live[s])
-        trace = Trace(*(leaf[: live.shape[1]] for leaf in site.trace))
-        released.append(events(plan, trace, site.deployment, site.message))
-        check_realised(released[-1], plan, trace)
+        plan = records.of_seed(s)
+        trace = cut(site.trace, slice(live.shape[1]))
+        released.append(run.released(plan, trace, site))
+        check_release(run.uplink, released[-1], plan, trace, site.deployment, site.message)
     ran = np.cumsum(live, axis=1)
-    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records["eval.loss"].shape[1])]
-    info = {name.removeprefix("info."): value for name, value in records.items() if name.startswith("info.")}
+    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
     if run.plans:
-        cut = live.shape[1]
+        until = live.shape[1]
         found = [scalars(one, axes=1) for one in run.infos]
-        info = {name: np.stack([one[name][:cut] for one in found]) for name in found[0]}
+        info = {name: np.stack([one[name][:until] for one in found]) for name in found[0]}
     if run.uplink.decode != uplink.ANALOG.decode:
-        info["refused"] = records["refused"].astype(float)
-    return Outcome(
-        plans=plans, events=released, releases=run.releases, live=live, norm=records["stats.norm"],
-        raw_norm=records["stats.raw_norm"], sent=records["stats.sent"], update_norm=records["update_norm"], info=info,
-        eval_round=ran[:, ends], right=records["eval.right"], total=records["eval.total"], loss=records["eval.loss"],
-        penalty=records["eval.penalty"],
-    )  # fmt: skip
+        info = {**info, "refused": records.refused.astype(float)}
+    return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
 
 
-def _check_energy(run: "Execution", devices: dict[str, np.ndarray]) -> None:
+def _check_energy(run: "Execution", devices: Devices) -> None:
     """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
     on the mean, which `energy.check_energy` holds its plans to."""
-    over = devices["energy"] > devices["energy_limit"] * (1 + 1e-9)
+    over = devices.energy > devices.energy_limit * (1 + 1e-9)
     if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
         row = int(np.argmax(over))
-        where = f"round {devices['round'][row]}, seed {devices['seed'][row]}: client {devices['client'][row]}"
-        sent, limit = devices["energy"][row], devices["energy_limit"][row]
+        where = f"round {devices.round[row]}, seed {devices.seed[row]}: client {devices.client[row]}"
+        sent, limit = devices.energy[row], devices.energy_limit[row]
         raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")
-
-
-def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:
-    """Per-round scalars of a policy's info, which have exactly so many axes: what a rounds table can hold."""
-    fields = info._asdict() if hasattr(info, "_asdict") else {}
-    return {name: np.asarray(value) for name, value in fields.items() if np.ndim(value) == axes}

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from otafl import systems
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Gate, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.core.plan import Context, Deployment, Gate, Message, Obs, Plan, Policy, silent_by_bound
 from otafl.runs.schemes import Factory, factory_named
 
 KNOWN = ("obs", "deployment", "message", "context")
@@ -106,7 +107,7 @@ def _read(name: str, function: Callable[..., Any]) -> tuple[list[str], type]:
 
 
 def _whole(name: str, told: Any, obs: Obs, deployment: Deployment, message: Message) -> tuple[Plan, Any]:
-    """The plan with what was left out, and what else was told; its shapes and kinds are checked by the round."""
+    """The plan with what was left out, and what else was told. Shapes and kinds of its numbers are the round's."""
     if not isinstance(told, dict) or not {"tx", "rx_scale"} <= set(told):
         raise InputError(f"{name}: must return a dict with at least 'tx' and 'rx_scale'")
     numbers = {key: _number(name, key, value) for key, value in told.items()}

@@ -46,11 +46,11 @@ class Narrow(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice."""
 
     def __init__(self, *columns: ProgressColumn, console: Console):
-        self.width = lambda: max(console.width - ECHO_COLUMNS, 1)
+        self.terminal = console  # before all else: what follows draws already
         super().__init__(*columns, console=console)
 
     def get_renderable(self) -> RenderableType:
-        return Constrain(super().get_renderable(), self.width())
+        return Constrain(super().get_renderable(), max(self.terminal.width - ECHO_COLUMNS, 1))
 
 
 class LiveLine(Reporter):

@@ -24,14 +24,14 @@ from otafl.core.files import FileModel, parse, read_toml
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.eavesdropper import Eavesdropper
 from otafl.runs.folder.store import slug
-from otafl.tasks.datasets import DATASETS
 from otafl.tasks.features import DataOptions, PcaOptions
 from otafl.tasks.models import MODELS, Model
 from otafl.tasks.own_data import OwnTask
 from otafl.tasks.partitions import PARTITIONS
+from otafl.tasks.sources import DATASETS
 
 for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mistakes here as everywhere
-    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined, union-attr]
+    strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[union-attr]
 
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
@@ -298,6 +298,9 @@ class Experiment(FileModel):
     server: Server = Field(default_factory=Server)
     privacy: Privacy = Field(default_factory=Privacy)
     engine: EngineOptions = Field(default_factory=EngineOptions)
+    plan: dict[str, Any] = Field(
+        default_factory=dict, exclude=True, description="own keys of a system, for `otafl plan SYSTEM FILE` alone"
+    )
     outside: list[str] = Field(
         [], description="said on the privacy card as outside the guarantee (tuning, for example)"
     )

@@ -16,6 +16,7 @@ from otafl import systems
 from otafl.core.errors import InputError
 from otafl.core.files import parse
 from otafl.runs.schema import options_of, tagged
+from otafl.systems.system import LoadedScheme
 
 Factory = Callable[..., "Chosen"]
 
@@ -73,7 +74,7 @@ def factory_named(attribute: str) -> Factory:
 
 
 @cache
-def _factory(name: str, scheme: systems.LoadedScheme) -> Factory:
+def _factory(name: str, scheme: LoadedScheme) -> Factory:
     attribute, hints = name.replace("-", "_"), get_type_hints(scheme.config)
     parameters = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=hints[f.name])
@@ -96,7 +97,7 @@ def _default(field: Any) -> Any:
     return inspect.Parameter.empty if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _described(attribute: str, scheme: systems.LoadedScheme, parameters: list[inspect.Parameter]) -> str:
+def _described(attribute: str, scheme: LoadedScheme, parameters: list[inspect.Parameter]) -> str:
     """Summary, what the Config says, every setting with its meaning, and an example that runs."""
     said, notes = inspect.getdoc(scheme.config) or "", _comments(scheme.config)
     plain = said.startswith(f"{scheme.config.__name__}(")  # what dataclass writes where nobody did

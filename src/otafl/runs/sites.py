@@ -5,7 +5,7 @@ from pathlib import Path
 
 from otafl.channels import Radio as Receiver
 from otafl.channels import Site, load_site
-from otafl.channels.measured import Gains
+from otafl.core.arrays import Complexes
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment, Radio
 
@@ -41,9 +41,11 @@ def _receiver(radio: Radio) -> Receiver | None:
     return Receiver(radio.bandwidth_hz, radio.noise_w, radio.trusted_share * radio.noise_w, radio.path_loss)
 
 
-def measured_gains(experiment: Experiment) -> Gains | None:
+def measured_gains(experiment: Experiment) -> Complexes | None:
     """(rounds, K) that a deployment file names; nothing may be drawn beside them but estimates and coins."""
     gains = None if experiment.devices is None else devices_of(experiment).devices.gains
     if gains is not None and (experiment.channel.drift is not None or experiment.channel.pilots is not None):
         raise InputError("channel.drift and channel.pilots belong to drawn gains; these are measured")
+    if gains is not None and experiment.channel.antennas > 1:
+        raise InputError(f"channel.antennas={experiment.channel.antennas}: measured gains are to one antenna; set 1")
     return gains

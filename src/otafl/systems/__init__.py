@@ -19,6 +19,7 @@ from typing import Any, get_args
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
+from otafl.systems import arrays
 from otafl.systems.system import LoadedScheme, Scheme, System
 
 OWN = "own"  # the system of what `register` is given
@@ -94,6 +95,7 @@ def in_hindsight(name: str, config: Any) -> bool:
 
 def make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee."""
+    arrays.refuse(name, SCHEMES[name], deployment)
     first = context.first if context.trace is None else first_look(context.trace)
     known = context if in_hindsight(name, config) else context._replace(trace=None)
     policy = _ask(name, config, deployment, message, known._replace(first=first))
@@ -102,7 +104,7 @@ def make(name: str, config: Any, deployment: Deployment, message: Message, conte
         if policy.csi != "none":
             raise InputError(f"{name}: csi={policy.csi!r} must not depend on what the policy is told")
     check_gate(policy.gate, message)
-    return policy
+    return arrays.fitted(name, SCHEMES[name], policy, deployment)
 
 
 def _ask(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:

@@ -5,13 +5,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel
 from rich.console import Console
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
+from otafl.core.plan import Context, Deployment, Message
 from otafl.systems import SYSTEMS
 
 NUMERICAL = (ArithmeticError, ValueError)  # overflow, division by zero and NumPy's LinAlgError among them
+
+
+class Asked(NamedTuple):
+    """What an experiment file tells a planner: one scheme of its system at the site of the first seed."""
+
+    scheme: str
+    config: Any  # its options
+    deployment: Deployment
+    message: Message
+    context: Context  # with the whole trace
+    bandwidth_hz: float | None
+    own: dict[str, Any]  # [plan] of the file: keys of the planner's own
+
+    @property
+    def rms(self) -> Array:
+        """(K,) statistical CSI before the first round."""
+        assert self.context.trace is not None
+        return np.asarray(self.context.trace.rms_estimate[0], float)
 
 
 class Planner(NamedTuple):
@@ -19,10 +40,12 @@ class Planner(NamedTuple):
 
     summary: str  # one line for `otafl list`
     inputs: type[BaseModel]  # schema of FILE, a `FileModel`
+    keys: Callable[[Asked], dict[str, Any]]  # what FILE would say of an experiment
     example: str  # a complete FILE that plans as it stands
     plan: Callable[[Any, Path], dict[str, Any]]  # (inputs, folder of FILE) -> JSON-ready dict; may raise Infeasible
     show: Callable[[dict[str, Any], Console], None]  # the human output
     pictures: Callable[[dict[str, Any], Path], list[Path]]  # writes plots and exports into a folder, returns the files
+    antennas: bool = False  # whether it plans for a server with several
 
 
 def available() -> list[str]:

@@ -14,14 +14,15 @@ import numpy as np
 
 from otafl import systems
 from otafl.bounds import merit
-from otafl.channels import Channel, draw
+from otafl.channels import Channel, draw, receive
+from otafl.core.arrays import Array
 from otafl.core.errors import OtaflError
 from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, calibrate
 from otafl.privacy.accountants import round_costs
-from otafl.privacy.events import events
+from otafl.privacy.events import release
 from otafl.privacy.uplink_checks import meet
 
 OTHER_SEED = 2**31  # seeds of experiments count from 0
@@ -61,7 +62,7 @@ class Bench(NamedTuple):
         return np.asarray(self.trace.rms_estimate[0], float)
 
     @property
-    def received(self) -> np.ndarray:
+    def received(self) -> Array:
         """(K,) mean received energy of a round at full power, m_k."""
         return np.asarray(self.deployment.energy, float) * self.rms**2
 
@@ -77,7 +78,8 @@ class Trial(NamedTuple):
 
 def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int) -> Bench:
     """The site with channels of another seed than any run's."""
-    trace = draw(channel, len(deployment.weights), rounds, OTHER_SEED + seed % OTHER_SEED)
+    drawn = draw(channel, len(deployment.weights), rounds, OTHER_SEED + seed % OTHER_SEED)
+    trace, deployment = receive(drawn, deployment)
     multiplier = calibrate(budget, rounds, message, np.asarray(deployment.weights, float))
     return Bench(deployment, message, budget, rounds, trace, seed, multiplier)
 
@@ -101,14 +103,15 @@ def planned(name: str, options: Options, at: Bench) -> tuple[Policy, Plan, Trace
 
 def cost(name: str, options: Options, at: Bench) -> float:
     """zCDP cost of the worst client over all planned rounds, within the budget or not."""
-    _, plan, trace, deployment = planned(name, options, at)
-    return float(np.max(round_costs(events(plan, trace, deployment, at.message), "none").sum(-2)))
+    policy, plan, trace, deployment = planned(name, options, at)
+    released = release(uplink_of(policy), plan, trace, deployment, at.message)
+    return float(np.max(round_costs(released, "none").sum(-2)))
 
 
 def trial(name: str, options: Options, at: Bench) -> Trial:
     """Plan, charge, cut and weigh one setting."""
     policy, plan, trace, deployment = planned(name, options, at)
-    released = events(plan, trace, deployment, at.message)
+    released = release(uplink_of(policy), plan, trace, deployment, at.message)
     live = Ledger(at.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     weight = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from otafl.core.errors import InputError
 from otafl.core.plan import Policy
@@ -19,6 +19,8 @@ class Scheme(NamedTuple):
     private: bool = True  # False: a reference without privacy, which no budget stops
     hindsight: bool = False  # True: it is told the whole channel before the first round, which no server is
     settings: str | None = None  # "module:function" that chooses its options for a site and a target, without data
+    antennas: Literal["any", "fixed", "one"] = "any"  # receivers it plans for: every beam, a fixed one
+    array_note: str = ""  # what becomes of its certificate, or of its own privacy levels, at more than one antenna
 
 
 class LoadedScheme(NamedTuple):

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.tasks import datasets
 from otafl.tasks.datasets import Dataset
 
 F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
 
 
@@ -65,9 +65,9 @@ class Task(NamedTuple):
 class Pca(NamedTuple):
     """x -> (x - mean) @ basis / scale."""
 
-    mean: F64  # (D,)
-    basis: F64  # (D, c), orthonormal columns, by falling variance
-    scale: F64  # (c,)
+    mean: Floats  # (D,)
+    basis: Floats  # (D, c), orthonormal columns, by falling variance
+    scale: Floats  # (c,)
 
 
 def fit_pca(x: NDArray[np.floating], components: int, whiten: bool = False) -> Pca:

@@ -19,23 +19,22 @@ import jax.numpy as jnp
 
 from otafl.tasks.layers import Groups, Layer
 
-Array = jax.Array
-Loss = Callable[[Any, Array, Array], Array]
+Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
 
 
 class Saved(NamedTuple):
     """What a trace keeps of B samples."""
 
     kept: Any  # what each layer keeps, leaves (B, ...); zeros in place of a sample leave it out
-    loss: Array  # (B,)
+    loss: jax.Array  # (B,)
     params: Any = ()  # where the gradients were taken, if they are formed again
 
 
 class Ghost(NamedTuple):
     """Per-sample gradients g_i of a batch, seen only through sums and norms."""
 
-    trace: Callable[[Any, Array, Array], Saved]  # params, x (B, ...), y (B,)
-    sq_norms: Callable[[Saved], Array]  # (B,) norm(g_i)^2
+    trace: Callable[[Any, jax.Array, jax.Array], Saved]  # params, x (B, ...), y (B,)
+    sq_norms: Callable[[Saved], jax.Array]  # (B,) norm(g_i)^2
     sums: Callable[[Saved, Groups], Any]  # K groups -> sum_i w_i g_i of each, like params with leading axis K
 
 
@@ -44,11 +43,11 @@ def samples_at_once(footprint: int) -> int:
     return max(1, (2**20 if jax.default_backend() == "cpu" else 2**30) // footprint)
 
 
-def of_network(network: Layer, sample_loss: Callable[[Array, Array], Array]) -> Ghost:
+def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax.Array]) -> Ghost:
     """The ghost of a network of layers under `sample_loss(outputs (B, ...), y (B,)) -> (B,)`."""
 
-    def part(params: Any, x: Array, y: Array) -> Saved:
-        def summed(tap: Any) -> tuple[Array, tuple[Any, Array]]:
+    def part(params: Any, x: jax.Array, y: jax.Array) -> Saved:
+        def summed(tap: Any) -> tuple[jax.Array, tuple[Any, jax.Array]]:
             outputs, act = network.forward(params, x, tap)
             losses = sample_loss(outputs, y)
             return losses.sum(), (act, losses)
@@ -56,19 +55,20 @@ def of_network(network: Layer, sample_loss: Callable[[Array, Array], Array]) -> 
         err, (act, losses) = jax.grad(summed, has_aux=True)(network.tap(x.shape[0]))
         return Saved(network.keep(act, err), losses)
 
-    def trace(params: Any, x: Array, y: Array) -> Saved:
+    def trace(params: Any, x: jax.Array, y: jax.Array) -> Saved:
         samples = x.shape[0]
         parts = -(-samples // samples_at_once(network.footprint))
         if parts == 1:
             return part(params, x, y)
         size = -(-samples // parts)
 
-        def cut(leaf: Array) -> Array:
+        def cut(leaf: jax.Array) -> jax.Array:
             padding = [(0, parts * size - samples)] + [(0, 0)] * (leaf.ndim - 1)
             return jnp.pad(leaf, padding).reshape(parts, size, *leaf.shape[1:])
 
-        saved = jax.lax.map(lambda pair: part(params, *pair), (cut(x), cut(y)))
-        return jax.tree.map(lambda leaf: leaf.reshape(parts * size, *leaf.shape[2:])[:samples], saved)
+        saved: Saved = jax.lax.map(lambda pair: part(params, *pair), (cut(x), cut(y)))
+        whole: Saved = jax.tree.map(lambda leaf: leaf.reshape(parts * size, *leaf.shape[2:])[:samples], saved)
+        return whole
 
     return Ghost(
         trace=trace,
@@ -80,7 +80,7 @@ def of_network(network: Layer, sample_loss: Callable[[Array, Array], Array]) -> 
 def gradients_at_once(params: Any) -> int:
     """How many whole gradients to form together: half a GiB of them, on an accelerator four."""
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
-    return max(1, (2**27 if jax.default_backend() == "cpu" else 2**30) // max(size, 1))
+    return int(max(1, (2**27 if jax.default_backend() == "cpu" else 2**30) // max(size, 1)))
 
 
 def materialised(loss: Loss) -> Ghost:
@@ -92,13 +92,13 @@ def materialised(loss: Loss) -> Ghost:
     one = jax.value_and_grad(lambda p, a, b: loss(p, a[None], b[None]))
     each = jax.vmap(one, in_axes=(None, 0, 0))
 
-    def trace(params: Any, x: Array, y: Array) -> Saved:
+    def trace(params: Any, x: jax.Array, y: jax.Array) -> Saved:
         most = gradients_at_once(params)
         if x.shape[0] <= most:
             losses, gradients = each(params, x, y)
             return Saved({"gradients": gradients}, losses)
 
-        def sample(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        def sample(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             value, gradient = one(params, *pair)
             return value, sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)), jnp.zeros((), jnp.float32))
 
@@ -106,11 +106,12 @@ def materialised(loss: Loss) -> Ghost:
         counts = jnp.ones(x.shape[0], jnp.float32)
         return Saved({"x": x, "y": y, "square": squares, "counts": counts}, losses, params)
 
-    def sq_norms(saved: Saved) -> Array:
+    def sq_norms(saved: Saved) -> jax.Array:
         if "square" in saved.kept:
-            return saved.kept["square"]
-        squares = [jnp.sum(leaf**2, axis=range(1, leaf.ndim)) for leaf in jax.tree.leaves(saved.kept)]
-        return sum(squares, jnp.zeros((), jnp.float32))
+            squares: jax.Array = saved.kept["square"]
+            return squares
+        each = [jnp.sum(leaf**2, axis=range(1, leaf.ndim)) for leaf in jax.tree.leaves(saved.kept)]
+        return sum(each, jnp.zeros((), jnp.float32))
 
     def sums(saved: Saved, groups: Groups) -> Any:
         if "square" not in saved.kept:
@@ -123,15 +124,15 @@ def materialised(loss: Loss) -> Ghost:
         placed = jnp.zeros((count, samples), jnp.float32).at[jnp.arange(count)[:, None], slots]
         weights = placed.add(groups.weights)  # (K, samples)
 
-        def cut(leaf: Array) -> Array:
+        def cut(leaf: jax.Array) -> jax.Array:
             padding = [(0, parts * most - samples)] + [(0, 0)] * (leaf.ndim - 1)
             return jnp.pad(leaf, padding).reshape(parts, most, *leaf.shape[1:])
 
-        def add(total: Any, part: tuple[Array, ...]) -> tuple[Any, None]:
+        def add(total: Any, part: tuple[jax.Array, ...]) -> tuple[Any, None]:
             x, y, counts, own = part  # own (most, K)
             _, gradients = each(saved.params, x, y)
 
-            def plus(sum_: Array, leaf: Array) -> Array:
+            def plus(sum_: jax.Array, leaf: jax.Array) -> jax.Array:
                 sound = jnp.where(counts.reshape(-1, *[1] * (leaf.ndim - 1)) > 0, leaf, 0)  # 0 times NaN is NaN
                 return sum_ + jnp.tensordot(own, sound, axes=(0, 0))
 

@@ -30,7 +30,6 @@ import numpy as np
 
 from otafl.core.errors import InputError
 
-Array = jax.Array
 Shape = tuple[int, ...]
 Activation = Literal["relu", "tanh"]
 
@@ -38,14 +37,14 @@ Activation = Literal["relu", "tanh"]
 class Groups(NamedTuple):
     """Which samples of a batch are added up, and with which weights: K groups of at most B."""
 
-    weights: Array  # (K, B)
-    slots: Array | None = None  # (K, B) places in the batch, weight 0 where unused; None: group after group, all used
+    weights: jax.Array  # (K, B)
+    slots: jax.Array | None = None  # (K, B) places in the batch, weight 0 where unused; None: group by group, all used
 
-    def spread(self, leaf: Array) -> Array:
+    def spread(self, leaf: jax.Array) -> jax.Array:
         """(samples, ...) -> (K, B, ...)."""
         return leaf.reshape(*self.weights.shape, *leaf.shape[1:]) if self.slots is None else leaf[self.slots]
 
-    def mix(self, leaf: Array) -> Array:
+    def mix(self, leaf: jax.Array) -> jax.Array:
         """(samples, ...) -> (K, ...), the weighted sums."""
         if self.slots is None:
             return jnp.einsum("kb,kb...->k...", self.weights, self.spread(leaf))
@@ -61,18 +60,18 @@ class Layer(NamedTuple):
     shape: Shape  # of one sample's output
     draws: int  # random numbers that init takes
     footprint: int  # numbers that one sample occupies while the layer works, roughly
-    init: Callable[[Array], Any]  # (draws,), uniform in (-1, 1) -> params
-    forward: Callable[[Any, Array, Any], tuple[Array, Any]]  # params, x (B, ...), tap -> y (B, *shape), act
+    init: Callable[[jax.Array], Any]  # (draws,), uniform in (-1, 1) -> params
+    forward: Callable[[Any, jax.Array, Any], tuple[jax.Array, Any]]  # params, x (B, ...), tap -> y (B, *shape), act
     tap: Callable[[int], Any]  # batch size -> zeros
     keep: Callable[[Any, Any], Any]  # act, err -> kept, leaves (B, ...)
-    sq_norms: Callable[[Any], Array]  # kept -> (B,)
+    sq_norms: Callable[[Any], jax.Array]  # kept -> (B,)
     sums: Callable[[Any, Groups], Any]  # kept, K groups -> like params with leading axis K
 
 
 Builder = Callable[[Shape], Layer]  # shape of one sample's input -> layer
 
 
-def _plain(shape: Shape, function: Callable[[Array], Array]) -> Layer:
+def _plain(shape: Shape, function: Callable[[jax.Array], jax.Array]) -> Layer:
     """A layer without parameters."""
     return Layer(
         shape=shape,
@@ -121,7 +120,7 @@ def average_pool(shape: Shape) -> Layer:
     return _plain(shape[-1:], lambda x: x.mean(axis=(1, 2)))
 
 
-def shifted(x: Array, axis: int, size: int, stride: int) -> list[Array]:
+def shifted(x: jax.Array, axis: int, size: int, stride: int) -> list[jax.Array]:
     """The `size` views of x along one axis that a sliding window sees, in the window's order."""
     last = x.shape[axis] - size + 1
     return [jax.lax.slice_in_dim(x, start, start + last, stride, axis) for start in range(size)]
@@ -134,14 +133,14 @@ def window_shape(shape: Shape, size: int, stride: int, pad: int, what: str) -> t
     return height, width
 
 
-def settled(x: Array) -> Array:
+def settled(x: jax.Array) -> jax.Array:
     """x, on a CPU computed here and once: XLA would compute it anew for every patch and product that reads it."""
     return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
 
 
 def max_pool(size: int, stride: int) -> Builder:
     def build(shape: Shape) -> Layer:
-        def pool(x: Array) -> Array:
+        def pool(x: jax.Array) -> jax.Array:
             for axis in (1, 2):
                 x = functools.reduce(jnp.maximum, shifted(x, axis, size, stride))
             return settled(x)
@@ -151,14 +150,14 @@ def max_pool(size: int, stride: int) -> Builder:
     return build
 
 
-def uniform_draws(key: Array, count: int) -> Array:
+def uniform_draws(key: jax.Array, count: int) -> jax.Array:
     """float32 in the open interval (-1, 1), so that their normal quantiles are finite."""
     return jax.random.uniform(
         key, (count,), jnp.float32, minval=np.nextafter(np.float32(-1), np.float32(0)), maxval=1.0
     )
 
 
-def sq_norms_of(gradients: dict[str, Array]) -> Array:
+def sq_norms_of(gradients: dict[str, jax.Array]) -> jax.Array:
     """(B,) from gradients with leading axis B."""
     flat = [leaf.reshape(leaf.shape[0], -1) for leaf in gradients.values()]
     return sum((jnp.sum(leaf**2, axis=1) for leaf in flat), jnp.zeros((), jnp.float32))
@@ -172,17 +171,17 @@ def group_norm(groups: int, epsilon: float = 1e-5) -> Builder:
         if channels % groups:
             raise InputError(f"groups={groups} must divide the {channels} channels")
 
-        def normalise(x: Array) -> Array:
+        def normalise(x: jax.Array) -> jax.Array:
             split = x.reshape(-1, height, width, groups, channels // groups)
             centred = split - split.mean(axis=(1, 2, 4), keepdims=True)
             variance = (centred**2).mean(axis=(1, 2, 4), keepdims=True)
             return (centred * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape)
 
-        def forward(params: dict[str, Array], x: Array, tap: Array) -> tuple[Array, Array]:
+        def forward(params: dict[str, jax.Array], x: jax.Array, tap: jax.Array) -> tuple[jax.Array, jax.Array]:
             normal = normalise(x)
             return normal * params["scale"] + params["shift"] + tap, normal
 
-        def keep(act: Array, err: Array) -> dict[str, Array]:
+        def keep(act: jax.Array, err: jax.Array) -> dict[str, jax.Array]:
             return {"scale": jnp.sum(act * err, axis=(1, 2)), "shift": jnp.sum(err, axis=(1, 2))}
 
         return Layer(
@@ -210,10 +209,10 @@ def sequence(*builders: Builder) -> Builder:
 
         ends = list(itertools.accumulate(part.draws for part in parts))
 
-        def init(uniform: Array) -> tuple[Any, ...]:
+        def init(uniform: jax.Array) -> tuple[Any, ...]:
             return tuple(part.init(own) for part, own in zip(parts, jnp.split(uniform, ends[:-1])))
 
-        def forward(params: Any, x: Array, tap: Any) -> tuple[Array, Any]:
+        def forward(params: Any, x: jax.Array, tap: Any) -> tuple[jax.Array, Any]:
             acts = []
             for part, own, own_tap in zip(parts, params, tap):
                 x, act = part.forward(own, x, own_tap)
@@ -244,7 +243,7 @@ def residual(body: Builder) -> Builder:
         inner = body(shape)
         stride, extra = math.ceil(shape[0] / inner.shape[0]), inner.shape[2] - shape[2]
 
-        def forward(params: Any, x: Array, tap: Any) -> tuple[Array, Any]:
+        def forward(params: Any, x: jax.Array, tap: Any) -> tuple[jax.Array, Any]:
             y, act = inner.forward(params, x, tap)
             shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (0, extra)))
             return y + shortcut, act

@@ -11,11 +11,10 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.tasks.layers import Builder, Groups, Layer, Shape, shifted, sq_norms_of, window_shape
 
-Array = jax.Array
 Init = Literal["he", "uniform", "zero"]
 
 
-def _start(init: Init, uniform: Array, weight_shape: Shape, bias: bool) -> dict[str, Array]:
+def _start(init: Init, uniform: jax.Array, weight_shape: Shape, bias: bool) -> dict[str, jax.Array]:
     """Weights and bias of a linear layer from as many draws as it needs."""
     fan_in, out = math.prod(weight_shape[:-1]), weight_shape[-1]
     weights, rest = jnp.split(uniform, [fan_in * out]) if init != "zero" else (uniform, uniform)
@@ -31,19 +30,19 @@ def _start(init: Init, uniform: Array, weight_shape: Shape, bias: bool) -> dict[
     return params
 
 
-def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Callable[[Array], Array]) -> Layer:
+def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Callable[[jax.Array], jax.Array]) -> Layer:
     """y = rows(x) w + b, where `rows` lays out what each output position reads: (B, ...) -> (B * positions, F)."""
     fan_in, out, positions = math.prod(weight_shape[:-1]), weight_shape[-1], math.prod(shape[:-1])
     # With few rows the norm costs least without the gradient, from Gram matrices: |sum_i a_i e_i^T|^2 =
     # sum_ij (a_i . a_j)(e_i . e_j) takes positions^2 (F + O) multiplications, the gradient positions F O.
     formed = positions > 1 and positions * (fan_in + out) >= fan_in * out
 
-    def forward(params: dict[str, Array], x: Array, tap: Array) -> tuple[Array, Array]:
+    def forward(params: dict[str, jax.Array], x: jax.Array, tap: jax.Array) -> tuple[jax.Array, jax.Array]:
         y = rows(x) @ params["w"].reshape(fan_in, out)
         y = y + params["b"] if bias else y
         return y.reshape(-1, *shape) + tap, x
 
-    def keep(act: Array, err: Array) -> dict[str, Array]:
+    def keep(act: jax.Array, err: jax.Array) -> dict[str, jax.Array]:
         if not formed:
             return {"act": act, "err": err}
         by_position = err.reshape(-1, positions, out)
@@ -51,7 +50,7 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
         kept = {"w": jnp.einsum("bno,bnf->bof", by_position, rows(act).reshape(-1, positions, fan_in))}
         return kept | {"b": by_position.sum(1)} if bias else kept
 
-    def sq_norms(kept: dict[str, Array]) -> Array:
+    def sq_norms(kept: dict[str, jax.Array]) -> jax.Array:
         if formed:
             return sq_norms_of(kept)
         read, err = rows(kept["act"]).reshape(-1, positions, fan_in), kept["err"].reshape(-1, positions, out)
@@ -59,10 +58,10 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
             return jnp.sum(err**2, (1, 2)) * (jnp.sum(read**2, (1, 2)) + bias)
         return jnp.sum((jnp.einsum("bnf,bmf->bnm", read, read) + bias) * jnp.einsum("bno,bmo->bnm", err, err), (1, 2))
 
-    def sums(kept: dict[str, Array], groups: Groups) -> dict[str, Array]:
+    def sums(kept: dict[str, jax.Array], groups: Groups) -> dict[str, jax.Array]:
         count, most = groups.weights.shape
         if formed:
-            mixed = jax.tree.map(groups.mix, kept)
+            mixed: dict[str, jax.Array] = jax.tree.map(groups.mix, kept)
             return mixed | {"w": jnp.swapaxes(mixed["w"], 1, 2).reshape(count, *weight_shape)}
         act = groups.spread(kept["act"])
         read = rows(act.reshape(-1, *act.shape[2:])).reshape(count, most * positions, fan_in)
@@ -103,7 +102,7 @@ def conv(channels: int, size: int, stride: int = 1, pad: int = 0, init: Init = "
         height, width = window_shape(shape, size, stride, pad, "convolution")
         fan_in = size * size * shape[2]
 
-        def patches(x: Array) -> Array:
+        def patches(x: jax.Array) -> jax.Array:
             padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
             by_row = jnp.stack(shifted(padded, 1, size, stride), axis=3)  # (B, H', W, size, C)
             return jnp.stack(shifted(by_row, 2, size, stride), axis=4).reshape(-1, fan_in)

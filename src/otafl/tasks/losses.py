@@ -10,42 +10,41 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
-PerSample = Callable[[Array, Array], Array]  # outputs (B, ...), y (B, ...) -> (B,)
+PerSample = Callable[[jax.Array, jax.Array], jax.Array]  # outputs (B, ...), y (B, ...) -> (B,)
 
 
-def cross_entropy(logits: Array, y: Array) -> Array:
+def cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
     """(B, C), (B,) -> (B,), in nats."""
     hot = y[:, None] == jnp.arange(logits.shape[1], dtype=y.dtype)  # a comparison: gathers are slow to differentiate
     return jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(hot, logits, 0), axis=1)
 
 
-def binary_cross_entropy(logits: Array, y: Array) -> Array:
+def binary_cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
     """One logit per sample, (B,) or (B, 1), labels 0 and 1; in nats."""
     logit = logits.reshape(y.shape)
     return jax.nn.softplus(jnp.where(y > 0, -logit, logit))
 
 
-def _errors(outputs: Array, y: Array) -> Array:
+def _errors(outputs: jax.Array, y: jax.Array) -> jax.Array:
     """(B, m): a target that is one number may meet outputs of shape (B, 1)."""
     return (outputs.reshape(y.shape) - y).reshape(y.shape[0], -1)
 
 
-def squared_error(outputs: Array, y: Array) -> Array:
+def squared_error(outputs: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.mean(_errors(outputs, y) ** 2, axis=1)
 
 
-def absolute_error(outputs: Array, y: Array) -> Array:
+def absolute_error(outputs: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.mean(jnp.abs(_errors(outputs, y)), axis=1)
 
 
-def huber(outputs: Array, y: Array) -> Array:
+def huber(outputs: jax.Array, y: jax.Array) -> jax.Array:
     """Quadratic up to an error of one, then linear: no gradient with respect to an output is above one."""
     size = jnp.abs(_errors(outputs, y))
     return jnp.mean(jnp.where(size < 1, size**2 / 2, size - 0.5), axis=1)
 
 
-def right(outputs: Array, y: Array) -> Array:
+def right(outputs: jax.Array, y: jax.Array) -> jax.Array:
     """1 where the largest output is that of the label; one output alone says class 1 where it is positive."""
     if outputs.ndim == 1 or outputs.shape[1] == 1:
         return (outputs.reshape(y.shape) > 0) == (y > 0)

@@ -48,7 +48,6 @@ from otafl.tasks.layers import (
 from otafl.tasks.linear import Init, conv, dense
 from otafl.tasks.losses import PerSample, cross_entropy
 
-Array = jax.Array
 MOST_NUMBERS = 2**31 - 1  # in a model: array sizes that every backend can count
 UNKNOWN_FOOTPRINT = 2**10  # of a model that is not made of layers
 
@@ -57,8 +56,8 @@ class Model(NamedTuple):
     """B samples, C classes; `params` is a pytree of float32 arrays."""
 
     name: str
-    init: Callable[[Array], Any]  # key -> params
-    logits: Callable[[Any, Array], Array]  # params, x (B, ...) -> (B, C)
+    init: Callable[[jax.Array], Any]  # key -> params
+    logits: Callable[[Any, jax.Array], jax.Array]  # params, x (B, ...) -> (B, C)
     loss: Loss  # params, x, y (B,) -> (), mean over the batch, without the l2 term
     num_params: int
     ghost: Ghost | None  # None: no way known but forming the gradients
@@ -69,7 +68,7 @@ class Model(NamedTuple):
     whole: Callable[[Any], Any] = lambda params: params  # params as `init` of an own model made them, with static parts
 
 
-def count_params(init: Callable[[Array], Any]) -> int:
+def count_params(init: Callable[[jax.Array], Any]) -> int:
     shapes = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
     wrong = {str(leaf.dtype) for leaf in shapes} - {"float32"}
     if wrong:
@@ -84,13 +83,13 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
     if network.draws > MOST_NUMBERS:
         raise InputError(f"task.model {name}: {network.draws:.3g} parameters must be at most {MOST_NUMBERS:,}")
 
-    def init(key: Array) -> Any:
+    def init(key: jax.Array) -> Any:
         return network.init(uniform_draws(key, network.draws))
 
-    def logits(params: Any, x: Array) -> Array:
+    def logits(params: Any, x: jax.Array) -> jax.Array:
         return network.forward(params, x, network.tap(x.shape[0]))[0]
 
-    def loss(params: Any, x: Array, y: Array) -> Array:
+    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         return cross_entropy(logits(params, x), y).mean()
 
     ghost = ghosts.of_network(network, cross_entropy)
@@ -98,9 +97,9 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
 
 
 def from_loss(
-    init: Callable[[Array], Any],
+    init: Callable[[jax.Array], Any],
     loss: Loss,
-    logits: Callable[[Any, Array], Array],
+    logits: Callable[[Any, jax.Array], jax.Array],
     name: str = "custom",
     l2: float = 0.0,
 ) -> Model:
@@ -114,13 +113,13 @@ def per_sample(model: Model) -> Ghost:
     return model.ghost or ghosts.materialised(model.loss)
 
 
-def penalty(model: Model, params: Any) -> Array:
+def penalty(model: Model, params: Any) -> jax.Array:
     """l2/2 * norm(params)^2, the other part of the objective."""
     squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
     return 0.5 * model.l2 * jnp.asarray(squares, jnp.float32)
 
 
-def client_gradients(model: Model, params: Any, x: Array, y: Array, w: Array) -> Any:
+def client_gradients(model: Model, params: Any, x: jax.Array, y: jax.Array, w: jax.Array) -> Any:
     """Each client's weighted gradient, sum_i w_ki grad(loss_ki + penalty), for one common model.
 
     x (K, B, ...), y (K, B), w (K, B), zero for padding; weights that sum to 1 per client give its mean gradient.
@@ -137,8 +136,8 @@ def client_gradients(model: Model, params: Any, x: Array, y: Array, w: Array) ->
     return jax.tree.map(lambda s, p: s + model.l2 * mass.reshape(-1, *[1] * p.ndim) * p, sums, params)
 
 
-def _weighted_gradient(loss: Loss, params: Any, x: Array, y: Array, w: Array) -> Any:
-    def weighted(p: Any) -> Array:
+def _weighted_gradient(loss: Loss, params: Any, x: jax.Array, y: jax.Array, w: jax.Array) -> Any:
+    def weighted(p: Any) -> jax.Array:
         return jnp.dot(w, jax.vmap(lambda a, b: loss(p, a[None], b[None]))(x, y))
 
     return jax.grad(weighted)(params)

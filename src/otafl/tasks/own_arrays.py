@@ -86,8 +86,8 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
     unknown = np.setdiff1d(words, np.unique(train.astype(str)))
     if len(unknown):
         raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
-    number = lambda y: np.searchsorted(words, y.astype(str)).astype(np.int32)  # noqa: E731
-    return number(train), number(test), tuple(map(str, words)), len(words)
+    numbers = (np.searchsorted(words, y.astype(str)).astype(np.int32) for y in (train, test))
+    return next(numbers), next(numbers), tuple(map(str, words)), len(words)
 
 
 def owners_of(owner: Any, clients: int | None) -> tuple[np.ndarray | None, tuple[str, ...]]:

@@ -202,9 +202,7 @@ def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> t
     if not len(report):
         raise InputError(f"reward_fraction={options.reward_fraction} leaves no held-out sample to report on")
     kind = own.x.dtype if whole_numbers else np.float32
-    part = lambda rows: Part(own.x[rows].astype(kind), own.y[rows])  # noqa: E731
-    held = lambda rows: Part(own.x_held_out[rows].astype(kind), own.y_held_out[rows])  # noqa: E731
-    parts = Task(
-        part(train), part(validation), held(reward), held(report), own.classes, "arrays", own.sha256, own.notes
-    )  # fmt: skip
+    trained, tuned = (Part(own.x[rows].astype(kind), own.y[rows]) for rows in (train, validation))
+    rewarded, reported = (Part(own.x_held_out[rows].astype(kind), own.y_held_out[rows]) for rows in (reward, report))
+    parts = Task(trained, tuned, rewarded, reported, own.classes, "arrays", own.sha256, own.notes)
     return parts, None if own.owner is None else own.owner[train]

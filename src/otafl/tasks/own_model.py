@@ -21,12 +21,10 @@ from otafl.core.errors import InputError
 from otafl.tasks.losses import LOSSES, METRICS, PerSample
 from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
 
-Array = jax.Array
-
 
 def model(
-    init: Callable[[Array], Any],
-    apply: Callable[[Any, Array], Array],
+    init: Callable[[jax.Array], Any],
+    apply: Callable[[Any, jax.Array], jax.Array],
     *,
     loss: str | PerSample = "cross-entropy",
     metric: str | None = None,
@@ -69,21 +67,21 @@ def model(
     per_sample, told = (LOSSES[loss].of, LOSSES[loss].metric) if isinstance(loss, str) else (loss, None)
     first, whole = _parts(init)
 
-    def outputs(params: Any, x: Array) -> Array:
+    def outputs(params: Any, x: jax.Array) -> jax.Array:
         with jax.enable_x64(False):  # a run mixes precisions; what somebody else wrote expects JAX's own
             return apply(whole(params), x)
 
-    def losses(made: Array, y: Array) -> Array:
+    def losses(made: jax.Array, y: jax.Array) -> jax.Array:
         with jax.enable_x64(False):
             return per_sample(made, y)
 
-    def mean(params: Any, x: Array, y: Array) -> Array:
+    def mean(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         return losses(outputs(params, x), y).mean()
 
     return Model(name, first, outputs, mean, count_params(first), None, footprint, l2, losses, metric or told, whole)
 
 
-def _parts(init: Callable[[Array], Any]) -> tuple[Callable[[Array], Any], Callable[[Any], Any]]:
+def _parts(init: Callable[[jax.Array], Any]) -> tuple[Callable[[jax.Array], Any], Callable[[Any], Any]]:
     """init of what is trained alone, and from that back to the whole pytree."""
     with jax.enable_x64(False):
         made = init(jax.random.key(0))
@@ -94,18 +92,18 @@ def _parts(init: Callable[[Array], Any]) -> tuple[Callable[[Array], Any], Callab
     if all(trains):  # the pytree as it is: checkpoints and messages have its own structure
         return _in_float32(init), lambda params: params
 
-    def first(key: Array) -> tuple[Array, ...]:
+    def first(key: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(leaf for leaf, own in zip(jax.tree.leaves(init(key)), trains) if own)
 
-    def whole(params: tuple[Array, ...]) -> Any:
+    def whole(params: tuple[jax.Array, ...]) -> Any:
         values = iter(params)
         return jax.tree.unflatten(tree, [next(values) if own else leaf for leaf, own in zip(leaves, trains)])
 
     return _in_float32(first), whole
 
 
-def _in_float32(init: Callable[[Array], Any]) -> Callable[[Array], Any]:
-    def made(key: Array) -> Any:
+def _in_float32(init: Callable[[jax.Array], Any]) -> Callable[[jax.Array], Any]:
+    def made(key: jax.Array) -> Any:
         with jax.enable_x64(False):
             return jax.tree.map(jnp.asarray, init(key))
 
@@ -120,12 +118,11 @@ def metric_of(model: Model, classes: int) -> str:
 def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
     """Try a model on the shapes of the data: one loss per sample, outputs that fit the metric, which is returned."""
     batch = 3
-    like = lambda a: jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype)  # noqa: E731
     params = jax.eval_shape(model.init, jax.random.key(0))
     shapes = f"x {(batch, *x.shape[1:])}, y {(batch, *y.shape[1:])}"
     try:
-        outputs = jax.eval_shape(model.logits, params, like(x))
-        losses = jax.eval_shape(model.sample_loss, outputs, like(y))
+        outputs = jax.eval_shape(model.logits, params, _like(x, batch))
+        losses = jax.eval_shape(model.sample_loss, outputs, _like(y, batch))
     except InputError:
         raise
     except Exception as problem:  # whatever somebody else's function says about these shapes
@@ -143,12 +140,16 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
             raise InputError(f"model {model.name}: {wide} outputs for {classes} classes")
     elif (of := METRICS[metric].of) is not None:
         try:
-            jax.eval_shape(of, outputs, like(y))
+            jax.eval_shape(of, outputs, _like(y, batch))
         except TypeError:
             raise InputError(
                 f"model {model.name}: metric {metric!r} cannot compare outputs {outputs.shape} with {shapes}"
             ) from None
     return metric
+
+
+def _like(samples: np.ndarray, batch: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((batch, *samples.shape[1:]), samples.dtype)
 
 
 def _shown(value: Any) -> str:
@@ -157,9 +158,8 @@ def _shown(value: Any) -> str:
 
 def fingerprint(model: Model, x: np.ndarray, y: np.ndarray) -> str:
     """SHA-256 of what the model computes (its loss as a program, with its constants) and where it starts."""
-    like = lambda a: jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype)  # noqa: E731
     start = model.init(jax.random.key(0))
-    program = jax.make_jaxpr(model.loss)(start, like(x), like(y))
+    program = jax.make_jaxpr(model.loss)(start, _like(x, 2), _like(y, 2))
     digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program)).encode())
     for leaf in [*program.consts, *jax.tree.leaves(start)]:
         digest.update(np.asarray(leaf).tobytes())

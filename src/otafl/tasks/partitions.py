@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
 Rng = np.random.Generator
@@ -48,12 +49,13 @@ def from_lists(lists: Sequence[NDArray[Any]], num_samples: int) -> Partition:
     return Partition(rows, sizes, owner)
 
 
-def label_mix(partition: Partition, y: Labels, classes: int) -> NDArray[np.float64]:
+def label_mix(partition: Partition, y: Labels, classes: int) -> Floats:
     """(K, C): share of each label among each client's samples; a client without samples has a row of zeros."""
     owned = partition.owner >= 0
     counts = np.zeros((len(partition.sizes), classes))
     np.add.at(counts, (partition.owner[owned], y[owned]), 1)
-    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    mix: Floats = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return mix
 
 
 @dataclass(frozen=True)

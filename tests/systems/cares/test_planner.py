@@ -399,3 +399,19 @@ def test_what_would_not_end_is_refused(changes, said):
     with pytest.raises(InputError) as refusal:
         run(**changes)
     assert str(refusal.value).startswith(said)
+
+
+def test_local_steps_and_antennas_add_keys_only_where_they_are_asked_for():
+    def planned(**more):
+        given = {**BASE, "constants": "tight", "diagnostic": True, **more}
+        return PLANNER.plan(PLANNER.inputs(**given), Path())
+
+    plain, array = planned(), planned(antennas=4, exposure=3.0)
+    local = planned(local_steps=5, local_step_size=0.02)
+    assert set(local) - set(plain) == {"local_steps", "local_step_size", "drift"}
+    assert set(array) - set(plain) == {"antennas", "exposure", "any_silent"}
+    assert not set(plain) - set(local) and not set(plain) - set(array)
+    assert local["horizon"] == plain["horizon"] and local["conv_bound"] != plain["conv_bound"]
+    assert array["dropped_weight"] == array["asymmetry"] == array["any_silent"]
+    assert array["zcdp_cost"] == pytest.approx([3 * cost for cost in plain["zcdp_cost"]])
+    assert any("local steps" in note for note in local["notes"]) and any("1/cos^2" in note for note in array["notes"])

@@ -4,7 +4,7 @@
     model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
     rounds.json   that record to read: who was asked, silent, missing or at fault; eps, mu, SNR, energy
     ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
-    card.md, card.json, report.md
+    card.md, card.json, report.md, report.html
 """
 
 import io
@@ -56,14 +56,24 @@ class RunFolder:
         self.model = model
         write_atomic(self.path / "model.npz", packed(model, self.rows))
 
+    def evaluated(self, rounds: int, found: Row) -> None:
+        """What the model after so many rounds reached on public data; kept with the next round, or at the end."""
+        if 0 < rounds <= len(self.rows):
+            self.rows[rounds - 1]["evaluated"] = found
+
     def write_papers(self, air: Any) -> None:
         """Rounds, ledger, card and report of what was charged so far."""
+        from otafl.report.federation import federation_page
+
         card = air.card
         write_atomic(self.path / "rounds.json", to_json(self.rows))
         write_atomic(self.path / "ledger.bin", air.ledger_bytes())
         write_atomic(self.path / "card.json", card.to_json())
         write_atomic(self.path / "card.md", card.to_markdown())
         write_atomic(self.path / "report.md", report(air.summary, self.rows, card.to_markdown()))
+        asked = (self.path / "flower.json").read_text(encoding="utf-8")
+        page = federation_page(air, self.rows, "Federation over the air", self.path.name, asked)
+        write_atomic(self.path / "report.html", page)
 
 
 def packed(model: ArrayRecord, rows: list[Row]) -> bytes:

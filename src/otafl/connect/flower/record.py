@@ -40,5 +40,6 @@ def mu_of(air: Any) -> Row:
 
 def metrics_of(row: Row) -> MetricRecord:
     """A round's numbers as Flower keeps them; text stays in the report."""
-    numbers = {name: value for name, value in row.items() if name != "faults" and value is not None}
+    told = (item for item in row.items() if item[0] not in ("faults", "evaluated"))
+    numbers = {name: value for name, value in told if value is not None}
     return MetricRecord({name: float(value) if isinstance(value, str) else value for name, value in numbers.items()})

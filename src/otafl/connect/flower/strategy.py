@@ -130,6 +130,8 @@ class OverTheAir(Strategy):
             if server_round < self._first:
                 return None
             found = evaluate_fn(server_round, arrays)
+            if found is not None:
+                self.folder.evaluated(server_round, {n: v for n, v in found.items() if isinstance(v, int | float)})
             if self.closed_loop:
                 if found is None or "accuracy" not in found:
                     raise InputError("evaluate_fn returned no 'accuracy', and this scheme learns from it")

@@ -12,7 +12,7 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.core.plan import Link, Message
+from otafl.core.plan import Link, Message, Plan
 from otafl.privacy import Ledger, PrivacyCard
 from otafl.runs.air.card import card_of, report_of
 from otafl.runs.air.job import open_job
@@ -210,9 +210,13 @@ class Air:
 
     # --- what a round needs ----------------------------------------------------------------------------------------
 
+    def plan(self, number: int) -> Plan:
+        """What a round that was entered is charged for."""
+        return self._plans.row(number)
+
     def link(self, number: int) -> Link:
         """The plan after the channel, in float32."""
-        return link_of(self.job, self._plans.row(number), number)
+        return link_of(self.job, self.plan(number), number)
 
     def asked(self, number: int) -> np.ndarray:
         """Clients whose message is wanted: all whose silence is not public. Encrypted rounds need everyone."""

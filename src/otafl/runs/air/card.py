@@ -29,7 +29,7 @@ def card_of(air: "Air") -> PrivacyCard:
         air.ledger,
         job.message,
         outside=[*known, "simulation-trace", *air.settings.outside, *said],
-        assumptions=_assertions(air),
+        assumptions=[*job.uplink.assumed, *_assertions(air)],
         alarms=alarms,
         reward=in_words(site, job.releases, air.rounds_charged),
         identity={
@@ -47,7 +47,7 @@ def remarks_of(air: "Air") -> list[str]:
     """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
     said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
     known = {} if said is None else {"certified": said[None]}
-    missing = uncertified(SimpleNamespace(info=known, live=rounds))  # type: ignore[arg-type]
+    missing = uncertified(SimpleNamespace(played=SimpleNamespace(info=known, live=rounds)))  # type: ignore[arg-type]
     told = in_hindsight(air.settings.scheme.name, air.settings.scheme.config)
     return [*([HINDSIGHT] if told else []), *missing, *air.job.uplink.remarks]
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl import systems
-from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, with_gains
+from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, receive, with_gains
 from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace
+from otafl.core.plan import Context, Deployment, Events, Message, Plan, Policy, Trace
 from otafl.core.uplink import Uplink, uplink_of
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.settings import Settings
 from otafl.runs.build import site_of
@@ -37,6 +37,10 @@ class Job(NamedTuple):
     releases: tuple[Any, ...]  # that accompany every round
     capped: bool
 
+    def released(self, plan: Plan, trace: Trace) -> Events:
+        """What plans of some rounds (T, K) release."""
+        return release(self.uplink, plan, trace, self.deployment, self.message)
+
 
 def open_job(settings: Settings, trace_seed: int) -> Job:
     """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
@@ -45,7 +49,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     channel, deployment, sizes, message = _site(settings)
     count = len(deployment.weights)
     check_traces([trace_seed], settings.rounds, count)
-    trace = draw(channel, count, settings.rounds, trace_seed)
+    trace, deployment = receive(draw(channel, count, settings.rounds, trace_seed), deployment)
     left = eps_left(privacy, count) if private else privacy.eps
     context = Context(
         rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded
-from otafl.core.plan import Link, Plan, Trace, check_silence
+from otafl.core.plan import Link, Plan, Trace, check_silence, cut
 from otafl.core.rounds import ask, observe, plan_ahead, stack
 from otafl.core.uplink import to_float32
-from otafl.privacy import Ledger, check_realised, events
+from otafl.privacy import Ledger, check_release
 from otafl.privacy.uplink_checks import check_links, is_own, probe
 from otafl.runs.air.job import Job, numerically
 from otafl.runs.planning.afford import least, least_eps
@@ -50,8 +51,8 @@ class Ahead:
         state = numerically(job.policy.name, job.policy.init, seed)
         _, plan, self._info = numerically(job.policy.name, plan_ahead, job.policy, state, job.trace)
         check_silence(job.policy, job.message, plan)
-        released = events(plan, job.trace, job.deployment, job.message)
-        check_realised(released, plan, job.trace)
+        released = job.released(plan, job.trace)
+        check_release(job.uplink, released, plan, job.trace, job.deployment, job.message)
         live = job.ledger.affordable(released) if job.capped else released.live
         self.horizon = int(np.sum(live))
         if job.capped and not self.horizon:
@@ -77,7 +78,7 @@ class Ahead:
     def first(self, count: int) -> Plan:
         return Plan(*(leaf[:count] for leaf in self.plan))
 
-    def silent(self, number: int) -> np.ndarray:
+    def silent(self, number: int) -> Array:
         return self._silent[number]
 
     def certified(self, count: int) -> np.ndarray | None:
@@ -100,7 +101,7 @@ class Inside:
         self._infos: list[Any] = []
 
     def make(self, number: int, metric: float) -> bool:
-        row = _row(self._job.trace, number)
+        row = cut(self._job.trace, number)
         state, plan, info = self._ask(row, number, metric)
         if not plan.live:
             return False
@@ -146,22 +147,18 @@ class Inside:
 def try_uplink(job: Job, plan: Plan) -> None:
     """An uplink from outside otafl is tried out on plans (T, K) from the first round on before it carries data."""
     if not is_own(job.uplink):
-        trace = Trace(*(leaf[: len(plan.live)] for leaf in job.trace))
-        released = events(plan, trace, job.deployment, job.message)
+        trace = cut(job.trace, slice(len(plan.live)))
+        released = job.released(plan, trace)
         probe(job.uplink, plan, trace, job.deployment, job.message, released)
 
 
 def link_of(job: Job, plan: Plan, number: int) -> Link:
     """One round's plan (K,) after the channel, in float32; never louder or less noisy than it is charged."""
     one = Plan(*(np.asarray(leaf)[None] for leaf in plan))
-    trace = Trace(*(leaf[number : number + 1] for leaf in job.trace))
+    trace = cut(job.trace, slice(number, number + 1))
     link = job.uplink.lower(one, trace.gain, job.deployment)
-    check_links(job.uplink, link, one, events(one, trace, job.deployment, job.message), number)
+    check_links(job.uplink, link, one, job.released(one, trace), number)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], to_float32(link))  # type: ignore[no-any-return]
-
-
-def _row(trace: Trace, number: int) -> Trace:
-    return Trace(*(leaf[number] for leaf in trace))
 
 
 def charged(job: Job, plans: Plans, count: int) -> Ledger:
@@ -169,9 +166,9 @@ def charged(job: Job, plans: Plans, count: int) -> Ledger:
     parts, releases = list(job.ledger.parts), list(job.ledger.releases)
     ledger = Ledger(job.budget, job.ledger.clients, parts, releases, job.ledger._rdp)
     if count:
-        trace = Trace(*(leaf[:count] for leaf in job.trace))
+        trace = cut(job.trace, slice(count))
         run = plans.first(count)
-        released = events(run, trace, job.deployment, job.message)
-        check_realised(released, run, trace)
+        released = job.released(run, trace)
+        check_release(job.uplink, released, run, trace, job.deployment, job.message)
         ledger.spend(released, each_round=job.releases)
     return ledger

@@ -1,19 +1,20 @@
 """One round of a loop: who is asked, the one sending, and what is known of it afterwards."""
 
 import secrets
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Plan
 from otafl.core.streams import Seed
 from otafl.core.uplink import received_snr, transmit_energy
 from otafl.runs.air.replies import Fault, Sorted, sort
-from otafl.runs.air.sums import Heard
+from otafl.runs.air.sums import Heard, Shapes
 from otafl.runs.air.trees import digest, unflatten
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Round:
         self.failed = False
         self._heard: Heard | None = None
         self._answered = False
+        self._link = air.link(number)
+        self._noise: tuple[Shapes, Future[Any]] | None = None
+        if air._form is not None:  # known from `like` or an earlier round: drawn while the devices compute
+            self._draw(air._form.shapes)
 
     def send(self, updates: Any) -> Any:
         """Clip, silence, scale, add up, add noise, decode: the server's mean, in the form of the messages.
@@ -66,7 +71,6 @@ class Round:
         flat = self._answer(found)
         self._answered, self.faults = True, found.faults
         air._form, air._like = found.form, found.like or air._like
-        air._state = air._folder.keep(air._state.answered(self.number, found.faults, self.failed))
         return flat[0] if found.form is None else unflatten(found.form, flat, air._like)
 
     def _refuse(self, faults: list[Fault]) -> None:
@@ -77,6 +81,12 @@ class Round:
             kind = PrivacyViolation if broken else InputError
             raise kind(f"round {self.number}: {'; '.join(said)}; nothing was sent (strict=True)")
 
+    def _draw(self, shapes: Shapes) -> Future[Any]:
+        """The noise of this round, drawn once."""
+        if self._noise is None or self._noise[0] != shapes:
+            self._noise = shapes, self._air._medium.drawn(self._link, shapes, self.number)
+        return self._noise[1]
+
     def _answer(self, found: Sorted) -> list[np.ndarray]:
         """What the server hears; with a folder the hash of what is sent is kept before, the answer after, then given.
 
@@ -84,20 +94,18 @@ class Round:
         the hash of the sum will do, which costs the same for any number of clients.
         """
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
-        link = air.link(self.number)
-        with ThreadPoolExecutor(1) as pool:
-            drawn = pool.submit(air._medium.draw, link, shapes, self.number)
-            entered = air._medium.add_up(found.messages, found.norms, link, shapes, air.job.message.bound)
-            if air._folder.path is not None:
-                name = digest(found.form, entered.parts)
-                stored = air._folder.stored(air._state, self.number, name)
-                if stored is not None:
-                    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-                    return np.split(stored, ends[:-1])
-                air._state = air._folder.keep(air._state.sent(self.number, name))
-            heard = air._medium.hear(entered, link, shapes, self.number, drawn.result())
+        drawn = self._draw(shapes)
+        entered = air._medium.add_up(found.messages, found.norms, self._link, shapes, air.job.message.bound)
+        if air._folder.path is not None:
+            name = digest(found.form, entered.parts)
+            stored = air._folder.stored(air._state, self.number, name)
+            if stored is not None:
+                ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+                return np.split(stored, ends[:-1])
+            air._state = air._folder.keep(air._state.sent(self.number, name))
+        heard = air._medium.hear(entered, self._link, shapes, self.number, drawn.result())
         self._heard, self.failed = heard, heard.refused
-        air._folder.keep_answer(self.number, heard.flat)
+        air._state = air._folder.keep_answer(air._state.answered(self.number, found.faults, self.failed), heard.flat)
         return heard.flat
 
     def reward(self, accuracy: float) -> None:
@@ -110,7 +118,7 @@ class Round:
 
     @property
     def plan(self) -> Plan:
-        return self._air._plans.row(self.number)
+        return self._air.plan(self.number)
 
     @property
     def silent(self) -> np.ndarray:
@@ -118,7 +126,7 @@ class Round:
         return np.flatnonzero(~self._after_sending.sent)
 
     @property
-    def energy(self) -> np.ndarray:
+    def energy(self) -> Array:
         """(K,) J radiated."""
         heard = self._after_sending
         return transmit_energy(self.plan, heard.norm, heard.sent, self._air.job.message.dim)

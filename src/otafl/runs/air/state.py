@@ -2,11 +2,12 @@
 
     loop.json      the settings, and the seed of the channel where the loop itself has none; never that of any noise
     state.json     rounds charged and their plans' hash, metrics told, the last round sent with the hash of its sum
-    answer.bin     the last answer: what the server heard, noise included
+    answer.bin     the state with the last answer, a line; then that answer: what the server heard, noise included
 
-The charge is written before anyone is asked, the hash before the air is used, the answer before it is given. Every
-file is replaced at once and carries its SHA-256. One process at a time: a lock is held while the loop lives. A copy of
-a folder is a second air: going on from both releases every further round twice, which nothing here can see.
+The charge is written before anyone is asked, the hash before the air is used, the answer before it is given: the newer
+of the two states is how far the loop has come. Every file is replaced at once and carries its SHA-256. One process at a
+time: a lock is held while the loop lives. A copy of a folder is a second air: going on from both releases every further
+round twice, which nothing here can see.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from otafl.core.plan import Plan
 from otafl.runs.air.replies import Fault
 from otafl.runs.air.settings import Settings, from_json
 from otafl.runs.folder.disk import locked, storage
-from otafl.runs.folder.sealed import read_sealed, reading, with_seal
+from otafl.runs.folder.sealed import read_sealed, reading, unsealed, with_seal
 
 LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
 MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"
@@ -54,8 +55,6 @@ class State:
         return dataclasses.replace(self, last_sent=number, messages=messages)
 
     def answered(self, number: int, faults: Sequence[Fault], failed: bool) -> "State":
-        if number == self.last_answered:  # the stored answer once more
-            return self
         counts = dict(self.faults)
         for fault in faults:
             counts[fault.kind] = counts.get(fault.kind, 0) + 1
@@ -134,6 +133,7 @@ class Folder:
         if (self.path / LOOP).exists():
             self.close()
             raise InputError(f"{self.path}: another loop began there meanwhile; choose another folder")
+        self.keep_answer(self.state, [])
         self.keep(self.state)
         # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
         self._write(LOOP, {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed})
@@ -148,7 +148,8 @@ class Folder:
             loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
             with reading(path / LOOP, "it was written by another version of otafl"):
                 settings = from_json(json.loads(loop["settings"]), path)
-                kept = _consistent(State(**{**state, "metrics": tuple(state["metrics"])}))
+                both = _consistent(_state(state)), _consistent(_state(_head(path)[0]))
+                kept = max(both, key=lambda one: (one.last_answered, one.charged))
                 return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
         except BaseException:
             lock.close()
@@ -161,11 +162,14 @@ class Folder:
         self.state = state
         return state
 
-    def keep_answer(self, number: int, flat: Sequence[np.ndarray]) -> None:
+    def keep_answer(self, state: State, flat: Sequence[np.ndarray]) -> State:
+        """Make an answer durable, and with it that the round has one, in one file."""
         if self.path is not None:
             leaves = [np.ascontiguousarray(leaf, "<f4").data for leaf in flat]
-            with storage(self.path):
-                write_atomic(self.path / ANSWER, b"".join([_seal(number, leaves), b"\n", *leaves]))
+            head = {**dataclasses.asdict(state), "answer": _hash(leaves)}
+            self._write(ANSWER, head, leaves)
+        self.state = state
+        return state
 
     def stored(self, state: State, number: int, messages: str) -> np.ndarray | None:
         """The answer that this round had, for the same messages; None if it was never sent. Others are refused."""
@@ -179,9 +183,8 @@ class Folder:
         if number != state.last_answered:
             return None
         assert self.path is not None
-        with reading(self.path / ANSWER, MEND):
-            seal, _, body = (self.path / ANSWER).read_bytes().partition(b"\n")
-        if seal != _seal(number, [body]):
+        head, body = _head(self.path)
+        if head["last_answered"] != number or head["answer"] != _hash([body]):
             raise InputError(f"{self.path / ANSWER}: is damaged, or not the answer of round {number}; {MEND}")
         return np.frombuffer(body, "<f4").astype(np.float32)
 
@@ -191,20 +194,32 @@ class Folder:
             self.lock.close()
             self.lock = None
 
-    def _write(self, name: str, content: dict[str, Any]) -> None:
+    def _write(self, name: str, content: dict[str, Any], body: Sequence[Any] = ()) -> None:
         assert self.path is not None
         if self.lock is None:
             raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         with storage(self.path):
-            write_atomic(self.path / name, json.dumps(with_seal(content)))
+            write_atomic(self.path / name, [json.dumps(with_seal(content)).encode(), b"\n", *body])
 
 
-def _seal(number: int, parts: Sequence[Any]) -> bytes:
-    """SHA-256 of the answer and of its round. Plain numbers, no npz: a model is written in every round."""
-    found = hashlib.sha256(f"answer {number}\n".encode())
+def _hash(parts: Sequence[Any]) -> str:
+    """SHA-256 of an answer. Plain numbers, no npz: a model is written in every round."""
+    found = hashlib.sha256()
     for part in parts:
         found.update(part)
-    return found.hexdigest().encode()
+    return found.hexdigest()
+
+
+def _head(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The state that stands before the last answer, and that answer, not yet compared with its hash."""
+    with reading(path / ANSWER, MEND):
+        line, _, body = (path / ANSWER).read_bytes().partition(b"\n")
+    return unsealed(line, path / ANSWER, MEND), body
+
+
+def _state(content: dict[str, Any]) -> State:
+    kept = {name: value for name, value in content.items() if name != "answer"}
+    return State(**{**kept, "metrics": tuple(content["metrics"])})
 
 
 def _locked(path: Path) -> ExitStack:

@@ -6,6 +6,7 @@ passes over each message. Other uplinks (encrypted ones) go through their own co
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import saxpy
 
+from otafl.core.arrays import Bools, Floats
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.runs.air.trees import BLOCK, Flat
@@ -25,8 +27,8 @@ class Sum(NamedTuple):
     """What enters the air in one round, before any noise."""
 
     parts: dict[int, Flat]  # all that the answer depends on: analog, the sum itself; encrypted, every message
-    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
-    sent: NDArray[np.bool_]  # (K,)
+    norm: Floats  # (K,) of the clipped messages; 0 where there was none
+    sent: Bools  # (K,)
     factor: NDArray[np.float32]  # (K,) clip factors
 
 
@@ -34,8 +36,8 @@ class Heard(NamedTuple):
     """What came out of the air in one round."""
 
     flat: Flat
-    norm: NDArray[np.float64]  # (K,) of the clipped messages; 0 where there was none
-    sent: NDArray[np.bool_]  # (K,)
+    norm: Floats  # (K,) of the clipped messages; 0 where there was none
+    sent: Bools  # (K,)
     refused: bool  # the uplink saw that decoding failed
 
 
@@ -61,6 +63,7 @@ class Medium:
         self.uplink, self.seed = uplink, seed
         self.analog = uplink.combine == ANALOG.combine and uplink.decode == ANALOG.decode
         self._normals = jax.jit(_normals, static_argnums=1)
+        self._aside = ThreadPoolExecutor(1, "otafl-noise")
         self._opened = jax.jit(self._through_uplink)
 
     def add_up(
@@ -93,11 +96,15 @@ class Medium:
             _add(leaf, np.asarray(part).reshape(-1), np.float32(link.noise_std))
         return Heard(entered.parts[0], entered.norm, entered.sent, False)
 
+    def drawn(self, link: Link, shapes: Shapes, number: int) -> Future[Sequence[Any]]:
+        """`draw`, beside whatever else is going on: noise depends on no message, and the devices take their time."""
+        return self._aside.submit(self.draw, link, shapes, number)
+
     def draw(self, link: Link, shapes: Shapes, number: int) -> Sequence[Any]:
         """Standard normals, one per coordinate: the engine's for a seed, else Philox under 128 fresh bits.
 
-        They depend on no message, so that a loop may draw them while it adds up and writes down. Encrypted uplinks
-        draw their own.
+        Faster generators than Philox exist, but they can be run backwards from a few outputs, and whoever knows one
+        message knows some of the noise. Encrypted uplinks draw their own.
         """
         if not self.analog or not link.noise_std:
             return []

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 from otafl.privacy import audit
 from otafl.privacy.by_pld import distinct_rows
 from otafl.runs.audit import canaries as worlds

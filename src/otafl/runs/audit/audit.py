@@ -165,7 +165,10 @@ def _attack(one: Prepared, runs: int, share: float, seed: int, progress: Progres
 
 
 def _observer(target: Target) -> str:
-    return "" if target.gain is None else ", both parts"
+    if target.gain is None:
+        return ""
+    antennas = target.gain.shape[1] // 2
+    return ", both parts" if antennas == 1 else f", all {antennas} antennas"
 
 
 def rounded_down(value: float) -> str:

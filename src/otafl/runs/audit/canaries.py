@@ -20,10 +20,11 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
+from otafl.core.arrays import Array
 from otafl.core.engine import cores
 from otafl.core.errors import PrivacyViolation
 from otafl.core.messages import Clients, Data, Seed, fold, identity_lift, none_left_out, per_client
-from otafl.core.plan import Array, Link
+from otafl.core.plan import Link
 from otafl.core.rounds import Carry, Row, make_round
 from otafl.core.uplink import Uplink, to_float32
 from otafl.runs.device_mapping import choose_client_map
@@ -139,7 +140,7 @@ def _keep(received: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
 
 
 # An optimizer that changes nothing and keeps what the server received.
-CATCH = optax.GradientTransformation(lambda params: (), _keep)  # type: ignore[arg-type]
+CATCH = optax.GradientTransformation(lambda params: (), _keep)
 
 
 def play(stage: Stage, world: World, runs: int, first_key: int) -> Iterator[np.ndarray]:
@@ -180,8 +181,9 @@ def _runs(
 
     def received(seed: Seed, row: Row) -> Any:
         dice = round_.roll(seed, first)
-        total, _ = fold(clients, params, world.data, seed, dice.drawn, row.link, first, client_map, uplink)  # type: ignore[arg-type]
-        return uplink.decode(total, row.link, dice.air_key)[0]  # type: ignore[arg-type]
+        assert isinstance(row.link, Link)
+        total, _ = fold(clients, params, world.data, seed, dice.drawn, row.link, first, client_map, uplink)
+        return uplink.decode(total, row.link, dice.air_key)[0]
 
     def one(key: Array) -> tuple[Array, Array, Array]:
         seed = world.seed._replace(key=key)

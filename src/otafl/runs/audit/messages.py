@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds

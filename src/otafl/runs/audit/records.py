@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, chosen
+from otafl.runs.audit.target import Target, Trial, chosen, filtered, loudness
 
 
 def record_trials(target: Target) -> list[Trial]:
@@ -19,7 +19,8 @@ def record_trials(target: Target) -> list[Trial]:
     width = int(target.template.shape[0])
     who = chosen(target, width)
     basis, params = np.eye(width, dtype=np.float32), jnp.zeros(width, jnp.float32)
-    stage = worlds.Stage(target.clients, target.uplink, target.link, params, basis, len(who))
+    parts = 1 if target.gain is None else target.gain.shape[1]
+    stage = worlds.Stage(target.clients, target.uplink, target.link, params, basis, len(who), parts)
     loud = worlds.LOUD * target.records.clip_norm
     there, gone = _facts(target, who, 0), _facts(target, who, 1 if target.message.adjacency == "add-remove" else 0)
     normal = there.rate == 1
@@ -31,16 +32,16 @@ def record_trials(target: Target) -> list[Trial]:
         return Trial(f"record, {name}", stage, absent, present, score, linear)
 
     if target.message.adjacency == "replace":
-        score = _record_score(target, there, scores.replaced_score)
+        score = _record_score(target, who, there, scores.replaced_score)
         found = [trial("replaced", make(-loud, 0, False), make(loud, 0, False), score, normal)]
         if np.all(normal) and (other := _gate(target, who)) is not None:
             score, size = _gate_score(target, who, other)
             found.append(trial("at the gate", make(-loud, size, False), make(loud, size, False), score, normal))
         return found
-    plain = _record_score(target, there, scores.sampled_score)
+    plain = _record_score(target, who, there, scores.sampled_score)
     if target.message.adjacency == "zero-out":
         return [trial("nulled", make(0, 0, False), make(loud, 0, False), plain, normal)]
-    crowd = _crowd_score(target, there, gone)
+    crowd = _crowd_score(target, who, there, gone)
     return [
         trial("removed", make(0, 0, True), make(loud, 0, False), plain, normal),
         trial("removed from a crowd", make(0, -loud, True), make(loud, -loud, False), crowd, np.zeros(len(who), bool)),
@@ -64,14 +65,14 @@ def _facts(target: Target, who: Array, fewer: int) -> _Facts:
     factor = 2.0 if promise.adjacency == "replace" or (promise.adjacency == "add-remove" and not poisson) else 1.0
     share = promise.sensitivity / factor
     rate = promise.rate if poisson else np.minimum(target.records.clip_norm / share / sizes, 1.0)
-    return _Facts((target.link.weight * share)[:, who] * (1 - FLOAT32_SLACK), rate[who], sizes[who])
+    return _Facts((loudness(target)[0] * share)[:, who] * (1 - FLOAT32_SLACK), rate[who], sizes[who])
 
 
-def _record_score(target: Target, facts: _Facts, ratio: Any) -> Callable[[Array], Array]:
-    variance = target.link.noise_std**2
+def _record_score(target: Target, who: Array, facts: _Facts, ratio: Any) -> Callable[[Array], Array]:
+    variance = loudness(target)[1]
 
     def score(seen: Array) -> Array:
-        return np.asarray(ratio(seen[:, :, 0], facts.size, variance, facts.rate))
+        return np.asarray(ratio(filtered(target, seen, who), facts.size, variance, facts.rate))
 
     return score
 
@@ -93,23 +94,25 @@ def _gate_score(target: Target, who: Array, limit: float) -> tuple[Callable[[Arr
     rest, one = size * (held - 1) / held, clip / held
     arrived = [np.where(np.abs(rest + turn * one) <= np.asarray(target.link.max_norm)[:, who], rest + turn * one, 0)
                for turn in (1, -1)]  # fmt: skip
-    gain, noise = target.link.weight[:, None, who], (target.link.noise_std**2)[:, None, None]
+    gain = target.link.weight[:, None, who] if target.gain is None else target.gain[..., who]
+    noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
     return lambda seen: scores.gaussian_score(seen, gain, noise, *arrived), size
 
 
-def _crowd_score(target: Target, there: _Facts, gone: _Facts) -> Callable[[Array], Array]:
-    variance = target.link.noise_std**2
+def _crowd_score(target: Target, who: Array, there: _Facts, gone: _Facts) -> Callable[[Array], Array]:
+    variance = loudness(target)[1]
     assert target.records is not None
     if not target.records.poisson:  # another record takes the free place: all opposed, or one of them turned
         batch = np.round(there.held * there.rate)
         return lambda seen: scores.sampled_score(
-            seen[:, :, 0] + batch * there.size, 2 * there.size, variance, there.rate
+            filtered(target, seen, who) + batch * there.size, 2 * there.size, variance, there.rate
         )
 
     def score(seen: Array) -> Array:
+        told = filtered(target, seen, who)
         each = [
             scores.crowd_score(
-                seen[:, :, 0, j], (gone.size[:, j], there.size[:, j]), variance,
+                told[:, :, j], (gone.size[:, j], there.size[:, j]), variance,
                 (float(gone.rate[j]), float(there.rate[j])), int(there.held[j]) - 1,
             )
             for j in range(len(there.rate))

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Seed
-from otafl.core.plan import Array, Events, Link, Message
+from otafl.core.plan import Events, Link, Message
 from otafl.core.uplink import Uplink
 from otafl.privacy import participation
 from otafl.runs.audit import canaries
@@ -38,7 +39,7 @@ class Target(NamedTuple):
     delta: float
     accounting: str = "none"
     records: Records | None = None  # None: whole messages are clipped
-    gain: Array = None  # (T, R, K) and (T, R, R): what an observer of both parts gets; None: the server's real part
+    gain: Array = None  # (T, R, K) and (T, R, R): what an observer of everything gets; None: the server's sum
     noise: Array = None
     notes: tuple[str, ...] = ()
 
@@ -69,12 +70,40 @@ def squares(target: Target) -> Array:
     return participation.charged(target.events, certified(target.accounting))
 
 
+def loudness(target: Target) -> tuple[Array, Array]:
+    """(T, K) what a unit message becomes in the best scalar that the observer can form, and its variance (T,).
+
+    With R numbers per coordinate that scalar is g' C^-1 y / sqrt(g' C^-1 g), of variance one (`filtered`).
+    """
+    if target.gain is None:
+        return target.link.weight, target.link.noise_std**2
+    whitened = np.einsum("trk,trk->tk", target.gain, _matched(target))
+    return np.sqrt(whitened), np.ones(len(whitened))
+
+
+def filtered(target: Target, seen: Array, who: Array) -> Array:
+    """(runs, T, m) that scalar of each canary, from what was received (runs, T, R, m)."""
+    if target.gain is None:
+        return seen[:, :, 0]
+    size = loudness(target)[0][:, who]
+    score = np.einsum("ntrm,trm->ntm", seen, _matched(target)[..., who])
+    return score / np.where(size > 0, size, 1.0)
+
+
+def _matched(target: Target) -> Array:
+    """C^-1 g, (T, R, K); zero where nothing arrives."""
+    quiet = ~np.any(target.gain, axis=(1, 2))
+    safe = np.where(quiet[:, None, None], np.eye(target.noise.shape[-1]), target.noise)
+    return np.linalg.solve(safe, target.gain)
+
+
 def chosen(target: Target, width: int) -> np.ndarray:
     """Clients that are attacked: all if they are few, else the dearest and those that are heard loudest for it."""
     charged = squares(target).sum(0)
     count = int(min(MOST, len(charged), max(1, min(width - 1, MOST_NUMBERS // width))))
     with np.errstate(divide="ignore", invalid="ignore"):
-        heard = np.nansum((target.link.weight / target.link.noise_std[:, None]) ** 2, axis=0)
+        size, variance = loudness(target)
+        heard = np.nansum(size**2 / variance[:, None], axis=0)
         ratio = np.where(heard > 0, heard / charged, 0.0)
     order = [*np.argsort(-charged, kind="stable")[: -(-count // 2)], *np.argsort(-ratio, kind="stable")]
     return np.array(list(dict.fromkeys(int(k) for k in order))[:count])

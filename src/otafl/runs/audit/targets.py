@@ -15,15 +15,17 @@ from otafl import clients as client_kinds
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import Seed
-from otafl.core.plan import Events, Plan, Trace
-from otafl.privacy import Ledger, account, events, inverse_square
+from otafl.core.plan import Events, Plan, Trace, cut
+from otafl.privacy import Ledger, account, inverse_square
+from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
 from otafl.privacy.uplink_checks import check_links
 from otafl.runs import build
 from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canaries import gradient_is_x
 from otafl.runs.audit.target import MOST, Records, Target, certified
-from otafl.runs.execution import Execution, merge
+from otafl.runs.execution import Execution
+from otafl.runs.folder.chunks import merge
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
@@ -39,7 +41,8 @@ ANOTHER = "the training was repeated for this audit and played another plan than
 DECODED = "what the server has after decoding is attacked, not the ciphertexts"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
 DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
-BOTH = "observer keeps the imaginary part"
+WHOLE = "observer keeps the imaginary part"
+ANTENNAS = "observer keeps both parts of every antenna"
 SMALLER = "record canaries are sent in {} coordinates: noise is drawn for each coordinate alone"
 
 
@@ -70,8 +73,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     live = np.flatnonzero(plan.live)
     if not live.size:
         return Prepared(planned.label, planned.budget.eps, 0, [], planned.unaffordable)
-    plan, trace = (_rounds(part, live) for part in (plan, site.trace))
-    released = events(plan, trace, site.deployment, site.message)
+    plan, trace = (cut(part, live) for part in (plan, site.trace))
+    released = planned.released(plan, trace, site)
     recorded, notes = released, _notes(planned)
     if place is not None:
         _check_norms(place, site.message.bound)
@@ -102,13 +105,7 @@ class Rehearsal(Execution):
             carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
             chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
             done = min(done + self.span, self.horizon)
-        played = merge(chunks)
-        plan = Plan(**{name: played[f"plan.{name}"][0] for name in Plan._fields})
-        self.plans = [plan._replace(live=played["live"][0])]
-
-
-def _rounds(part: Any, live: np.ndarray) -> Any:
-    return type(part)(*(leaf[live] for leaf in part))
+        self.plans = [merge(chunks).of_seed(0)]
 
 
 def _ledger_of(place: SchemeFolder, seed: int) -> Events:
@@ -140,7 +137,7 @@ def _check_norms(place: SchemeFolder, bound: float) -> None:
 def _targets(
     planned: Planned, facts: Facts, plan: Plan, trace: Trace, recorded: Events, notes: tuple[str, ...]
 ) -> list[Target]:
-    """The server's view and, where phases are off, that of somebody who keeps both parts."""
+    """The server's view and, where phases are off or antennas many, that of somebody who keeps all that is heard."""
     site, air = planned.setup.sites[0], planned.uplink
     link = air.lower(plan, trace.gain, site.deployment)
     check_links(air, link, plan, recorded)
@@ -153,14 +150,17 @@ def _targets(
         planned.label, planned.setup.clients, _template(planned, facts), air, link, site.message, recorded,
         _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=notes,
     )  # fmt: skip
+    found = [target]
+    analog = air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode
+    many = air.release is release_full
+    if analog and (many or np.any(leak_of(recorded) > 0)):
+        everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
+        said = (*notes, ANTENNAS if many else WHOLE)
+        found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
     choice = planned.scheme.clients or planned.experiment.clients
     if choice.kind == "per-sample" and site.message.unit == "record":
-        return [_of_records(target, choice)]
-    if air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode and np.any(leak_of(recorded) > 0):
-        observer, both, gain, noise = both_parts(plan, trace, site.deployment)
-        seen = target._replace(uplink=observer, link=both, gain=gain, noise=noise, notes=(*notes, BOTH))
-        return [target, seen]
-    return [target]
+        return [_of_records(one, choice) for one in found]
+    return found
 
 
 def _template(planned: Planned, facts: Facts) -> Any:

@@ -21,6 +21,7 @@ from otafl.runs.comparing.trials import search
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.summaries import by_seed, summaries
 from otafl.runs.planning.afford import without_rounds
+from otafl.runs.planning.facts import facts_of
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
@@ -48,33 +49,43 @@ class Part(NamedTuple):
     notes: list[str]  # how settings were found
 
 
-def targets_of(path: Path, overrides: list[str], experiment: Experiment) -> list[float]:
-    """Privacy targets: those of a preset's `settings.eps`, else the experiment's own."""
-    several = settings_of(path, overrides).get("eps")
-    if several and not any(override.startswith("privacy.eps") for override in overrides):
-        return [float(eps) for eps in several]
-    if experiment.privacy.eps is None:
-        raise InputError(f"{path}: a comparison needs a common privacy target; set privacy.eps")
-    return [experiment.privacy.eps]
+class Question(NamedTuple):
+    """What is compared, at which privacy targets. trials: None leaves settings as they are, 0 takes them from plans
+    alone, more are tried on a validation split."""
+
+    experiment: Experiment
+    targets: list[float]
+    trials: int | None
+    name: str  # of the preset or file
 
 
-def compare(
-    path: Path, folder: Path, overrides: list[str], trials: int | None, reporter: Reporter | None = None
-) -> list[Part]:
-    """Choose settings, run all schemes at every target, write compare.json; returns one part per target.
+def question_of(path: Path, overrides: list[str], trials: int | None = None) -> Question:
+    """A file's, or a preset's with its `settings.eps` and, unless trials are given, `settings.trials`."""
+    experiment, settings = load(path, overrides), settings_of(path, overrides)
+    fixed = any(override.startswith("privacy.eps") for override in overrides)
+    targets = [experiment.privacy.eps] if fixed else settings.get("eps") or [experiment.privacy.eps]
+    return asked(experiment, targets, settings.get("trials") if trials is None else trials, path.stem)
 
-    trials: None takes a preset's `settings.trials`, and the file as it stands where there is none; 0 takes settings
-    from plans alone; more are tried on a validation split.
-    """
-    experiment = load(path, overrides)
-    targets = targets_of(path, overrides, experiment)
-    asked = settings_of(path, overrides).get("trials") if trials is None else trials
+
+def asked(experiment: Experiment, targets: list[Any], trials: int | None, name: str) -> Question:
+    """Checked before anything is trained."""
+    if None in targets or not targets:
+        raise InputError(f"{name}: a comparison needs a common privacy target; set privacy.eps")
+    metric = facts_of(experiment).metric if experiment.own.model is not None else "accuracy"
+    if metric != "accuracy":
+        raise InputError(f"{name}: schemes are ranked by accuracy, this model is told in {metric}; use `otafl.run`")
+    return Question(experiment, [float(eps) for eps in targets], trials, name)
+
+
+def compare(question: Question, folder: Path, reporter: Reporter | None = None) -> list[Part]:
+    """Choose settings, run all schemes at every target, write compare.json; returns one part per target."""
+    experiment, targets = question.experiment, question.targets
     parts = []
     for target in targets:
         place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
         privacy = experiment.privacy.model_copy(update={"eps": target})
         wanted = experiment.model_copy(update={"privacy": privacy})
-        chosen, notes = settled(wanted, place, asked, reporter)
+        chosen, notes = settled(wanted, place, question.trials, reporter)
         run = run_in(place / "run", chosen, reporter)
         found = rank(summaries(run), target)
         write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **plain(found)}))
@@ -119,7 +130,7 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
 
 def difference(a: dict[str, Any], b: dict[str, Any]) -> Gap:
     """Paired difference of final accuracies."""
-    return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))  # type: ignore[arg-type]
+    return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))
 
 
 def _behind(ranked: list[dict[str, Any]]) -> list[tuple[Gap, float]]:

@@ -17,7 +17,7 @@ from otafl.core.errors import OtaflError
 from otafl.core.plan import Deployment, Message
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
-from otafl.privacy.events import events
+from otafl.privacy.events import release
 from otafl.runs.build import Task, site_of
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems import settings as rules
@@ -103,7 +103,8 @@ def _noise(name: str, options: dict[str, Any], place: Place, private: bool) -> t
     policy, plan, trace, deployment = simulated.planned(name, options, at)
     live = np.asarray(plan.live, bool)
     if private:
-        live = Ledger(place.budget, at.devices).affordable(events(plan, trace, deployment, place.message))
+        released = release(uplink_of(policy), plan, trace, deployment, place.message)
+        live = Ledger(place.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
     return np.asarray(link.noise_std)[live], float(np.mean(heard)) if heard.size else 1.0

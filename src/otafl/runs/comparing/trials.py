@@ -17,9 +17,9 @@ from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
 from otafl.runs.comparing.settings import STEP_SCALE, from_plans
 from otafl.runs.comparing.tune import LAST, trained
+from otafl.runs.planning.facts import parts_of
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment
-from otafl.tasks import features
 
 FEWEST_ROUNDS = 25
 STEP_RANGE = (0.05, 1.2)  # s of the step rule, log scale
@@ -58,7 +58,7 @@ def points(count: int, rounds: int, step_scale: float) -> list[Point]:
     """Trial 0 is the plans' own; then Halton points, each coordinate on a log scale."""
 
     def between(low: float, high: float, share: float) -> float:
-        return low * (high / low) ** share
+        return float(low * (high / low) ** share)
 
     fewest = min(FEWEST_ROUNDS, rounds)
     found = [
@@ -99,10 +99,12 @@ def on_validation(experiment: Experiment) -> Experiment:
     data = experiment.task.data
     if not data.validation_fraction:
         data = type(data)(**{**data.__dict__, "validation_fraction": VALIDATION})
-    all_, left = len(features.prepare(experiment.task.data).train.y), len(features.prepare(data).train.y)
-    each = math.ceil(all_ / experiment.task.clients)
-    count = min(experiment.task.clients, math.ceil(left / each))
-    task = experiment.task.model_copy(update={"data": data, "clients": count, "report_on": "validation"})
+    split = experiment.model_copy(update={"task": experiment.task.model_copy(update={"data": data})})
+    all_, left = (len(parts_of(one)[0].train.y) for one in (experiment, split))
+    count = experiment.task.clients
+    if experiment.task.partition.kind != "owner":  # those are who they are
+        count = min(count, math.ceil(left / math.ceil(all_ / count)))
+    task = split.task.model_copy(update={"clients": count, "report_on": "validation"})
     return experiment.model_copy(update={"task": task, "seeds": list(SEEDS)})
 
 

@@ -7,18 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from otafl.core.files import sweep, write_atomic
-from otafl.core.plan import Plan
+from otafl.runs.folder.chunks import REQUIRED
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.sealed import Arrays, pack, unpack
 
 KEPT_CHECKPOINTS = 2
 SEGMENTS = "segments"  # entry of a checkpoint: last rounds of the record segments before it
-RECORDED = {
-    *("live", "update_norm", "refused"),
-    *(f"plan.{name}" for name in Plan._fields),
-    *(f"stats.{name}" for name in ("norm", "raw_norm", "sent", "left_out", "zeroed")),
-    *(f"eval.{name}" for name in ("right", "total", "loss", "penalty")),
-}
 
 
 class Checkpoints:
@@ -128,7 +122,7 @@ def fits(done: int, state: Arrays, segments: list[Arrays], leaves: list[np.ndarr
     if {name: (leaf.dtype, leaf.shape) for name, leaf in state.items()} != like:
         return False
     seeds, first = leaves[0].shape[0], segments[0]
-    if any(set(one) != set(first) for one in segments) or not set(first) >= RECORDED:
+    if any(set(one) != set(first) for one in segments) or not set(first) >= REQUIRED:
         return False
     for name in first:
         parts = [one[name] for one in segments]

@@ -14,6 +14,10 @@ class StorageError(OtaflError):
     """The folder cannot be written; what was saved before is still whole."""
 
 
+class FolderBusy(InputError):
+    """Another process holds the folder."""
+
+
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
     """Turn a full disk or a read-only folder into one clear line."""
@@ -46,7 +50,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{path}: another process is writing this run; wait for it, or stop it first") from None
+            raise FolderBusy(f"{path}: another process is writing this run; wait for it, or stop it first") from None
         except OSError:  # a file system without locks of folders: as if alone
             pass
         yield

@@ -6,9 +6,11 @@ import numpy as np
 
 from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
-from otafl.core.plan import STOPS, Events, Plan
+from otafl.core.arrays import Array
+from otafl.core.plan import STOPS, Events
 from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
 from otafl.runs.build import SchemeSetup, Task
+from otafl.runs.folder.chunks import Chunk
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
@@ -16,97 +18,136 @@ Columns = dict[str, np.ndarray]
 
 
 class Outcome(NamedTuple):
-    """Everything that one scheme's run left, all seeds, before it becomes tables. S seeds, T rounds, E evaluations."""
+    """Everything that one scheme's run left, all seeds, before it becomes tables. S seeds, E evaluations."""
 
-    plans: Plan  # (S, T, K) as run
+    played: Chunk
     events: list[Events]  # per seed, live = rounds that were run
     releases: list[tuple[Release, ...]]  # per seed, what accompanied every live round
-    live: np.ndarray  # (S, T)
-    norm: np.ndarray  # (S, T, K)
-    raw_norm: np.ndarray
-    sent: np.ndarray
-    update_norm: np.ndarray  # (S, T)
-    info: dict[str, np.ndarray]  # (S, T, ...) per-round scalars only
     eval_round: np.ndarray  # (S, E) rounds run at each evaluation
-    right: np.ndarray  # (S, E, C)
-    total: np.ndarray  # (S, E, C)
-    loss: np.ndarray  # (S, E)
-    penalty: np.ndarray  # (S, E)
 
 
-def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
-    """One row per seed and round that was run."""
-    seed_axis, round_axis = np.nonzero(outcome.live)
-    columns: Columns = {"seed": np.asarray(seeds)[seed_axis], "round": round_axis}
+class Rounds(NamedTuple):
+    """One row per seed and round that was run; the names of its columns."""
+
+    seed: np.ndarray
+    round: np.ndarray
+    rx_scale: np.ndarray
+    noise_std: np.ndarray
+    update_norm: np.ndarray
+    sent: np.ndarray
+    sent_weight: np.ndarray
+    heard_weight: np.ndarray
+    snr: np.ndarray
+    energy_share: np.ndarray
+    clipped_share: np.ndarray
+    info: Columns
+
+    def columns(self) -> Columns:
+        columns = self._asdict()
+        return columns | {f"info_{name}": leaf for name, leaf in columns.pop("info").items()}
+
+
+class Devices(NamedTuple):
+    """One row per seed, round and client. A simulation's view: a real server sees none of it."""
+
+    seed: np.ndarray
+    round: np.ndarray
+    client: np.ndarray
+    sent: np.ndarray
+    norm: np.ndarray
+    raw_norm: np.ndarray
+    energy: np.ndarray
+    energy_limit: np.ndarray
+    noise_multiplier: np.ndarray
+
+
+class Evaluations(NamedTuple):
+    """One row per seed and evaluation."""
+
+    seed: np.ndarray
+    round: np.ndarray
+    score: np.ndarray  # of the task's metric; the loss where that is the metric
+    worst_client: np.ndarray  # label mix of each client over the metric per class
+    loss: np.ndarray
+    penalty: np.ndarray
+    eps: np.ndarray
+
+    def columns(self, metric: str) -> Columns:
+        return {metric if name == "score" else name: leaf for name, leaf in self._asdict().items()}
+
+
+def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Rounds:
+    """What every round did."""
+    played, stats = outcome.played, outcome.played.stats
+    seed_axis, round_axis = np.nonzero(played.live)
     energy, limit = _energy(outcome, setup)
     weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
-    gains = np.stack([site.trace.gain[: outcome.live.shape[1]] for site in setup.sites])
-    own = lambda s: Plan(*(leaf[s] for leaf in outcome.plans))  # noqa: E731
-    snr = np.stack([
-        uplink.received_snr(own(s), gains[s], outcome.norm[s], outcome.sent[s], site.deployment)
-        for s, site in enumerate(setup.sites)
-    ])  # fmt: skip
-    lower = lambda s, site: uplink.uplink_of(site.policy).lower(own(s), gains[s], site.deployment)  # noqa: E731
-    links = [lower(s, site) for s, site in enumerate(setup.sites)]
-    noise = np.stack([link.noise_std for link in links])
-    heard = np.stack([np.where(sent, link.weight, 0.0).sum(-1) for link, sent in zip(links, outcome.sent)])
-    per_round = {
-        "rx_scale": outcome.plans.rx_scale,
-        "noise_std": noise,
-        "update_norm": outcome.update_norm,
-        "sent": outcome.sent.sum(-1),
-        "sent_weight": np.sum(weights * outcome.sent, -1),
-        "heard_weight": heard,
-        "snr": snr,
-        "energy_share": np.max(energy / limit, -1),
-        "clipped_share": np.mean(outcome.raw_norm > outcome.norm * (1 + 1e-5), -1),
-        **{f"info_{name}": value for name, value in outcome.info.items()},
-    }
-    for name, values in per_round.items():
-        columns[name] = np.asarray(values)[outcome.live]
-    return columns
+    snr, noise, heard = [], [], []
+    for s, site in enumerate(setup.sites):
+        plan, gain = played.of_seed(s), site.trace.gain[: played.live.shape[1]]
+        snr.append(uplink.received_snr(plan, gain, stats.norm[s], stats.sent[s], site.deployment))
+        link = uplink.uplink_of(site.policy).lower(plan, gain, site.deployment)
+        noise.append(link.noise_std)
+        heard.append(np.where(stats.sent[s], link.weight, 0.0).sum(-1))
+
+    def ran(values: Any) -> Array:
+        return np.asarray(values)[played.live]
+
+    return Rounds(
+        seed=np.asarray(seeds)[seed_axis],
+        round=round_axis,
+        rx_scale=ran(played.plan.rx_scale),
+        noise_std=ran(noise),
+        update_norm=ran(played.update_norm),
+        sent=ran(stats.sent.sum(-1)),
+        sent_weight=ran(np.sum(weights * stats.sent, -1)),
+        heard_weight=ran(heard),
+        snr=ran(snr),
+        energy_share=ran(np.max(energy / limit, -1)),
+        clipped_share=ran(np.mean(stats.raw_norm > stats.norm * (1 + 1e-5), -1)),
+        info={name: ran(values) for name, values in played.info.items()},
+    )
 
 
-def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Columns:
-    """One row per seed, round and client. A simulation's view: a real server sees none of it."""
-    seed_axis, round_axis = np.nonzero(outcome.live)
-    clients = outcome.norm.shape[-1]
+def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Devices:
+    """What every client did in every round."""
+    live, stats = outcome.played.live, outcome.played.stats
+    seed_axis, round_axis = np.nonzero(live)
+    clients = stats.norm.shape[-1]
     energy, limit = _energy(outcome, setup)
     multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
-    columns: Columns = {
-        "seed": np.repeat(np.asarray(seeds)[seed_axis], clients),
-        "round": np.repeat(round_axis, clients),
-        "client": np.tile(np.arange(clients), len(round_axis)),
-    }
-    fields = {"sent": outcome.sent, "norm": outcome.norm, "raw_norm": outcome.raw_norm, "energy": energy,
-              "energy_limit": limit, "noise_multiplier": multiplier}  # fmt: skip
-    for name, values in fields.items():
-        columns[name] = np.broadcast_to(values, outcome.norm.shape)[outcome.live].reshape(-1)
-    return columns
+    fields = (stats.sent, stats.norm, stats.raw_norm, energy, limit, multiplier)
+    return Devices(
+        np.repeat(np.asarray(seeds)[seed_axis], clients),
+        np.repeat(round_axis, clients),
+        np.tile(np.arange(clients), len(round_axis)),
+        *(np.broadcast_to(values, stats.norm.shape)[live].reshape(-1) for values in fields),
+    )
 
 
 def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
-    energy = uplink.transmit_energy(outcome.plans, outcome.norm, outcome.sent, setup.sites[0].message.dim)
+    played, dim = outcome.played, setup.sites[0].message.dim
+    energy = uplink.transmit_energy(played.plan, played.stats.norm, played.stats.sent, dim)
     return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
 
 
 def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
     """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
     energy, _ = _energy(outcome, setup)
-    run = np.where(outcome.live[..., None], energy, 0.0).sum(1)
+    run = np.where(outcome.played.live[..., None], energy, 0.0).sum(1)
     return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
 
 
-def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[int]) -> dict[str, list[float]]:
+def signal_of(rounds: Rounds, setup: SchemeSetup, budget: Budget, seeds: list[int]) -> dict[str, list[float]]:
     """S of every seed, its limit S_max under the budget, and e = S / S_max (`bounds.merit`).
 
     Without a cap, and where sampling amplifies privacy, the limit is not known: NaN.
     """
     found: dict[str, list[float]] = {"snr": [], "snr_max": [], "efficiency": []}
     for seed, site in zip(seeds, setup.sites):
-        own = rounds["seed"] == seed
+        own = rounds.seed == seed
         size = float(np.sqrt(np.max(site.message.mean_square)))
-        snr = learning_snr(size, rounds["heard_weight"][own], rounds["noise_std"][own]) if np.any(own) else 0.0
+        snr = learning_snr(size, rounds.heard_weight[own], rounds.noise_std[own]) if np.any(own) else 0.0
         known = budget.counted.additive and np.isfinite(budget.eps) and np.all(np.asarray(site.message.rate) == 1)
         mu = np.sqrt(2 * budget.zcdp) if known else np.nan
         largest = learning_snr_max(site.message.sensitivity.size, mu, size, float(np.max(site.message.sensitivity)))
@@ -115,29 +156,30 @@ def signal_of(rounds: Columns, setup: SchemeSetup, budget: Budget, seeds: list[i
     return found
 
 
-def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Columns:
-    """One row per seed and evaluation; worst client = label mix of each client over the metric per class."""
+def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Evaluations:
+    """How good the model was, and what it had cost."""
     larger = METRICS[task.metric].larger_is_better
-    rows: list[Columns] = []
+    rows, found = [], outcome.played.eval
     for s, seed in enumerate(seeds):
         # A seed that has stopped is evaluated again with the others; only its first evaluation at that round counts.
         keep = np.concatenate([[True], np.diff(outcome.eval_round[s]) > 0])
-        right, total = outcome.right[s, keep].astype(float), outcome.total[s, keep].astype(float)
+        right, total = found.right[s, keep].astype(float), found.total[s, keep].astype(float)
         per_class = right / np.maximum(total, 1)
         client = per_class @ task.label_mix[s].T
         rounds = outcome.eval_round[s, keep]
         worst = client.min(-1) if larger else client.max(-1)
         worst = worst if task.classes else np.full(len(rounds), np.nan)  # clients are told apart by their labels
-        rows.append({
-            "seed": np.full(len(rounds), seed),
-            "round": rounds,
-            task.metric: right.sum(-1) / total.sum(-1),
-            "worst_client": worst,
-            "loss": outcome.loss[s, keep].astype(float),
-            "penalty": outcome.penalty[s, keep].astype(float),
-            "eps": eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
-        })  # fmt: skip
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        loss = found.loss[s, keep].astype(float)
+        rows.append(Evaluations(
+            seed=np.full(len(rounds), seed),
+            round=rounds,
+            score=loss if task.metric == "loss" else right.sum(-1) / total.sum(-1),
+            worst_client=worst,
+            loss=loss,
+            penalty=found.penalty[s, keep].astype(float),
+            eps=eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
+        ))  # fmt: skip
+    return Evaluations(*(np.concatenate(leaves) for leaves in zip(*rows)))
 
 
 def value_at_eps(
@@ -159,9 +201,9 @@ def value_at_eps(
 
 def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
     """Why each seed's run ended: its horizon, the budget, or what a policy inside the loop said in its last round."""
-    said = outcome.info.get("stopped_by")
+    said = outcome.played.info.get("stopped_by")
     reasons = []
-    for s, ran in enumerate(outcome.live.sum(1)):
+    for s, ran in enumerate(outcome.played.live.sum(1)):
         code = 0 if ran >= horizon else 1
         if code and said is not None and ran < said.shape[1]:
             code = int(said[s, ran])
@@ -171,40 +213,40 @@ def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
 
 def uncertified(outcome: Outcome) -> list[str]:
     """What must stand on every output of rounds that a certifying policy ran without a certificate."""
-    said = outcome.info.get("certified")
+    said = outcome.played.info.get("certified")
     if said is None:
         return []
-    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(outcome.live)]
+    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(outcome.played.live)]
     if not any(share):
         return [NO_CERTIFICATE]
     return [] if min(share) == 1 else [f"{NO_CERTIFICATE} in {1 - np.mean(share):.1%} of the rounds"]
 
 
 def summarise(
-    evaluations: Columns, rounds: Columns, devices: Columns | None, target: float, every: int, metric: str = "accuracy"
+    evaluations: Evaluations, rounds: Rounds, devices: Devices, target: float, every: int, metric: str = "accuracy"
 ) -> dict[str, Any]:
     """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
     final, best, at_eps = figures(metric)
     larger = METRICS[metric].larger_is_better
-    seeds = np.unique(evaluations["seed"])
+    seeds = np.unique(evaluations.seed)
     out: dict[str, list[float]] = {name: [] for name in (
         final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
         "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
     for seed in seeds:
-        e = {name: column[evaluations["seed"] == seed] for name, column in evaluations.items()}
-        r = {name: column[rounds["seed"] == seed] for name, column in rounds.items()}
+        e = Evaluations(*(column[evaluations.seed == seed] for column in evaluations))
+        own = rounds.seed == seed
         if metric != "loss":  # which every run has
-            out[final].append(float(e[metric][-1]))
-        out[best].append(float(e[metric].max() if larger else e[metric].min()))
-        out["worst_client"].append(float(e["worst_client"][-1]))
-        out[at_eps].append(value_at_eps(e["round"], e["eps"], e[metric], target, every)[0])
-        out["worst_client_at_eps"].append(value_at_eps(e["round"], e["eps"], e["worst_client"], target, every)[0])
-        out["final_loss"].append(float(e["loss"][-1]))
-        out["final_eps"].append(float(e["eps"][-1]))
-        out["rounds"].append(float(len(r["round"])))
-        out["mean_rx_scale"].append(float(np.mean(r["rx_scale"])) if len(r["round"]) else float("nan"))
-        out["silent_weight"].append(float(1 - np.mean(r["sent_weight"])) if len(r["round"]) else float("nan"))
-        spent = np.zeros(0) if devices is None else devices["energy"][devices["seed"] == seed]
+            out[final].append(float(e.score[-1]))
+        out[best].append(float(e.score.max() if larger else e.score.min()))
+        out["worst_client"].append(float(e.worst_client[-1]))
+        out[at_eps].append(value_at_eps(e.round, e.eps, e.score, target, every)[0])
+        out["worst_client_at_eps"].append(value_at_eps(e.round, e.eps, e.worst_client, target, every)[0])
+        out["final_loss"].append(float(e.loss[-1]))
+        out["final_eps"].append(float(e.eps[-1]))
+        out["rounds"].append(float(np.sum(own)))
+        out["mean_rx_scale"].append(float(np.mean(rounds.rx_scale[own])) if np.any(own) else float("nan"))
+        out["silent_weight"].append(float(1 - np.mean(rounds.sent_weight[own])) if np.any(own) else float("nan"))
+        spent = devices.energy[devices.seed == seed]
         out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
     none = {} if metric == "accuracy" else {name: [float("nan")] * len(seeds) for name in figures("accuracy")}
     return {"seeds": [int(s) for s in seeds], "metric": metric, **none, **out}

@@ -71,7 +71,14 @@ def with_seal(content: dict[str, Any]) -> dict[str, Any]:
 def read_sealed(path: Path, mend: str) -> dict[str, Any]:
     """A sealed JSON file; InputError if it is missing, altered, or from a version that did not seal."""
     with reading(path, mend):
-        content = json.loads(path.read_bytes())
+        line = path.read_bytes()
+    return unsealed(line, path, mend)
+
+
+def unsealed(line: bytes, path: Path, mend: str) -> dict[str, Any]:
+    """The content of sealed JSON that was read from `path`."""
+    with reading(path, mend):
+        content = json.loads(line)
         if not isinstance(content, dict):
             raise ValueError("not a table")
     if SEAL not in content:

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import RunError
-from otafl.core.plan import Array, Deployment, Message, Plan
+from otafl.core.plan import Deployment, Message, Plan
 
 ROUNDING = 1e-9  # relative; policies plan to the limit itself
 
 
-def planned_energy(plan: Plan, message: Message) -> np.ndarray:
+def planned_energy(plan: Plan, message: Message) -> Array:
     """Most that each client radiates, J, (..., K): data and artificial noise.
 
     The largest message that passes the gate where the norm is bounded, the mean where only the mean square is.

@@ -13,9 +13,9 @@ import numpy as np
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
-from otafl.core.plan import Link, Plan, Trace, check_silence
+from otafl.core.plan import Events, Link, Plan, Trace, check_silence
 from otafl.core.rounds import plan_ahead
-from otafl.privacy import Budget, Ledger, check_realised, events, uplink_checks
+from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
 from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
@@ -120,23 +120,27 @@ class Planned:
             check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
             self._try_uplink(charged, site.trace, site)
             if self.capped and not np.any(charged.live):
-                released = events(plan, site.trace, site.deployment, site.message)
+                released = self.released(plan, site.trace, site)
                 self.least_eps.append(least_eps(ledger, released))
             self.plans.append(charged)
             self.infos.append(info)
+
+    def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
+        """What plans of some rounds (T, K) release through this scheme's uplink."""
+        return release(self.uplink, plan, trace, site.deployment, site.message)
 
     def _retire(self, plan: Plan, site: build.Site, ledger: Ledger) -> Plan:
         """Clients that reach their own cap fall silent, where the experiment says so; the others go on."""
         privacy = self.experiment.privacy
         if privacy.stop == "worst" or not self.capped:
             return plan
-        released = events(plan, site.trace, site.deployment, site.message)
+        released = self.released(plan, site.trace, site)
         return retired(plan, rounds_in(ledger, released, privacy.retired_noise), privacy.retired_noise)
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""
-        released = events(plan, trace, site.deployment, site.message)
-        check_realised(released, plan, trace)
+        released = self.released(plan, trace, site)
+        check_release(self.uplink, released, plan, trace, site.deployment, site.message)
         return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
 
     def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
@@ -144,13 +148,13 @@ class Planned:
         if uplink_checks.is_own(self.uplink):
             return
         self._link(plan, trace, site, 0)
-        released = events(plan, trace, site.deployment, site.message)
+        released = self.released(plan, trace, site)
         uplink_checks.probe(self.uplink, plan, trace, site.deployment, site.message, released)
 
     def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int) -> Link:
         """The rounds as learning sees them, never louder or less noisy than they are charged."""
         link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
-        released = events(plan, trace, site.deployment, site.message)
+        released = self.released(plan, trace, site)
         uplink_checks.check_links(self.uplink, link, plan, released, first)
         return link
 

@@ -14,7 +14,7 @@ from otafl.bounds.merit import Merit, guessed_agreement, in_domain, learning_snr
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
 from otafl.core.plan import Events, Plan
-from otafl.privacy import Ledger, attack_success, events
+from otafl.privacy import Ledger, attack_success
 from otafl.privacy.events import total_noise_var
 from otafl.runs import build
 from otafl.runs.limits import check_traces
@@ -149,7 +149,10 @@ def row_of(planned: Planned, agreement: float) -> Row:
                    rounds=[int(np.sum(plan.live)) for plan in planned.plans], binding="privacy")  # fmt: skip
     seen = [_Seed(planned, s) for s in range(len(planned.plans))]
     attacks = [attack_success(one.ledger) for one in seen]
-    mean = lambda name: float(np.mean([getattr(one, name) for one in seen]))  # noqa: E731
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(one, name) for one in seen]))
+
     radio = planned.uplink.name == RADIO
     uses = max(one.rounds for one in seen) * site.message.dim
     bandwidth = build.bandwidth_of(planned.experiment)
@@ -177,7 +180,7 @@ class _Seed:
         site, whole, ledger = planned.setup.sites[s], planned.plans[s], planned.ledgers[s]
         live = np.asarray(whole.live, bool)
         self.rounds = int(np.sum(live))
-        released = events(whole, site.trace, site.deployment, site.message)
+        released = planned.released(whole, site.trace, site)
         self.ledger = Ledger(ledger.budget, ledger.clients, [*ledger.parts, released], [*ledger.releases])
         plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
         link = planned._link(whole, site.trace, site, 0)
@@ -239,6 +242,8 @@ def _closed_loop(planned: Planned, about: dict[str, Any]) -> Row:
 
 def _noise_of(planned: Planned, released: Events) -> str:
     """Who adds the noise that the ledger counts."""
+    if planned.uplink.release is not None:
+        return "receiver, devices" if any(np.any(plan.noise) for plan in planned.plans) else "receiver"
     total = total_noise_var(released)[released.live]
     own = float(np.mean((total - released.receiver_var[released.live]) / np.where(total > 0, total, 1.0)))
     if not np.any(total > 0):

@@ -14,38 +14,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Bools, Floats
 from otafl.systems.adascale.leakage import Leakage
 from otafl.systems.adascale.offline import fill, water_level
 from otafl.systems.adascale.online import Run
-
-Array = np.ndarray
 
 
 class Certificate(NamedTuple):
     """Arrays (...) over the leading axes of the run. Leakages are per round and summed over devices."""
 
-    mean_excess: Array  # mean(y)
-    violation: Array  # mean(y) - nu
-    violation_bound: Array  # (Q_T - Q_0) / T, from the realised queue
-    violation_bound_paper: Array  # (45)
-    violation_bound_paper_vacuous: Array  # bool: it allows at least twice the cap
-    final_queue: Array  # Q_T
-    max_queue: Array
-    queue_bound: Array  # on Q_T, comparator EqualAlloc
-    queue_bound_paper: Array  # (38)
-    leakage: Array  # mean R(N_t)
-    optimum: Array  # mean R(N*_t) offline at nu
-    optimum_at_spend: Array  # offline at the mean excess that was really spent
-    regret: Array  # leakage - optimum, exact
-    regret_at_spend: Array  # leakage - optimum_at_spend, >= 0
-    regret_bound: Array  # post-run, comparator y*
-    regret_bound_paper: Array  # (48)
-    regret_bound_paper_vacuous: Array  # bool: no smaller than the leakage itself
-    equal_alloc: Array  # mean R(f_t + nu)
-    equal_alloc_bound: Array  # what leakage cannot exceed
-    water_level: Array  # W of the optimum at nu
-    share_full_power: Array  # of rounds with y = 0
-    mean_floor: Array  # to be read beside nu: the total noise energy is mean_floor + mean_excess
+    mean_excess: Floats  # mean(y)
+    violation: Floats  # mean(y) - nu
+    violation_bound: Floats  # (Q_T - Q_0) / T, from the realised queue
+    violation_bound_paper: Floats  # (45)
+    violation_bound_paper_vacuous: Bools  # bool: it allows at least twice the cap
+    final_queue: Floats  # Q_T
+    max_queue: Floats
+    queue_bound: Floats  # on Q_T, comparator EqualAlloc
+    queue_bound_paper: Floats  # (38)
+    leakage: Floats  # mean R(N_t)
+    optimum: Floats  # mean R(N*_t) offline at nu
+    optimum_at_spend: Floats  # offline at the mean excess that was really spent
+    regret: Floats  # leakage - optimum, exact
+    regret_at_spend: Floats  # leakage - optimum_at_spend, >= 0
+    regret_bound: Floats  # post-run, comparator y*
+    regret_bound_paper: Floats  # (48)
+    regret_bound_paper_vacuous: Bools  # bool: no smaller than the leakage itself
+    equal_alloc: Floats  # mean R(f_t + nu)
+    equal_alloc_bound: Floats  # what leakage cannot exceed
+    water_level: Floats  # W of the optimum at nu
+    share_full_power: Floats  # of rounds with y = 0
+    mean_floor: Floats  # to be read beside nu: the total noise energy is mean_floor + mean_excess
 
 
 def certify(run: Run, V: Any, nu: Any, leakage: Leakage) -> Certificate:

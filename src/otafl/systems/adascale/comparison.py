@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.plan import Deployment, Message
 from otafl.privacy.rdp import EXACT_LIMIT, ORDERS, rdp_to_eps, total_rdp
 from otafl.systems.adascale import rivals, tuning, variables
@@ -21,7 +22,6 @@ from otafl.systems.adascale.offline import optimal_excess
 from otafl.systems.adascale.online import Rule, Run, algorithm1, play
 from otafl.systems.adascale.setting import MNIST, Setting, draw
 
-Array = np.ndarray
 NU_MNIST = (0.01, 0.02, 0.04, 0.08, 0.16)
 NU_CIFAR10 = (*NU_MNIST, 0.32)
 COARSE_ORDERS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 13.0, 17.0, 23.0, 31.0, 44.0, 63.0)  # to rank runs
@@ -32,11 +32,11 @@ RECONSTRUCTIONS = ("liu-simeone", "liu-simeone-decay", "lyapunov")
 class Scene:
     """nu on the first axis (n, 1), seeds on the second; floors (S, T)."""
 
-    nu: Array  # (n, 1)
-    floors: Array  # (S, T)
-    typical: Array  # (S,)
-    optimistic: Array  # (S,)
-    tuned_on: Array  # (S, R, T) floors to tune on
+    nu: Floats  # (n, 1)
+    floors: Floats  # (S, T)
+    typical: Floats  # (S,)
+    optimistic: Floats  # (S,)
+    tuned_on: Floats  # (S, R, T) floors to tune on
     setting: Setting
     alpha: int
     delta: float
@@ -49,13 +49,13 @@ class Scene:
         return variables.leakage_of(self.setting.deployment(), self.setting.message(), self.alpha)
 
     @cached_property
-    def V(self) -> Array:
+    def V(self) -> Floats:
         """Penalty weights (n, S): tuned, unless given."""
         if self.given_V is not None:
             return np.full((len(self.nu), len(self.floors)), self.given_V)
         return tuning.tune_V(self.tuned_on, self.nu, self.leakage, self.max_floor)
 
-    def run(self, warm: bool = False) -> tuple[Run, Array]:
+    def run(self, warm: bool = False) -> tuple[Run, Floats]:
         """AdaScale with V, or warm-started with ten times a tuned V; and the V it used."""
         if not warm:
             return algorithm1(self.floors, self.V, self.nu, self.leakage, max_floor=self.max_floor), self.V
@@ -66,7 +66,7 @@ class Scene:
 
 def run_epsilon(
     noise: Any, deployment: Deployment, message: Message, delta: float, orders: Sequence[float] = ORDERS
-) -> Array:
+) -> Floats:
     """eps at delta by RDP of every device: noise energies (..., T) -> (..., K). Integer orders are exact; fractional
     ones too for a few runs, and from above (measured: 3e-4) where many are evaluated together.
 
@@ -81,7 +81,7 @@ def run_epsilon(
     return np.stack(eps, axis=-1).reshape(*noise.shape[:-1], -1)[..., member.ravel()]
 
 
-def device_epsilon(noise: Any, deployment: Deployment, message: Message, delta: float) -> Array:
+def device_epsilon(noise: Any, deployment: Deployment, message: Message, delta: float) -> Floats:
     """eps at delta by RDP of every device where not all send in all rounds: noise energies (T, K) -> (K,).
 
     The noise energy of a device that sends nothing in a round is inf.
@@ -94,7 +94,7 @@ def device_epsilon(noise: Any, deployment: Deployment, message: Message, delta: 
     return eps[member.ravel(), np.arange(noise.shape[1])]
 
 
-def _group_epsilon(sigma: Array, rate: float, delta: float, orders: Array) -> Array:
+def _group_epsilon(sigma: Floats, rate: float, delta: float, orders: Floats) -> Floats:
     """eps of runs (R, T) at one rate: first by integer orders, then by the fractional ones around the best of these.
 
     No other order can be better: (order - 1) eps(order) is convex, so eps(order) falls and then rises.
@@ -130,24 +130,24 @@ def _scene(
     return Scene(nu, floors, typical, optimistic, tuned_on, setting, alpha, delta, grid)
 
 
-def _play(scene: Scene, rule: Rule) -> Array:
+def _play(scene: Scene, rule: Rule) -> Floats:
     excess, _ = play(rule, scene.floors, scene.typical, scene.optimistic)
     return np.broadcast_to(excess, (len(scene.nu), *scene.floors.shape))
 
 
-def _liu_simeone(scene: Scene, decay: float) -> Array:
+def _liu_simeone(scene: Scene, decay: float) -> Floats:
     budget = tuning.tune_budget(scene.tuned_on, scene.nu, scene.typical, decay)
     return _play(scene, rivals.liu_simeone_rule(budget, scene.setting.T, decay))
 
 
-def _lyapunov(scene: Scene) -> Array:
+def _lyapunov(scene: Scene) -> Floats:
     deployment, message = scene.setting.deployment(), scene.setting.message()
     cost = lambda noise: run_epsilon(noise, deployment, message, scene.delta, COARSE_ORDERS).mean((-2, -1))  # noqa: E731
     found = tuning.tune_lyapunov(scene.tuned_on, scene.nu, cost, scene.grid)
     return _play(scene, rivals.lyapunov_rule(found.budget, found.weight, scene.setting.T))
 
 
-METHODS: dict[str, Callable[[Scene], Array]] = {
+METHODS: dict[str, Callable[[Scene], Floats]] = {
     "optimal": lambda s: optimal_excess(s.floors, s.nu),
     "adascale": lambda s: s.run()[0].excess,
     "adascale-warm": lambda s: s.run(warm=True)[0].excess,
@@ -203,7 +203,7 @@ def leakage_table(
     ]
 
 
-def _summary(name: str, values: Array) -> dict[str, Any]:
+def _summary(name: str, values: Floats) -> dict[str, Any]:
     """Per seed and over seeds; values (S, K)."""
     mean = values.mean(-1)
     return {

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import Infeasible, InputError
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True)

@@ -17,29 +17,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array, Floats, Integers
 from otafl.core.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
 
-Array = np.ndarray
 MAX_ALPHA = 1000  # a round costs time in proportion
 
 
 class _Kernel(NamedTuple):
     """What the slopes need, prepared once. G groups of equal devices, terms k = 1..alpha (k = 0 is added to k = 1)."""
 
-    unit_noise: Array  # (G,) or (T, G)
-    log_weight: Array  # (G, alpha) or (T, G, alpha), log(w_k / w_alpha)
-    behind: Array  # (alpha,) j_k - j_alpha <= 0
-    powers: Array  # (alpha, 3): 1, j_k, j_k^2
-    devices: Array  # (G,) in each group
+    unit_noise: Floats  # (G,) or (T, G)
+    log_weight: Floats  # (G, alpha) or (T, G, alpha), log(w_k / w_alpha)
+    behind: Floats  # (alpha,) j_k - j_alpha <= 0
+    powers: Floats  # (alpha, 3): 1, j_k, j_k^2
+    devices: Floats  # (G,) in each group
     wide: bool  # the ratios of the weights leave the range of float64: shift before exponentiating
 
     @classmethod
-    def prepare(cls, unit_noise: Array, rate: Array, count: Array, alpha: int) -> "_Kernel":
+    def prepare(cls, unit_noise: Floats, rate: Floats, count: Integers, alpha: int) -> "_Kernel":
         k = np.arange(1, alpha + 1)
         binomial = np.array([math.log(math.comb(alpha, int(i))) for i in k])
         odds = rate[..., None] / np.maximum(1 - rate[..., None], 1e-300)
-        log_weight = binomial - (alpha - k) * np.log(odds)
+        log_weight: Floats = binomial - (alpha - k) * np.log(odds)
         log_weight[..., 0] += np.log1p((1 - rate) / (alpha * rate))  # k = 0, which has j = 0 as well
         pairs = k * (k - 1) / 2.0
         powers = np.stack([np.ones(alpha), pairs, pairs**2], axis=-1)
@@ -64,7 +64,7 @@ class Leakage:
     rate: Any
     alpha: int = 3
     _kernel: "_Kernel" = field(init=False, repr=False, compare=False)
-    _group: tuple[Array, Array, Array] = field(init=False, repr=False, compare=False)  # c, q, group of each device
+    _group: tuple[Floats, Floats, Integers] = field(init=False, repr=False, compare=False)  # c, q, group of each device
 
     def __post_init__(self) -> None:
         alpha = self.alpha
@@ -106,7 +106,7 @@ class Leakage:
         """R(N), summed over devices: (...) -> (...)."""
         return self.per_device(noise).sum(-1)
 
-    def slopes(self, noise: Any) -> tuple[Array, Array]:
+    def slopes(self, noise: Any) -> tuple[Floats, Floats]:
         """R'(N) < 0 and R''(N) > 0: (...) -> (...), (...)."""
         noise = np.asarray(noise, float)
         kernel = self._kernel

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Bools, Floats
 from otafl.core.plan import Deployment, Message
 from otafl.privacy.moments import sampled_gaussian_log_moment
 from otafl.systems.adascale.leakage import MAX_ALPHA
 
-Array = np.ndarray
 MARGIN = 1e-12  # relative: a ledger adds the same costs in another order
 POWER_ROUNDING = 1e-12  # relative, of products of a few doubles
 
@@ -26,7 +26,7 @@ POWER_ROUNDING = 1e-12  # relative, of products of a few doubles
 class Odometer(NamedTuple):
     """One per fleet; every device has its own line in it."""
 
-    budget: Array  # () or (K,) cap on the RDP at `order`
+    budget: Floats  # () or (K,) cap on the RDP at `order`
     order: int
 
     @classmethod
@@ -36,7 +36,7 @@ class Odometer(NamedTuple):
         return cls(np.asarray(budget, float), int(order))
 
 
-def round_cost(order: int, amplitude: Any, deployment: Deployment, message: Message) -> Array:
+def round_cost(order: int, amplitude: Any, deployment: Deployment, message: Message) -> Floats:
     """RDP at `order` of one round in which messages arrive with these amplitudes: (..., K) -> (..., K)."""
     validate.positive("trusted_noise_var", deployment.trusted_noise_var)
     reach = np.asarray(amplitude, float) * (1 + deployment.gain_error) * np.asarray(message.sensitivity, float)
@@ -46,7 +46,7 @@ def round_cost(order: int, amplitude: Any, deployment: Deployment, message: Mess
 
 def admit(
     odometer: Odometer, spent: Any, tx: Any, estimate: Any, deployment: Deployment, message: Message
-) -> tuple[Array, Array]:
+) -> tuple[Bools, Floats]:
     """Who takes part if asked to transmit with `tx`, and what everyone has spent afterwards: (..., K), (..., K)."""
     tx = np.asarray(tx)
     after = spent + round_cost(odometer.order, np.abs(estimate * tx), deployment, message)
@@ -55,7 +55,7 @@ def admit(
     return willing, np.where(willing, after, spent)
 
 
-def guard(odometer: Odometer, tx: Any, estimate: Any, deployment: Deployment, message: Message) -> tuple[Array, Array]:
+def guard(odometer: Odometer, tx: Any, estimate: Any, deployment: Deployment, message: Message) -> tuple[Bools, Floats]:
     """A whole run, tx and estimate (..., T, K): who took part (..., T, K), and the odometers at the end (..., K)."""
     tx, estimate = np.broadcast_arrays(np.asarray(tx), np.asarray(estimate))
     spent, part = np.zeros((*tx.shape[:-2], tx.shape[-1])), np.empty(tx.shape, bool)

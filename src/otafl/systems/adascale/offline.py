@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
 from otafl.systems.adascale.leakage import Leakage
 from otafl.systems.adascale.roots import bracketed_root
 
-Array = np.ndarray
 
-
-def water_level(floors: Any, nu: Any) -> Array:
+def water_level(floors: Any, nu: Any) -> Floats:
     """W with mean_t (W - f_t)^+ = nu, exactly, by sorting: floors (..., T), nu (...) -> (...).
 
     >>> float(water_level(np.array([1.0, 2.0, 6.0]), 1.0))
@@ -47,12 +46,12 @@ def optimal_excess(floors: Any, nu: Any) -> Array:
     return fill(floors, water_level(floors, nu))
 
 
-def best_excess_offline(floors: Any, nu: float, leakage: Leakage) -> Array:
+def best_excess_offline(floors: Any, nu: float, leakage: Leakage) -> Floats:
     """The offline optimum for these devices, floors (T,): water-filling, or the dual form where q, B or C change."""
     return dual_excess(floors, nu, leakage) if leakage.changes else optimal_excess(floors, nu)
 
 
-def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-10) -> Array:
+def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-10) -> Floats:
     """The offline optimum for any leakage, changing over time or not: floors (T,) -> y* (T,).
 
     For a price mu of noise each round takes the N >= f_t with -R_t'(N) = mu; mu is such that mean(y) = nu.
@@ -66,12 +65,12 @@ def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-
         return np.zeros(floors.shape)
     limit = leakage.steepest()
 
-    def noise_at(log_price: Array) -> Array:
+    def noise_at(log_price: Floats) -> Array:
         price = np.exp(log_price)
         top = np.log(np.maximum(np.sqrt(limit / price), floors) * (1 + 1e-9))  # -R'(N) <= limit / N^2
         bottom = np.log(floors)
 
-        def surplus(log_noise: Array) -> Array:
+        def surplus(log_noise: Floats) -> Floats:
             return log_price - np.log(-leakage.slopes(np.exp(log_noise))[0])
 
         at_floor = surplus(bottom)
@@ -80,7 +79,7 @@ def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-
         root = bracketed_root(surplus, (bottom, top, low_value, high_value))
         return np.where(at_floor >= 0, floors, np.maximum(np.exp(root), floors))
 
-    def overspent(log_price: Array) -> Array:
+    def overspent(log_price: Floats) -> Floats:
         return np.array([1 - np.mean(noise_at(p) - floors) / nu for p in np.atleast_1d(log_price)])
 
     # At the least price some round still pays more than nu on its own; at the greatest nobody pays.
@@ -89,4 +88,5 @@ def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-
     low, high = np.array([min(cheapest, dearest - 1.0)]), np.array([dearest])
     bracket = (low, high, overspent(low), overspent(high))
     log_price = bracketed_root(overspent, bracket, lambda value: np.abs(value) < tolerance)
-    return noise_at(log_price[0]) - floors
+    excess: Floats = noise_at(log_price[0]) - floors
+    return excess

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array, Floats, Integers
 from otafl.core.errors import InputError
 from otafl.systems.adascale.leakage import Leakage
 from otafl.systems.adascale.sweeps import whole_trace
 
-Array = np.ndarray
 MAX_ITERATIONS = 100
 GUESSES = 1024  # entries of the table of first guesses: so many that one Newton step is usually enough
 STEP_TOLERANCE = 1e-7  # relative; the step that passes it is still taken, which squares the error
@@ -37,10 +37,10 @@ class Rule(NamedTuple):
 
     name: str
     init: Callable[[], Any]
-    step: Callable[[Any, View], tuple[Any, Array]]
+    step: Callable[[Any, View], tuple[Any, Floats]]
 
 
-def play(rule: Rule, floors: Any, typical: Any = np.nan, optimistic: Any = np.nan) -> tuple[Array, list[Any]]:
+def play(rule: Rule, floors: Any, typical: Any = np.nan, optimistic: Any = np.nan) -> tuple[Floats, list[Any]]:
     """Run a rule over floors (..., T): the excess (..., T) and the states before each round and after the last."""
     floors = np.asarray(floors, float)
     validate.positive("floor", floors)
@@ -52,7 +52,7 @@ def play(rule: Rule, floors: Any, typical: Any = np.nan, optimistic: Any = np.na
     return np.stack(np.broadcast_arrays(*chosen), axis=-1), [*states, state]
 
 
-def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = None, floor_slope: Any = None) -> Array:
+def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = None, floor_slope: Any = None) -> Floats:
     """argmin over y >= 0 of  V R(f + y) + Q y + y^2 / 2, elementwise.  # AdaScale (30)
 
     The slope g(y) = V R'(f+y) + Q + y rises, so y = 0 if g(0) >= 0 and else the root lies in (0, -g(0)]. It is found in
@@ -84,7 +84,7 @@ def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = N
     raise ArithmeticError("the per-round problem did not settle: floor, queue or V is beyond float64's range")
 
 
-def _starting_point(floor: Array, high: Array, noise: Any) -> Array:
+def _starting_point(floor: Floats, high: Floats, noise: Any) -> Floats:
     """s of the guessed N where that lies inside (0, high), else the middle."""
     if noise is None:
         return high / 2
@@ -97,7 +97,7 @@ def next_queue(queue: Any, excess: Any, nu: Any) -> Array:
     return np.maximum(queue + excess - nu, 0.0)
 
 
-def queue_of(excess: Any, nu: float, first_queue: float = 0.0) -> Array:
+def queue_of(excess: Any, nu: float, first_queue: float = 0.0) -> Floats:
     """Q_0 .. Q_T (T + 1,) of a schedule (T,), whoever chose it.
 
     >>> queue_of([3.0, 0.0, 0.0], nu=1.0).tolist()
@@ -109,7 +109,7 @@ def queue_of(excess: Any, nu: float, first_queue: float = 0.0) -> Array:
     return np.array(queue)
 
 
-def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
+def _guesser(leakage: Leakage, V: Any) -> Callable[[Floats, Floats], Floats]:
     """A rough N for (f, Q), from a table. N solves N + V R'(N) = f - Q, whose left side rises with N and is the same in
     every round: tabulated once per V, it is inverted by a straight line between its points."""
     c = np.asarray(leakage.unit_noise)
@@ -119,12 +119,12 @@ def _guesser(leakage: Leakage, V: Any) -> Callable[[Array, Array], Array]:
     balance = noise + np.asarray(V, float)[..., None] * slope
 
     @lru_cache(maxsize=4)
-    def tables(shape: tuple[int, ...]) -> tuple[Array, Array]:
+    def tables(shape: tuple[int, ...]) -> tuple[Floats, Integers]:
         """The table of every element of `shape`, and their numbers."""
         flat = np.broadcast_to(balance, (*shape, noise.size)).reshape(-1, noise.size)
         return flat, np.arange(len(flat))
 
-    def guess(floor: Array, queue: Array) -> Array:
+    def guess(floor: Floats, queue: Floats) -> Array:
         wanted = np.asarray(floor - queue)[..., None]
         shape = np.broadcast_shapes(wanted.shape[:-1], balance.shape[:-1])
         table, lane = tables(shape)
@@ -165,7 +165,7 @@ def adascale_rule(
     def init() -> AdaScaleState:
         return AdaScaleState(np.asarray(first_queue, float))
 
-    def step(state: AdaScaleState, view: View) -> tuple[AdaScaleState, Array]:
+    def step(state: AdaScaleState, view: View) -> tuple[AdaScaleState, Floats]:
         start = guess(view.floor, state.queue)
         slope = None if floor_slopes is None else floor_slopes[..., view.round]
         open_cap = (np.asarray(nu) > 0) & (view.floor <= max_floor)
@@ -186,7 +186,7 @@ def capped_rule(rule: Rule, nu: Any, rounds: int) -> Rule:
     DANGEROUS, never a default: once the budget is spent, all later rounds run at full power.
     """
 
-    def step(state: CappedState, view: View) -> tuple[CappedState, Array]:
+    def step(state: CappedState, view: View) -> tuple[CappedState, Floats]:
         inner, excess = rule.step(state.inner, view)
         excess = np.minimum(excess, state.left)
         return CappedState(inner, state.left - excess), excess
@@ -205,12 +205,12 @@ def cut_to_budget(excess: Any, nu: Any) -> Array:
 class Run(NamedTuple):
     """What Algorithm 1 did: rounds on the last axis."""
 
-    floor: Array  # (..., T) f_t
-    excess: Array  # (..., T) y_t
-    queue: Array  # (..., T + 1) Q_0 .. Q_T
+    floor: Floats  # (..., T) f_t
+    excess: Floats  # (..., T) y_t
+    queue: Floats  # (..., T + 1) Q_0 .. Q_T
 
     @property
-    def noise(self) -> Array:
+    def noise(self) -> Floats:
         """N_t = f_t + y_t."""
         return self.floor + self.excess
 
@@ -237,7 +237,7 @@ def algorithm1(
     return Run(np.broadcast_to(floors, excess.shape), excess, queue)
 
 
-def _whole_trace(floors: Array, V: Any, nu: Any, leakage: Leakage, first_queue: Any, max_floor: float) -> Run | None:
+def _whole_trace(floors: Floats, V: Any, nu: Any, leakage: Leakage, first_queue: Any, max_floor: float) -> Run | None:
     """All rounds at once, for a leakage that does not change over time; None where that does not settle."""
     _check_rule(V, nu, first_queue)
     if np.ndim(leakage.unit_noise) != 1:

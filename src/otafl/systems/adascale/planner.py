@@ -12,6 +12,7 @@ from otafl.core.files import plain
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.comparison import METHODS, RECONSTRUCTIONS, Scene, device_epsilon, run_epsilon
 from otafl.systems.adascale.design import certify
+from otafl.systems.adascale.from_experiment import keys
 from otafl.systems.adascale.online import cut_to_budget, queue_of
 from otafl.systems.adascale.planner_inputs import Inputs, convergence, read_site
 from otafl.systems.adascale.planner_pictures import pictures
@@ -286,6 +287,7 @@ def _show_certificate(proof: dict[str, Any], console: Console) -> None:
 PLANNER = Planner(
     summary="AdaScale: receive scaling per round for the least Renyi leakage under a cap on excess noise",
     inputs=Inputs,
+    keys=keys,
     example=(Path(__file__).parent / "examples" / "adascale.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

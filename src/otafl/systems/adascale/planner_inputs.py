@@ -68,6 +68,7 @@ class Inputs(FileModel):
     path_loss_db: list[float] | None = None
     PL: list[float] | None = None  # linear path losses
     h: list[list[float]] | None = None  # abs(h), one row per round
+    rms: list[float] | None = None  # sqrt(E abs(h)^2) of these channels as known beforehand; their own if not given
     devices: str | None = None  # CSV or TOML: path gains, powers, data sizes
     gains: str | None = None  # CSV or NPZ ("gain"): complex amplitudes or magnitudes, one row per round
     pld: bool = True
@@ -83,6 +84,8 @@ class Inputs(FileModel):
         sources = [key for key in SOURCES if getattr(self, key) is not None]
         if len(sources) > 1:
             raise InputError(f"at most one of {', '.join(SOURCES)} may be given, got {sources}")
+        if self.rms is not None and self.h is None and self.gains is None:
+            raise InputError("rms belongs to h or gains; other sources say it themselves")
         for key in ("P_max", "noise_power", "privacy_noise_power"):
             if getattr(self, f"{key}_w") is not None and getattr(self, f"{key}_dbm") is not None:
                 raise InputError(f"{key}_w and {key}_dbm exclude each other")
@@ -161,7 +164,10 @@ def read_site(inputs: Inputs, folder: Path) -> Site:
             raise InputError(f"{key}={getattr(inputs, key)} but the channels given have {found}")
     setting = _setting(inputs, int(devices), rounds, inputs.n, power, noise, trusted)
     if gain is not None:
-        return Site(setting, Channels(gain, np.sqrt(np.mean(np.abs(gain) ** 2, 0))), _doubts(gain, inputs))
+        rms = np.sqrt(np.mean(np.abs(gain) ** 2, 0)) if inputs.rms is None else np.asarray(inputs.rms, float)
+        validate.positive("rms", rms)
+        validate.shape("rms", rms, (setting.M,))
+        return Site(setting, Channels(gain, rms), _doubts(gain, inputs))
     channels = draw(setting, inputs.seed, _path_losses(inputs))
     return Site(setting, channels, _doubts(channels.gain, inputs))
 
@@ -257,6 +263,7 @@ def _doubts(gain: np.ndarray, inputs: Inputs) -> list[str]:
     losses = _path_losses(inputs)
     if losses is not None and np.min(losses) < 0:
         found.append(f"a path loss of {np.min(losses):.3g} dB amplifies (PL < 1): were dB and linear confused?")
-    if (inputs.gains is not None or inputs.h is not None) and inputs.tuning == "calibrated":
+    given = inputs.gains is not None or inputs.h is not None
+    if given and inputs.rms is None and inputs.tuning == "calibrated":
         found.append("channel statistics are taken from the given gains themselves: calibration is not fully causal")
     return found

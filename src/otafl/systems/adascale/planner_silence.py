@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.comparison import Scene
 from otafl.systems.adascale.odometer import Odometer, guard
 from otafl.systems.adascale.planner_inputs import Inputs
 
 
-def sending_devices(noise: np.ndarray, gain: np.ndarray, scene: Scene, inputs: Inputs) -> np.ndarray:
+def sending_devices(noise: np.ndarray, gain: np.ndarray, scene: Scene, inputs: Inputs) -> Array:
     """Who sends in which round, (T, M): nobody in a skipped fade, and no device that refuses."""
     deployment, message = scene.setting.deployment(), scene.setting.message()
     sending = np.broadcast_to((scene.floors[0] <= scene.max_floor)[:, None], gain.shape)

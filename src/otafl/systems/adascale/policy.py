@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.odometer import Odometer
 from otafl.systems.adascale.online import Rule, View, adascale_rule, capped_rule

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Deployment, Message, Obs, Plan, Policy
 from otafl.systems.adascale.odometer import Odometer, admit
 
 
@@ -34,6 +35,11 @@ def with_odometer(policy: Policy, odometer: Odometer, deployment: Deployment, me
     """The same policy, with every device free to refuse. Its info counts the silent devices where it has the field."""
     if policy.loop != "open":
         raise InputError(f"policy {policy.name!r} runs inside the loop: an odometer guards open-loop policies only")
+    if deployment.receiver.antennas > 1:
+        raise InputError(
+            f"device_rdp: channel.antennas={deployment.receiver.antennas} must be 1: a device cannot count what an "
+            "array hears of it by its own gain"
+        )
 
     def init(key: Any) -> State:
         return State(policy.init(key), None)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import paired_difference, summaries
+from otafl.report.tables import paired_difference
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
@@ -23,6 +23,7 @@ from otafl.reproductions.preset_run import run_in
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.store import RunFolder
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Radio, load

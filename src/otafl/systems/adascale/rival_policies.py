@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Policy
 from otafl.systems.adascale import rivals, tuning, variables
 from otafl.systems.adascale.comparison import COARSE_ORDERS, run_epsilon
 from otafl.systems.adascale.offline import water_level

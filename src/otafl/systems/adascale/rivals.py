@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
 from otafl.systems.adascale.online import Rule, View
 from otafl.systems.adascale.statistics import resolved_level, stationary_level
 
-Array = np.ndarray
 Estimate = Literal["mean_of_min", "min_of_means"]
 
 
@@ -33,7 +33,7 @@ def stat_level_rule(nu: Any) -> Rule:
     """StatLevel: the stationary water level of the path losses; no tuning and no trace."""
     validate.not_negative("nu", nu)
 
-    def step(state: Any, view: View) -> tuple[Any, Array]:
+    def step(state: Any, view: View) -> tuple[Any, Floats]:
         level = stationary_level(np.maximum(nu, 1e-300), view.typical)
         return state, np.where(np.asarray(nu) > 0, np.maximum(level - view.floor, 0.0), 0.0)
 
@@ -44,7 +44,7 @@ def stat_water_rule(nu: Any, rounds: int) -> Rule:
     """StatWater: re-solve (W - f_t)^+ + n E (W - f)^+ = b_t for the budget b_t left; spends exactly T nu."""
     validate.not_negative("nu", nu)
 
-    def step(budget: Array, view: View) -> tuple[Array, Array]:
+    def step(budget: Floats, view: View) -> tuple[Floats, Floats]:
         left = rounds - 1 - view.round
         positive = budget > 0
         if left == 0:
@@ -70,7 +70,7 @@ def estim_future_rule(nu: Any, rounds: int, estimate: Estimate = "mean_of_min") 
     validate.not_negative("nu", nu)
     validate.one_of("estimate", estimate, ("mean_of_min", "min_of_means"))
 
-    def step(budget: Array, view: View) -> tuple[Array, Array]:
+    def step(budget: Floats, view: View) -> tuple[Floats, Floats]:
         left, later, floor = rounds - 1 - view.round, _predicted(view, estimate), view.floor
         shared = (budget + floor + left * later) / (left + 1) - floor  # one level for now and later
         alone = (floor <= later) & (budget <= later - floor)  # the level stays below the later floors
@@ -97,7 +97,7 @@ def liu_simeone_rule(budget: Any, rounds: int, decay: float = 1.0, estimate: Est
     validate.in_left_open("decay", decay, 0, 1)
     validate.one_of("estimate", estimate, ("mean_of_min", "min_of_means"))
 
-    def step(state: DiscountedState, view: View) -> tuple[DiscountedState, Array]:
+    def step(state: DiscountedState, view: View) -> tuple[DiscountedState, Floats]:
         left, later = rounds - 1 - view.round, _predicted(view, estimate)
         if np.any(state.budget <= 0):
             raise InputError("the reconstructed budget ran out before the last round")  # cannot happen for N <= level
@@ -142,7 +142,7 @@ def discounted_level(floor: Any, left: int, budget: Any, later: Any, decay: floa
     return np.where(affordable, floor, np.maximum(floor, root**-left / x))
 
 
-def _common_level(floor: Array, left: int, budget: Array, later: Array) -> Array:
+def _common_level(floor: Floats, left: int, budget: Floats, later: Floats) -> Floats:
     """L with 1/max(f, L) + n/max(later, L) = b in closed form; 0 where full power throughout is affordable."""
     with np.errstate(divide="ignore", invalid="ignore"):
         spare_now, spare_later = budget - left / later, budget - 1 / floor
@@ -164,7 +164,7 @@ def lyapunov_rule(budget: Any, weight: Any, rounds: int) -> Rule:
     validate.positive("budget", budget)
     validate.positive("V'", weight)
 
-    def step(state: LyapunovState, view: View) -> tuple[LyapunovState, Array]:
+    def step(state: LyapunovState, view: View) -> tuple[LyapunovState, Floats]:
         noise = np.maximum(view.floor, np.sqrt(state.queue / weight))
         return LyapunovState(np.maximum(state.queue + 1 / noise - budget / rounds, 0.0)), noise - view.floor
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from otafl.core.arrays import Bools, Floats
 from otafl.core.errors import InputError
 
-Array = np.ndarray
-Function = Callable[[Array], Array]
+Function = Callable[[Floats], Floats]
 
 
-def expand_bracket(function: Function, start: Any, factor: float = 1.0, limit: float = 60.0) -> tuple[Array, ...]:
+def expand_bracket(function: Function, start: Any, factor: float = 1.0, limit: float = 60.0) -> tuple[Floats, ...]:
     """A bracket of the root of a *rising* function, searched outwards from start +- factor, elementwise.
 
     Returns (low, high, function at low, function at high). Steps double, but never leave start +- limit: a root
@@ -37,10 +37,10 @@ def expand_bracket(function: Function, start: Any, factor: float = 1.0, limit: f
 
 def bracketed_root(
     function: Function,
-    bracket: tuple[Array, ...],
-    close_enough: Callable[[Array], Array] = lambda value: value == 0,
+    bracket: tuple[Floats, ...],
+    close_enough: Callable[[Floats], Bools] = lambda value: value == 0,
     width: float = 1e-14,
-) -> Array:
+) -> Floats:
     """Elementwise root inside a bracket (low, high, f(low), f(high)): Chandrupatla's hybrid of bisection and inverse
     quadratic interpolation. Stops where close_enough(f) holds or the bracket is narrower than width (1 + abs(root)).
 

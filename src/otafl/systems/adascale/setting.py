@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array, Complexes, Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Message
 
-Array = np.ndarray
 BOLTZMANN_TIMES_290K = 4.0039e-21  # W / Hz
 
 
@@ -62,7 +62,7 @@ class Setting:
             validate.in_left_open("privacy_noise_power", self.privacy_noise_power, 0, self.noise_power)
 
     @property
-    def q(self) -> Array:
+    def q(self) -> Floats:
         """Poisson sampling rates (M,)."""
         return np.broadcast_to(np.asarray(self.B, float) / np.asarray(self.n, float), (self.M,))
 
@@ -136,8 +136,8 @@ CIFAR10 = Setting(M=10, T=720, d=550_570, n=5000, B=400, G=2.0)
 class Channels(NamedTuple):
     """Gains of one realisation and what is known of them beforehand."""
 
-    gain: Array  # (T, M) complex
-    rms: Array  # (M,) sqrt(E abs(gain)^2)
+    gain: Complexes  # (T, M)
+    rms: Floats  # (M,) sqrt(E abs(gain)^2)
 
 
 def path_loss_db(distance_m: Any) -> Array:

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import exp1
 
 from otafl.core import validate
-
-Array = np.ndarray
+from otafl.core.arrays import Array
 
 
 def expected_fill(level: Any, typical: Any) -> Array:

@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Floats
 from otafl.systems.adascale.leakage import Leakage
 from otafl.systems.adascale.offline import fill, water_level
 
-Array = np.ndarray
 ITERATIONS = 40
 CHANGE = 1e-8  # relative change of N and Q after which one more iteration is below the last digits
 RESIDUAL = 1e-12  # of the optimality condition, relative to the size of its terms
 
 
 class Trajectory(NamedTuple):
-    excess: Array  # (T, L) y_t
-    queue: Array  # (T + 1, L)
+    excess: Floats  # (T, L) y_t
+    queue: Floats  # (T + 1, L)
 
 
 def whole_trace(
-    floors: Array, V: Array, nu: Array, leakage: Leakage, first_queue: Array, max_floor: float = np.inf
+    floors: Floats, V: Floats, nu: Floats, leakage: Leakage, first_queue: Floats, max_floor: float = np.inf
 ) -> Trajectory | None:
     """Algorithm 1 on L lanes: floors (T, L); V, nu and Q_0 (L,). None where the iteration did not settle.
 
@@ -49,8 +49,8 @@ def whole_trace(
 
 
 def _tangent(
-    floors: Array, excess: Array, queue: Array, V: Array, pull: Array, leakage: Leakage
-) -> tuple[Array, Array]:
+    floors: Floats, excess: Floats, queue: Floats, V: Floats, pull: Floats, leakage: Leakage
+) -> tuple[Floats, Floats]:
     """(A, B) of y_t = A_t - B_t Q_t near the guess, from log(V abs(R'(N))) = log(Q + y), nearly straight in log N."""
     room = np.maximum(pull - queue, 0.0)  # no root lies further out
     outset = floors * np.expm1(np.log1p(room / floors) / 2)  # the middle, in log N, of the proven bracket
@@ -67,7 +67,7 @@ def _tangent(
     return target + share * queue, share
 
 
-def _sweep(offset: Array, share: Array, most: Array, nu: Array, first_queue: Array) -> Trajectory:
+def _sweep(offset: Floats, share: Floats, most: Floats, nu: Floats, first_queue: Floats) -> Trajectory:
     """The queue along y_t = max(A_t - B_t Q_t, 0), at most `most`.  # AdaScale (29)"""
     rounds, lanes = offset.shape
     excess, queue = np.empty((rounds, lanes)), np.empty((rounds + 1, lanes))
@@ -85,7 +85,7 @@ def _sweep(offset: Array, share: Array, most: Array, nu: Array, first_queue: Arr
     return Trajectory(excess, queue)
 
 
-def _is_optimal(floors: Array, found: Trajectory, V: Array, most: Array, pull: Array, leakage: Leakage) -> bool:
+def _is_optimal(floors: Floats, found: Trajectory, V: Floats, most: Floats, pull: Floats, leakage: Leakage) -> bool:
     """Whether every y_t solves its round: g(y) = V R'(f + y) + Q + y is zero, or not negative at y = 0."""
     excess, queue = found.excess, found.queue[:-1]
     force = V * -leakage.slopes(floors + excess)[0]

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import streams, validate
+from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Message
 from otafl.systems.adascale.leakage import Leakage
 from otafl.systems.adascale.offline import fill, water_level
 from otafl.systems.adascale.online import algorithm1, play
 from otafl.systems.adascale.rivals import liu_simeone_rule, lyapunov_rule
-from otafl.systems.adascale.roots import bracketed_root, expand_bracket
+from otafl.systems.adascale.roots import Function, bracketed_root, expand_bracket
 from otafl.systems.adascale.setting import rayleigh
 from otafl.systems.adascale.statistics import stationary_level
 from otafl.systems.adascale.variables import noise_floor
 
-Array = np.ndarray
 CALIBRATION_TRACES = 3
 MAX_TRACES = 1000
 MAX_DRAWS = 5e7  # simulated gains: 0.8 GB
@@ -49,10 +49,10 @@ def simulated_floors(
     return noise_floor(unit * rms[..., None, None, :], deployment, message)
 
 
-def spend_to(mean_excess: Callable[[Array], Array], nu: Array, start: Array, tolerance: float = TOLERANCE) -> Array:
+def spend_to(mean_excess: Function, nu: Floats, start: Floats, tolerance: float = TOLERANCE) -> Floats:
     """The log-parameter at which a rising mean excess meets nu, elementwise; tolerance on mean(y) / nu."""
 
-    def imbalance(log_parameter: Array) -> Array:
+    def imbalance(log_parameter: Floats) -> Floats:
         mean = mean_excess(log_parameter)
         return (mean - nu) / (mean + nu)
 
@@ -60,7 +60,7 @@ def spend_to(mean_excess: Callable[[Array], Array], nu: Array, start: Array, tol
     return bracketed_root(imbalance, bracket, lambda value: np.abs(value) < tolerance / 2, width=1e-15)
 
 
-def tune_V(floors: Any, nu: Any, leakage: Leakage, max_floor: float = np.inf) -> Array:
+def tune_V(floors: Any, nu: Any, leakage: Leakage, max_floor: float = np.inf) -> Floats:
     """V at which AdaScale's excess, averaged over traces and rounds, is nu: floors (..., R, T), nu (...) -> (...).
 
     R traces are tuned together (R = 1 for one's own trace in hindsight). Rounds above max_floor are skipped, so they
@@ -73,28 +73,28 @@ def tune_V(floors: Any, nu: Any, leakage: Leakage, max_floor: float = np.inf) ->
     level = water_level(floors, nu[..., None]).mean(-1)
     start = np.log(nu / -leakage.slopes(level)[0]) + USUAL_EXCESS
 
-    def mean_excess(log_V: Array) -> Array:
+    def mean_excess(log_V: Floats) -> Array:
         run = algorithm1(floors, np.exp(log_V)[..., None], nu[..., None], leakage, max_floor=max_floor)
         return run.excess.mean((-2, -1))
 
     return np.exp(spend_to(mean_excess, nu, start))
 
 
-def tune_budget(floors: Any, nu: Any, typical: Any, decay: float = 1.0, estimate: Any = "mean_of_min") -> Array:
+def tune_budget(floors: Any, nu: Any, typical: Any, decay: float = 1.0, estimate: Any = "mean_of_min") -> Floats:
     """b of the reconstruction of [20]: floors (..., R, T), nu and typical (...) -> (...)."""
     floors, nu = np.asarray(floors, float), np.asarray(nu, float)
     shape = np.broadcast_shapes(floors.shape[:-2], nu.shape)
     nu, rounds = np.broadcast_to(nu, shape), floors.shape[-1]
     guess = np.asarray(typical, float)[..., None]
 
-    def mean_excess(minus_log_budget: Array) -> Array:
+    def mean_excess(minus_log_budget: Floats) -> Array:
         rule = liu_simeone_rule(np.exp(-minus_log_budget)[..., None], rounds, decay, estimate)
         return play(rule, floors, typical=guess, optimistic=guess)[0].mean((-2, -1))
 
     return np.exp(-spend_to(mean_excess, nu, -np.log(_optimal_budget(floors, nu))))
 
 
-def _optimal_budget(floors: Array, nu: Array) -> Array:
+def _optimal_budget(floors: Floats, nu: Floats) -> Array:
     """sum_t 1/N_t of the offline optimum: where the search for a budget starts."""
     level = water_level(floors, nu[..., None])
     return (1 / (floors + fill(floors, level))).sum(-1).mean(-1)
@@ -106,11 +106,11 @@ def warm_start(V: Any, nu: Any, typical: Any, leakage: Leakage) -> Array:
 
 
 class LyapunovTuning(NamedTuple):
-    budget: Array  # b
-    weight: Array  # V'
+    budget: Floats  # b
+    weight: Floats  # V'
 
 
-def tune_lyapunov_budget(floors: Any, nu: Any, weight: Any, tolerance: float = TOLERANCE) -> Array:
+def tune_lyapunov_budget(floors: Any, nu: Any, weight: Any, tolerance: float = TOLERANCE) -> Floats:
     """b of the reconstruction of [23] for given V': floors (..., R, T); nu, weight (...) -> (...).
 
     NaN where V' is so large that even a vanishing budget does not lead to a mean excess of nu.
@@ -119,7 +119,7 @@ def tune_lyapunov_budget(floors: Any, nu: Any, weight: Any, tolerance: float = T
     shape = np.broadcast_shapes(floors.shape[:-2], nu.shape, weight.shape)
     nu, weight, rounds = np.broadcast_to(nu, shape), np.broadcast_to(weight, shape), floors.shape[-1]
 
-    def mean_excess(minus_log_budget: Array, weight: Array = weight) -> Array:
+    def mean_excess(minus_log_budget: Floats, weight: Floats = weight) -> Array:
         rule = lyapunov_rule(np.exp(-minus_log_budget)[..., None], weight[..., None], rounds)
         return play(rule, floors)[0].mean((-2, -1))
 
@@ -129,7 +129,7 @@ def tune_lyapunov_budget(floors: Any, nu: Any, weight: Any, tolerance: float = T
     return np.where(reachable, np.exp(-spend_to(lambda b: mean_excess(b, used), nu, start, tolerance)), np.nan)
 
 
-def tune_lyapunov(floors: Any, nu: Any, cost: Callable[[Array], Array], points: int = 17) -> LyapunovTuning:
+def tune_lyapunov(floors: Any, nu: Any, cost: Callable[[Floats], Floats], points: int = 17) -> LyapunovTuning:
     """(b, V') of [23]: for V' on a grid of `points` from 1 to 1e8, b such that mean(y) = nu; the cheapest pair is kept.
 
     cost: (..., points, R, T) noise energies -> (..., points), an epsilon for instance.

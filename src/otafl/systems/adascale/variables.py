@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Message
 from otafl.systems.adascale.leakage import Leakage
-
-Array = np.ndarray
 
 
 def noise_per_scale(deployment: Deployment) -> float:
@@ -24,7 +23,7 @@ def noise_per_scale(deployment: Deployment) -> float:
     return 2.0 * deployment.dim * deployment.noise_var
 
 
-def _device_floors(power_gain: Array, deployment: Deployment, message: Message) -> Array:
+def _device_floors(power_gain: Floats, deployment: Deployment, message: Message) -> Array:
     """The floor each device alone would impose at the given abs(h)^2: (..., K) -> (..., K)."""
     demand = np.asarray(deployment.weights, float) ** 2 * message.mean_square / np.asarray(deployment.energy, float)
     return noise_per_scale(deployment) * demand / power_gain
@@ -56,7 +55,7 @@ def optimistic_floor(rms: Any, deployment: Deployment, message: Message) -> Arra
     return _device_floors(np.asarray(rms, float) ** 2, deployment, message).max(-1)
 
 
-def receive_scaling(noise: Any, deployment: Deployment) -> Array:
+def receive_scaling(noise: Any, deployment: Deployment) -> Floats:
     """eta = d sigma_n^2 / N."""
     return noise_per_scale(deployment) / np.asarray(noise, float)
 

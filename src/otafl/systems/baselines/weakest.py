@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def weakest(config: Config, deployment: Deployment, message: Message, context: C
         scale = np.min(reach, axis=-1)
         faded = scale == 0  # a device at gain zero cannot be inverted: nobody sends, the update is zero
         tx = np.where(faded[..., None], 0, scale[..., None] * weights / np.where(obs.estimate == 0, 1, obs.estimate))
-        plan = Plan(tx, np.zeros_like(tx), always(tx), np.where(faded, np.inf, scale), 1.0, np.ones_like(faded))  # type: ignore[arg-type]
+        plan = Plan(tx, np.zeros_like(tx), always(tx), np.where(faded, np.inf, scale), 1.0, np.ones_like(faded))
         return state, plan, Info(np.argmin(reach, axis=-1))
 
     return Policy("weakest", init, step, loop="open", csi="global", gate="open")

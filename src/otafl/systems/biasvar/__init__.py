@@ -2,6 +2,8 @@
 
 from otafl.systems.system import Scheme, System
 
+HOLDS = "its design holds: a fixed beam is heard like one antenna"
+
 SYSTEM = System(
     name="biasvar",
     summary="fixed pre-scalers that trade bias against noise",
@@ -11,10 +13,16 @@ SYSTEM = System(
             "bias-variance: fixed pre-scalers from the exact design, truncated inversion",
             "policy:biasvar",
             settings="settings:settings",
+            antennas="fixed",
+            array_note=HOLDS,
         ),
         "opc": Scheme("OPC: the per-round optimum of power control, weak devices at full power", "opc:opc"),
-        "lcpc": Scheme("LCPC: one common pre-scaler, truncated inversion", "lcpc:lcpc"),
-        "bbfl": Scheme("BB-FL: only devices near the server, or in turn with all of them", "bbfl:bbfl"),
+        "lcpc": Scheme(
+            "LCPC: one common pre-scaler, truncated inversion", "lcpc:lcpc", antennas="fixed", array_note=HOLDS
+        ),
+        "bbfl": Scheme(
+            "BB-FL: only devices near the server, or in turn with all of them", "bbfl:bbfl", antennas="fixed"
+        ),
     },
     planner="planner:PLANNER",
 )

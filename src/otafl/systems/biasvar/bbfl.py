@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
 from otafl.systems.biasvar.policy import needs_bound
 
 

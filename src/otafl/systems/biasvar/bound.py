@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
-from otafl.systems.biasvar.exact import PEAK, Floats, Normal, normal, optimum, parts
+from otafl.systems.biasvar.exact import PEAK, Normal, normal, optimum, parts
 
 
 class Radio(NamedTuple):

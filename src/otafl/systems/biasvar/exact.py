@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from otafl.systems.biasvar.kkt import Floats, marginal, solve_kkt
+from otafl.core.arrays import Floats
+from otafl.systems.biasvar.kkt import marginal, solve_kkt
 
 PEAK = np.exp(-0.5)  # largest value of a(u), reached at u = 1
 
@@ -121,4 +122,5 @@ def _residual(problem: Normal, u: Floats, share: Floats, pull: Floats, value: Fl
     off = p * t * np.abs(slope - (p * slope).sum(-1, keepdims=True))  # lambda: the mean slope
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.where(share > 0, off / share / value[..., None], np.abs(p / problem.weights - 1))
-    return np.maximum(off.max(-1), np.abs(along_t[..., 0]) / value)
+    residual: Floats = np.maximum(off.max(-1), np.abs(along_t[..., 0]) / value)
+    return residual

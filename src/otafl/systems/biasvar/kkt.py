@@ -11,10 +11,10 @@ peak: given its u, (K1) gives y and then every other u, and (K2) grows with it.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
-Floats = NDArray[np.float64]
+from otafl.core.arrays import Bools, Floats
 
 _STEPS = 100  # of the searches, which end by convergence after about 5
 _FAST = 16  # Newton steps before the search takes over
@@ -31,7 +31,7 @@ def solve_kkt(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Flo
     return u, steps
 
 
-def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, int, NDArray[np.bool_]]:
+def _newton(s: Floats, share: Floats, pull: Floats, noise: float) -> tuple[Floats, int, Bools]:
     """Newton on the logarithms of (K1) and (K2) over all z and log y; also which rows (B, 1) it solved."""
     square = s * s
     log_s = np.log(s)
@@ -116,7 +116,8 @@ def _inverse_w(level: Floats, steps: int = _STEPS) -> Floats:
 def marginal(u: Floats, q: Floats, share: Floats, pull: Floats) -> Floats:
     """share psi'(a) + pull a, the left side of (K1) without s; q = 1 - u^2."""
     v = u * u
-    return share * u * (v / q - 2 * np.expm1(-v / 2)) + pull * u * np.exp(-v / 2)
+    left: Floats = share * u * (v / q - 2 * np.expm1(-v / 2)) + pull * u * np.exp(-v / 2)
+    return left
 
 
 def _log_slope(u: Floats, q: Floats, share: Floats, pull: Floats) -> Floats:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
 from otafl.systems.biasvar.design import check, params_from_rho
 from otafl.systems.biasvar.policy import needs_bound, once_per_row, radio, truncated_plan
 from otafl.systems.biasvar.yardsticks import design_lcpc

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import streams, validate
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.systems.biasvar.policy import once_per_row
 
 

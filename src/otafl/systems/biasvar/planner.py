@@ -14,6 +14,7 @@ from otafl.core.files import plain
 from otafl.core.plan import Deployment, Message, Plan, Trace
 from otafl.systems.biasvar.design import BoundParams, Design, Radio, bound_parts, normal_form, solve_exact, unit
 from otafl.systems.biasvar.exact import objective, optimum
+from otafl.systems.biasvar.from_experiment import keys
 from otafl.systems.biasvar.picture import pictures
 from otafl.systems.biasvar.planner_inputs import Inputs, Site, site
 from otafl.systems.biasvar.sca import solve_sca
@@ -234,6 +235,7 @@ def _number(value: Any) -> str:
 PLANNER = Planner(
     summary="bias-variance power control: globally optimal pre-scalers, their bound, frontier and sensitivity",
     inputs=Inputs,
+    keys=keys,
     example=(Path(__file__).parent / "examples" / "biasvar.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from otafl.channels import Devices, PathLoss, dbm_to_w, from_db, has_radio, load_devices, load_site, loss_db
 from otafl.channels import Radio as Receiver
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.systems.biasvar.design import BoundParams, Radio, params_from_rho
@@ -35,7 +36,7 @@ class Inputs(FileModel):
     distances_m: list[float] | None = None
     snr_db: list[float] | None = None  # Lambda E_s / N0; pre-scalers then come in units of sqrt(N0)
     path_loss: PathLoss = PathLoss("biasvar")  # of distances
-    weighting: Literal["equal", "samples"] | None = None  # target weights: samples where devices state them, else equal
+    weighting: Literal["equal", "samples"] | list[float] | None = None  # samples where devices state them, else equal
     E_s: float | list[float] | None = None  # J per complex sample, one for all or one each; or power and bandwidth
     power_dbm: float | None = None
     bandwidth_hz: float | None = None
@@ -109,13 +110,15 @@ def site(inputs: Inputs, folder: Path) -> Site:
         names, gains, energy = list(listed.names), listed.mean_power_gain, listed.power_w / receiver.bandwidth_hz
         if inputs.trusted_noise is None:
             trusted = receiver.trusted_noise_w / receiver.noise_w
-        if inputs.weighting != "equal":
+        if inputs.weighting in ("samples", None):
             weights = listed.samples / listed.samples.sum()
     else:
         noise = _noise(inputs)
         energy = np.array(_energy(inputs))
         gains = _gains(inputs, energy, noise)
         names = [f"device-{k}" for k in range(1, gains.size + 1)]
+    if isinstance(inputs.weighting, list):
+        weights = np.array(inputs.weighting)
     if inputs.N is not None and len(names) != inputs.N:
         raise InputError(f"N={inputs.N} but {len(names)} devices are listed")
     _check_sizes(inputs, len(names))
@@ -155,7 +158,7 @@ def _check_sizes(inputs: Inputs, devices: int) -> None:
     validate.at_most(sizes, inputs.frontier_points * devices, MAX_CELLS, "lower frontier_points")
 
 
-def _gains(inputs: Inputs, energy: np.ndarray, noise: float) -> np.ndarray:
+def _gains(inputs: Inputs, energy: np.ndarray, noise: float) -> Array:
     if inputs.gains is not None:
         return np.array(inputs.gains, float)
     if inputs.distances_m is not None:

@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
 from otafl.systems.biasvar import design as designs
 from otafl.systems.biasvar.exact import normal, optimum
 from otafl.systems.biasvar.sca import solve_sca

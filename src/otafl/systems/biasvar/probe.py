@@ -93,4 +93,4 @@ def minibatch_variance(loss: Loss, params: Any, samples: Any, batch_size: int) -
     (total, square), _ = jax.lax.scan(add, (start * 0, start[0] * 0), samples)
     mean = np.asarray(total, float) / count
     spread = float(square) - count * float(mean @ mean)
-    return (1 - batch_size / count) / batch_size * max(spread, 0.0) / (count - 1)
+    return float((1 - batch_size / count) / batch_size * max(spread, 0.0) / (count - 1))

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.systems.biasvar.bound import BoundParams, Design, Radio, check, evaluate, normal_form, small_root
-from otafl.systems.biasvar.exact import PEAK, Floats, Normal, levels, objective
+from otafl.systems.biasvar.exact import PEAK, Normal, levels, objective
 
 
 def solve_sca(

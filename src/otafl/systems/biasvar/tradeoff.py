@@ -7,9 +7,10 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.systems.biasvar.bound import BoundParams, Design, Radio, check, normal_form, solve_exact
-from otafl.systems.biasvar.exact import Floats, objective, optimum, parts
+from otafl.systems.biasvar.exact import objective, optimum, parts
 
 
 class Frontier(NamedTuple):

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from otafl.core.arrays import Floats
 from otafl.systems.biasvar.bound import BoundParams, Design, Radio, check, evaluate, normal_form, unit
-from otafl.systems.biasvar.exact import Floats, Normal, objective, optimum
+from otafl.systems.biasvar.exact import Normal, objective, optimum
 
 _GRID = 2000  # points of log gamma: two local minima do occur
 _CELLS = 2_000_000  # grid points times devices evaluated at once

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import Infeasible, InputError
-from otafl.core.plan import Array, Context, Deployment, Feedback, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Feedback, Message, Obs, Plan, Policy
 from otafl.systems.baselines.constant import truncated_inversion
 from otafl.systems.cares.certifier import conv_budget
 from otafl.systems.cares.checks import check_reward

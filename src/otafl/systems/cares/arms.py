@@ -13,8 +13,8 @@ from scipy.optimize import brentq
 
 from otafl.bounds.budget import countable, horizons
 from otafl.bounds.convergence import ConvBound
-from otafl.bounds.envelopes import Floats
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.systems.cares.closed_form import eta_budget
 from otafl.systems.cares.constraint_ends import upper_end

@@ -31,6 +31,21 @@ def check_scalars(p: "Problem") -> None:
     validate.one_of("silence", p.silence, ("norm", "bound"))
     validate.one_of("certify_with", p.certify_with, ("estimate", "limits"))
     check_reward(p.reward_data, p.reward_noise)
+    check_extension(p)
+
+
+def check_extension(p: "Problem") -> None:
+    """Local steps are proved for one set of constants, antennas for independent Rayleigh ones."""
+    validate.whole("local_steps", p.local_steps)
+    validate.whole("antennas", p.antennas)
+    validate.not_negative("local_step_size", p.local_step_size)
+    validate.in_closed("exposure", p.exposure, 1, np.inf)
+    if p.local_steps > 1 and p.constants != "tight":
+        raise InputError(f"local_steps={p.local_steps} needs constants='tight': the bound is proved for that set")
+    if p.local_steps > 1 and p.local_step_size == 0:
+        raise InputError(f"local_steps={p.local_steps} needs local_step_size > 0, the clients' own step")
+    if p.local_steps == 1 and p.local_step_size > 0:
+        raise InputError(f"local_step_size={p.local_step_size!r} has no meaning for local_steps=1")
 
 
 def check_reward(reward_data: str, reward_noise: float | None) -> None:

@@ -14,7 +14,7 @@ def low_truncation_terms(problem: Problem) -> tuple[float, float]:
 def eta_LT(problem: Problem) -> float:
     """Closed-form minimiser of the low-truncation round cost. A diagnostic: it ignores that rounds cost privacy."""
     noise, truncation = low_truncation_terms(problem)
-    return (noise / truncation) ** 0.25
+    return float((noise / truncation) ** 0.25)
 
 
 def eta_budget(problem: Problem) -> float:
@@ -25,7 +25,7 @@ def eta_budget(problem: Problem) -> float:
     noise, truncation = low_truncation_terms(problem)
     per_round = problem.bound_constants.gap * problem.loss_gap / problem.step_size
     gap = per_round * float(problem.air_zcdp(1.0).max()) / problem.zcdp_budget
-    return (noise / (truncation + gap)) ** 0.25
+    return float((noise / (truncation + gap)) ** 0.25)
 
 
 def low_truncation_design(problem: Problem, union: Union) -> float | None:

@@ -3,9 +3,7 @@
 import math
 
 from otafl.systems.cares.intervals import last_true
-from otafl.systems.cares.problem import Problem
-
-_CERTAIN = 60.0  # 1 - exp(-60) is 1 in float64
+from otafl.systems.cares.problem import CERTAIN, Problem
 
 
 def eta_P(problem: Problem, rounds: int) -> float:
@@ -33,7 +31,7 @@ def eta_U(problem: Problem) -> float:
     def kept(eta: float) -> bool:
         return bool(problem.dropped_weight(eta) <= problem.max_dropped)
 
-    nobody_left = math.sqrt(_CERTAIN / problem.drop_rate_min)
+    nobody_left = math.sqrt(CERTAIN / problem.drop_rate_min)
     return math.inf if problem.max_dropped >= 1 or kept(nobody_left) else last_true(kept, 0.0, nobody_left)
 
 

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from otafl.bounds.envelopes import Floats
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.systems.cares.arms import check_arms
 from otafl.systems.cares.problem import Problem
 

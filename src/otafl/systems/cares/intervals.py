@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from otafl.bounds.envelopes import Floats
+from otafl.core.arrays import Floats
 
 Interval = tuple[float, float]
 Union = list[Interval]  # disjoint, ascending

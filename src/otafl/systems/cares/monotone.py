@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from otafl.bounds.envelopes import Floats, drop_prob
+from otafl.bounds.envelopes import drop_prob
+from otafl.core.arrays import Floats
 from otafl.systems.cares.problem import Problem
 
 _CELLS = 256
@@ -15,6 +16,8 @@ def is_upper_interval(problem: Problem, eta_min: float, eta_max: float) -> bool 
 
     True is a proof (every cell is bounded from above), False has a witness, None means neither was found.
     """
+    if problem.antennas > 1 or problem.local_steps > 1:
+        return None  # decided for (8) alone
     edges = np.geomspace(eta_min, eta_max, _CELLS + 1)
     low, high = edges[:-1, None], edges[1:, None]
     rate, limit = problem.drop_rate, 2 * problem.noise_term

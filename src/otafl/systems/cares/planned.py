@@ -3,11 +3,14 @@
 from numpy.typing import ArrayLike
 
 from otafl.bounds.sequence import SequenceCertificate, certify_sequence
+from otafl.core.errors import InputError
 from otafl.systems.cares.problem import Problem
 
 
 def certify_planned(problem: Problem, rx_scale: ArrayLike, predictable: bool = False) -> SequenceCertificate:
     """`certify_sequence` of CARES' own rounds with the receive scalings (T,) in a deployment."""
+    if problem.local_steps > 1 or problem.antennas > 1:
+        raise InputError("rx_scale: a sequence is certified for one local step and one antenna; leave it out")
     return certify_sequence(
         rx_scale,
         weights=problem.weights,

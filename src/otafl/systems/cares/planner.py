@@ -11,6 +11,7 @@ from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
 from otafl.systems.cares.certifier import Certificate, auto_grid, certify
+from otafl.systems.cares.from_experiment import keys
 from otafl.systems.cares.picture import draw_trilemma
 from otafl.systems.cares.planned import certify_planned
 from otafl.systems.cares.planner_inputs import Inputs, problem_of
@@ -149,6 +150,8 @@ def _show_reward(report: dict[str, Any], console: Console) -> None:
 PLANNER = Planner(
     summary="CARES: certified receive scaling under convergence, privacy and participation targets",
     inputs=Inputs,
+    keys=keys,
+    antennas=True,
     example=(Path(__file__).parent / "examples" / "cares.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

@@ -21,6 +21,7 @@ _SHARED = (  # keys of FILE that are arguments of `Problem` as they stand
     *("clip_norm", "step_size", "smoothness", "grad_var", "num_params", "constants"),
     *("eps_target", "delta", "max_asymmetry", "max_dropped", "accounting", "granularity", "silence"),
     *("gain_error_max", "certify_with", "independent_channels", "independent_batches", "reward_data", "reward_noise"),
+    *("local_steps", "local_step_size", "example_smoothness", "antennas", "exposure"),
 )
 
 
@@ -77,6 +78,11 @@ class Inputs(FileModel):
     reward_data: RewardData = "public"  # of the controller; private_noisy: charged with every round
     reward_noise: float | None = None  # std of the noise on a private reward
     diagnostic: bool = False
+    local_steps: int = 1  # L gradients per message; more need constants = "tight"
+    local_step_size: float = 0.0  # of the clients' own steps
+    example_smoothness: float | None = None  # certified for every example: the record level at L > 1
+    antennas: int = 1  # of the server; participation by (H3)
+    exposure: float = 1.0  # bound on 1/cos^2 between client and beam, from the public trace; multiplies the cost
 
     @model_validator(mode="after")
     def _one_of_each(self) -> "Inputs":

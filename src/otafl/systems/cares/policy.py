@@ -12,8 +12,9 @@ import numpy as np
 
 from otafl.bounds.budget import COUNTED_BY
 from otafl.bounds.convergence import ConstantSet
+from otafl.core.arrays import Array
 from otafl.core.errors import Infeasible, InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
 from otafl.systems.baselines.constant import truncated_inversion
 from otafl.systems.cares.certifier import Certificate, Problem, auto_grid, certify
 from otafl.systems.cares.problem import RewardData
@@ -74,9 +75,10 @@ def problem_of(
         raise InputError("loss_gap must be given: its default is ln(classes), and this task has none")
     factor = 1 / math.sqrt(2)  # Rayleigh scale from the rms gain
     limits = config.certify_with == "limits"
+    rms, antennas = _heard(obs, deployment, limits)
     return Problem(
         weights=np.asarray(deployment.weights, float),
-        channel_scale=obs.rms * factor,
+        channel_scale=rms * factor,
         noise_std=(math.sqrt(deployment.trusted_noise_var), math.sqrt(deployment.noise_var)),
         num_params=message.dim,
         loss_gap=math.log(context.classes) if config.loss_gap is None else config.loss_gap,
@@ -101,7 +103,26 @@ def problem_of(
         reward_data=reward_data,
         reward_noise=reward_noise,
         sizes=context.sizes,
+        antennas=antennas,
     )
+
+
+def _heard(obs: Obs, deployment: Deployment, limits: bool) -> tuple[Array, int]:
+    """The rms (K,) of the law that bounds silence, and the antennas that a beam which follows the fading chooses from.
+
+    A fixed beam is heard like one antenna; one that follows the fading is bounded by (H3) from the law of an antenna.
+    """
+    receiver = deployment.receiver
+    if not receiver.follows:
+        return obs.rms, 1
+    if receiver.beam not in ("best_antenna", "iterated"):
+        raise InputError(f"CARES at beam={receiver.beam!r}: (H3) needs one never worse than the best antenna")
+    if limits or receiver.antenna_rms is None:
+        raise InputError(
+            f"CARES at beam={receiver.beam!r} needs the known, constant mean power of an antenna: leave out "
+            "channel.pilots, channel.drift and certify_with='limits'"
+        )
+    return np.asarray(receiver.antenna_rms, float), receiver.antennas
 
 
 def certified_arms(config: Any, problem: Problem, rounds: int | None = None) -> Certificate:
@@ -131,7 +152,8 @@ def cares_static(config: Config, deployment: Deployment, message: Message, conte
         if state is None:
             answer = certified_arms(config, problem, context.rounds)
             assert answer.eta_init is not None
-            state = State(answer.eta_init, answer.feasible)
+            # At an array a round costs more, by an angle that no closed form bounds: the horizon is the ledger's.
+            state = State(answer.eta_init, answer.feasible and deployment.receiver.antennas == 1)
         plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)
         dropped, gap = problem.dropped_weight(state.rx_scale), problem.asymmetry(state.rx_scale)
         kept = state.certified and dropped <= config.max_dropped and gap <= config.max_asymmetry

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from otafl.bounds.antennas import any_silent
 from otafl.bounds.budget import Accounting, eps_of, zcdp_budget
 from otafl.bounds.convergence import (
     Constants,
@@ -18,20 +19,21 @@ from otafl.bounds.convergence import (
     initial_gap_term,
 )
 from otafl.bounds.envelopes import (
-    Floats,
     asymmetry,
     drop_prob,
     drop_rate,
     dropped_square,
     dropped_weight,
-    dropped_weight_slope,
     eta_peak,
 )
+from otafl.bounds.local_steps import local_drift, local_record_sensitivity
 from otafl.core import validate
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.privacy.feedback import noisy_accuracy
 from otafl.systems.cares.checks import check_clients, check_scalars
 
+CERTAIN = 60.0  # 1 - exp(-60) is 1 in float64
 Granularity = Literal["client", "record"]
 Silence = Literal["norm", "bound"]
 RewardData = Literal["public", "private_noisy"]
@@ -75,6 +77,11 @@ class Problem:
     reward_data: RewardData = "public"  # what a controller learns from; "private_noisy" is charged every round (E9)
     reward_noise: float | None = None  # std of the noise on that reward
     sizes: Floats | None = None  # (K,) n_k, needed for a private reward at the record level
+    local_steps: int = 1  # L gradients per message, fresh batches; more than one needs constants="tight" (H2)
+    local_step_size: float = 0.0  # of the clients' own steps
+    example_smoothness: float | None = None  # certified for every example's loss; sharpens the record level at L > 1
+    antennas: int = 1  # of the server, with a beam never worse than the best antenna: participation by (H3)
+    exposure: float = 1.0  # bound on 1/cos^2 of the angle between a client and the beam of an array: the cost's factor
     warnings: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
@@ -138,19 +145,29 @@ class Problem:
 
     @cached_property
     def eta_peak(self) -> float | None:
+        if self.antennas > 1:  # (H3) rises up to here, where it is one
+            return math.sqrt(CERTAIN / float(self.drop_rate.sum()))
         return eta_peak(self.drop_rate_min, self.drop_rate_max)
 
+    def any_silent(self, rx_scale: ArrayLike) -> Floats:
+        """Bound on the probability that anyone is silent at several antennas, (...)."""
+        return any_silent(rx_scale, self.drop_rate, self.antennas)  # (H3)
+
     def drop_prob(self, rx_scale: ArrayLike) -> Floats:
+        if self.antennas > 1:
+            silent = self.any_silent(rx_scale)[..., None]
+            return np.broadcast_to(silent, (*silent.shape[:-1], self.weights.size)).copy()
         return drop_prob(rx_scale, self.drop_rate)
 
     def dropped_weight(self, rx_scale: ArrayLike) -> Floats:
         """Bound on the expected dropped weight, (...); at most 1 also where the weights sum to a little more."""
+        if self.antennas > 1:
+            return self.any_silent(rx_scale)
         return np.minimum(dropped_weight(rx_scale, self.weights, self.drop_rate), 1.0)
 
-    def dropped_weight_slope(self, rx_scale: ArrayLike) -> Floats:
-        return dropped_weight_slope(rx_scale, self.weights, self.drop_rate)
-
     def asymmetry(self, rx_scale: ArrayLike) -> Floats:
+        if self.antennas > 1:
+            return self.any_silent(rx_scale)
         return asymmetry(rx_scale, self.drop_rate_min, self.drop_rate_max)
 
     # ---- convergence
@@ -158,7 +175,8 @@ class Problem:
     @property
     def effective_grad_var(self) -> float:
         assert self.grad_var is not None
-        return self.grad_var * (float(self.weights @ self.weights) if self.independent_batches else 1.0)
+        alone = float(self.weights @ self.weights) if self.independent_batches else 1.0
+        return self.grad_var * alone / self.local_steps
 
     @property
     def noise_term(self) -> float:
@@ -170,15 +188,30 @@ class Problem:
         """C3 G^2: the truncation part of (10) is this times the dropped mass."""
         return self.bound_constants.truncation * self.clip_norm**2
 
+    @property
+    def drift(self) -> float:
+        """beta_L: what the clients' own steps add to the bias."""
+        assert self.smoothness is not None
+        return local_drift(self.smoothness, self.local_step_size, self.clip_norm, self.local_steps)  # (H1)
+
+    def truncation(self, rx_scale: ArrayLike) -> Floats:
+        """The part of the bound that silence, and local steps, are answerable for, (...)."""
+        mass = self.dropped_mass(rx_scale)
+        if self.local_steps == 1:
+            return self.truncation_factor * mass
+        return np.asarray(self.bound_constants.truncation * (self.clip_norm * np.sqrt(mass) + self.drift) ** 2)  # (H2)
+
     def dropped_mass(self, rx_scale: ArrayLike) -> Floats:
         """The bound on E[S^2] that the truncation term uses."""
+        if self.antennas > 1:
+            return self.any_silent(rx_scale)
         bound = dropped_square if self.independent_channels else dropped_weight
         return bound(rx_scale, self.weights, self.drop_rate)
 
     def round_cost(self, rx_scale: ArrayLike) -> Floats:
         """B(eta): the part of the certificate that depends on the receive scaling, (...)."""
         eta = np.asarray(rx_scale, float)
-        return self.noise_term / eta**2 + self.truncation_factor * self.dropped_mass(eta)
+        return self.noise_term / eta**2 + self.truncation(eta)
 
     def conv_bound(self, rx_scale: ArrayLike, rounds: ArrayLike) -> ConvBound:
         """Gamma(eta, T) with its parts, (...); +inf where T < 1."""
@@ -187,7 +220,7 @@ class Problem:
             initial_gap_term(self.bound_constants, self.loss_gap, self.step_size, rounds),
             self.bound_constants.variance * self.step_size * self.effective_grad_var,
             self.noise_term / eta**2,
-            self.truncation_factor * self.dropped_mass(eta),
+            self.truncation(eta),
         )
 
     def informative(self, conv_bound: ArrayLike) -> np.ndarray:
@@ -216,7 +249,11 @@ class Problem:
             return whole
         if self.batch_sizes is None or self.silence != "bound":
             raise InputError("the record level needs batch_sizes and silence='bound'")
-        return whole / self.batch_sizes
+        if self.local_steps == 1:
+            return whole / self.batch_sizes
+        return local_record_sensitivity(
+            self.clip_norm, self.batch_sizes, self.local_steps, self.local_step_size, self.example_smoothness
+        )
 
     def reward_zcdp(self, granularity: Granularity | None = None) -> Floats:
         """zCDP of one reward per client, (K,): 0 on public data."""
@@ -229,7 +266,7 @@ class Problem:
     def air_zcdp(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
         """zCDP of what one round sends over the air, per client, (..., K). Silent rounds are charged in full."""
         amplitude = np.asarray(rx_scale, float)[..., None] * self.sensitivity(granularity)
-        return np.asarray(amplitude**2 / (2 * self.noise_low**2))
+        return np.asarray(amplitude**2 / (2 * self.noise_low**2)) * self.exposure
 
     def zcdp(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
         """zCDP of one round per client, its reward included, (..., K)."""
@@ -237,7 +274,8 @@ class Problem:
 
     def zcdp_cost(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
         """zCDP of one round for the worst client, (...)."""
-        return self.zcdp(rx_scale, granularity).max(-1)
+        cost: Floats = self.zcdp(rx_scale, granularity).max(-1)
+        return cost
 
 
 def _pair(noise_std: float | tuple[float, float]) -> tuple[float, float]:

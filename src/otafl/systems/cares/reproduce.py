@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import METRICS, footer, paired_difference, summaries
+from otafl.report.tables import METRICS, footer, paired_difference
 from otafl.reproductions.findings import Grid, Record, Verdict, draw, publish
 from otafl.reproductions.preset_run import run_in
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset, find
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load

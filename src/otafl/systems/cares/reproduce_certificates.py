@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from otafl import systems
+from otafl.core.plan import cut
 from otafl.core.rounds import observe
 from otafl.report.plots import COLOURS, DASHES
 from otafl.reproductions.findings import (
@@ -40,7 +41,7 @@ def problems(experiment: Experiment) -> list[Problem]:
     found = []
     sites = build.build_scheme(experiment, scheme, task).sites
     for seed, site, part in zip(experiment.seed_list, sites, task.partitions):
-        first = type(site.trace)(*(leaf[0] for leaf in site.trace))
+        first = cut(site.trace, 0)
         context = build.context_of(experiment, scheme, task.classes, seed, site.trace, part.sizes)
         found.append(problem_of(config, observe(site.policy, first, 0), site.deployment, site.message, context))
     return found

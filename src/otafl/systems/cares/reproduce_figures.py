@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.privacy.zcdp import classic_budget
 from otafl.report.plots import COLOURS, DASHES
 from otafl.runs.comparing.statistics import numbers
@@ -27,10 +28,10 @@ class Curves(NamedTuple):
     def seeds(self) -> list[int]:
         return [int(seed) for seed in np.unique(self.evaluation_table["seed"])]
 
-    def evaluations(self, seed: int, column: str) -> np.ndarray:
+    def evaluations(self, seed: int, column: str) -> Array:
         return self.evaluation_table[column][self.evaluation_table["seed"] == seed]
 
-    def rounds(self, seed: int, column: str) -> np.ndarray:
+    def rounds(self, seed: int, column: str) -> Array:
         return self.round_table[column][self.round_table["seed"] == seed]
 
     @property

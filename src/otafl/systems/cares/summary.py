@@ -25,6 +25,18 @@ NOTES = (
 )
 
 
+LOCAL = (
+    "L local steps: every client's loss is taken as smooth, batches as fresh in every step; the bias of clipping "
+    "itself is not bounded."
+)
+ARRAY = (
+    "M antennas: where the beam follows the fading, participation is bounded by P(anyone silent), for independent "
+    "Rayleigh antennas and a beam never worse than the best of them. A round costs 1/cos^2 of the angle to the beam "
+    "more, which no closed form bounds: horizons hold where 1/cos^2 <= exposure in every round of the public trace; "
+    "the ledger sums what a trace really costs."
+)
+
+
 def summarise(problem: Problem, certificate: Certificate, rounds: int | None = None) -> dict[str, Any]:
     """Everything about the arms, the sets at a fixed horizon, closed forms and both privacy levels.
 
@@ -63,8 +75,27 @@ def summarise(problem: Problem, certificate: Certificate, rounds: int | None = N
             "max_dropped": problem.max_dropped,
         },
         "warnings": list(certificate.warnings),
-        "notes": list(NOTES),
+        "notes": _notes(problem),
+        **_extended(problem, arms.rx_scale),
     }
+
+
+def _notes(problem: Problem) -> list[str]:
+    first, receiver, *rest = NOTES
+    local = [LOCAL] if problem.local_steps > 1 else []
+    return [first, *local, receiver if problem.antennas == 1 and problem.exposure == 1 else ARRAY, *rest]
+
+
+def _extended(problem: Problem, eta: np.ndarray) -> dict[str, Any]:
+    """What local steps and antennas add, where they are asked for."""
+    found: dict[str, Any] = {}
+    if problem.local_steps > 1:
+        found |= {name: getattr(problem, name) for name in ("local_steps", "local_step_size", "drift")}
+    if problem.antennas > 1:
+        found |= {"antennas": problem.antennas, "any_silent": problem.any_silent(eta)}
+    if problem.antennas > 1 or problem.exposure > 1:
+        found |= {"exposure": problem.exposure}
+    return found
 
 
 def _privacy_target(problem: Problem, certificate: Certificate) -> dict[str, Any]:

@@ -6,11 +6,12 @@ Fed with the mean noise these are plug-in values for design; a run is certified 
 """
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
 from otafl.privacy.participation import hidden_replace_rdp, visible_eps, visible_rdp
@@ -19,7 +20,6 @@ from otafl.privacy.rdp import ORDERS, rdp_to_eps, sampled_gaussian_rdp
 from otafl.systems.cdpb.model import IDLE, Params, Scheme, Stats, stats
 from otafl.systems.cdpb.moments import Draw
 
-Array = Any
 ACCOUNTINGS = ("visible", "hidden", "none", "paper")
 ADJACENCIES = ("zero-out", "replace")
 

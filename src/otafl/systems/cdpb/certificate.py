@@ -7,16 +7,16 @@ With gamma = 6 B / (mu tau) and eps = tau eps1 the number of rounds cancels in t
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.systems.cdpb.accounting import VISIBLE, Charge
 from otafl.systems.cdpb.convergence import gamma_of
 from otafl.systems.cdpb.model import Params
 from otafl.systems.cdpb.solver import Problem, least_product, least_tau, most_tau, optimum, zoom
 
-Array = Any
 MANY = 2**40  # clients or rounds beyond which no relaxation is looked for
 
 

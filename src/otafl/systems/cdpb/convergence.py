@@ -1,14 +1,13 @@
 """Theorem 2, repaired: how far from the optimum tau rounds of error energy B leave the model. Float64, host."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.systems.cdpb.model import IDLE, Params, Scheme, error_energy, stats
 
-Array = Any
 BOUNDS = ("full", "simple", "printed")
 
 

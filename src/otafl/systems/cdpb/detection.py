@@ -17,8 +17,6 @@ from otafl.privacy.participation import visible_rdp
 from otafl.systems.cdpb.accounting import hidden_rdp
 from otafl.systems.cdpb.model import IDLE, ExpGain, Params, Scheme, stats
 
-Array = Any
-
 
 class Detection(NamedTuple):
     d: int

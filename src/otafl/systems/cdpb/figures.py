@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.systems.cdpb.design import (
     IDLE,
     NOISE_FREE,
@@ -32,7 +33,6 @@ from otafl.systems.cdpb.design import (
 from otafl.systems.cdpb.portion import free_utility, portion_fixed
 from otafl.systems.cdpb.solver import GRID, LEAST_LOAD, Problem, top_load, zoom
 
-Array = Any
 Record = dict[str, Any]
 STRATEGIES = {"idle": IDLE, "noisy": NOISY}
 

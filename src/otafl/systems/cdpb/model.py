@@ -14,9 +14,8 @@ import numpy as np
 from scipy.special import exp1, gammainc
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-
-Array = Any
 
 
 class ExpGain(NamedTuple):

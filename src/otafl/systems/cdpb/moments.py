@@ -1,12 +1,11 @@
 """Beyond the mean field: the law of K_t, its inverse moments, and draws of whole rounds. Float64, host."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from otafl.core.arrays import Array
 from otafl.systems.cdpb.model import IDLE, ExpGain, Params, Scheme
-
-Array = Any
 
 
 class Inverse(NamedTuple):

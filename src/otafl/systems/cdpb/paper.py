@@ -5,18 +5,18 @@ Float64, host.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.systems.cdpb.accounting import Charge, eps_round
 from otafl.systems.cdpb.model import IDLE, NOISY, Params, Scheme, error_energy, scheme, stats
 from otafl.systems.cdpb.solver import GRID, top_load, zoom
 
-Array = Any
 PAPER = Charge("paper")
 
 MAX_MEMBERS = 20_000  # of the paper's T: each is solved on its own

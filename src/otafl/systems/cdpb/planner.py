@@ -15,6 +15,7 @@ from otafl.privacy.gaussian import eps as gaussian_eps
 from otafl.systems.cdpb import design as cdpb
 from otafl.systems.cdpb.design import Charge, Params, Scheme, Solution
 from otafl.systems.cdpb.figures import fig2, plot_fig2
+from otafl.systems.cdpb.from_experiment import keys
 from otafl.systems.cdpb.planner_inputs import MAX_DRAWS, Inputs, params_of
 from otafl.systems.planning import Planner
 
@@ -120,7 +121,7 @@ def _row(loss: cdpb.Loss) -> dict[str, float]:
 
 def _loads(params: Params, u: float) -> list[float]:
     """Loads to draw around the chosen one."""
-    return np.geomspace(u / 30, min(u * 10, params.u_max, 10.0), 60).tolist()
+    return [float(load) for load in np.geomspace(u / 30, min(u * 10, params.u_max, 10.0), 60)]
 
 
 def _around(tau: int) -> list[int]:
@@ -254,6 +255,7 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 PLANNER = Planner(
     summary="CDPB: balancing parameter and rounds for a convergence and a privacy target",
     inputs=Inputs,
+    keys=keys,
     example=(Path(__file__).parent / "examples" / "cdpb.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

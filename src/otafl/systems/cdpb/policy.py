@@ -16,8 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import CSI, Array, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.core.plan import CSI, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,17 @@ is linear in the portion, so a one-dimensional search is exact. With rho free, s
 noise, idle wins: any portion > 0 is beaten by idle at a smaller rho (`idle_dominates`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems.cdpb.accounting import VISIBLE, Charge, inv_z2, make_charge
 from otafl.systems.cdpb.model import Params, Scheme, stats
 from otafl.systems.cdpb.solver import Problem, evaluate, make_problem, optimum, zoom
-
-Array = Any
 
 
 class BestPortion(NamedTuple):

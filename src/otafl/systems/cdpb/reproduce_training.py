@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from otafl.core.files import as_toml
 from otafl.core.plan import Events
 from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
@@ -24,7 +25,7 @@ from otafl.reproductions.findings import (
     publish,
     write_records,
 )
-from otafl.reproductions.preset_run import as_toml, run_in
+from otafl.reproductions.preset_run import run_in
 from otafl.runs.comparing.statistics import mean_sd
 from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder

@@ -1,16 +1,15 @@
 """Following a channel law that changes: when a new rho comes into force. Host, float64."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.systems.cdpb.accounting import Charge
 from otafl.systems.cdpb.model import IDLE, Params, Scheme
 from otafl.systems.cdpb.paper import PAPER, best_load
-
-Array = Any
 
 
 class Law(NamedTuple):

@@ -4,17 +4,17 @@ Float64, host. `joint.solve` is what to call.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.systems.cdpb.accounting import Charge, eps_round
 from otafl.systems.cdpb.convergence import BOUNDS, gamma_of
 from otafl.systems.cdpb.model import Params, Scheme, error_energy, stats
 
-Array = Any
 GRID = 400
 LEAST_LOAD = 1e-6  # smallest load searched, as a share of the largest where that is below 1
 FREE_LOAD = 10.0  # largest load searched without the cap: one client in 22,000 takes part

@@ -11,6 +11,8 @@ SYSTEM = System(
             "EEZOFL: zero-order scalars, in the clear or encrypted over the air",
             "policy:eezofl",
             settings="settings:settings",
+            antennas="one",
+            array_note="its uplinks decode one received sum, encrypted or not",
         ),
     },
     planner="planner:PLANNER",

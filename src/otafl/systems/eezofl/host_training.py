@@ -18,6 +18,7 @@ from otafl.core import streams
 from otafl.core.messages import Clients, Data, Seed, clip_factors, zero_unless_finite
 from otafl.crypto import modes, overair, scaling, uplink, xmkckks
 from otafl.crypto.budget import decode_bits
+from otafl.crypto.participant import Client
 from otafl.crypto.randomness import Source
 from otafl.crypto.realchannel import LiteralAir
 from otafl.runs import build
@@ -61,12 +62,12 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
             scalars *= 1 - LOW_BITS * low_bits.random(scalars.shape)
             values, failed = open_round(job, mode or config.mode, devices, scalars, gains[t], rng, t, discard)
             params, state = learn(params, state, values.astype(np.float32), jnp.int32(t))
-            losses.append(float(evaluate(params, task.held_out)["loss"]))
+            losses.append(float(evaluate(params, task.held_out).loss))
             refused.append(failed)
     return HostRun(params, np.array(losses), np.array(refused), any(device.insecure_test_rng for device in devices))
 
 
-def open_round(job: uplink.Job, mode: str, devices: Sequence[overair.Client], scalars: np.ndarray, h: np.ndarray,
+def open_round(job: uplink.Job, mode: str, devices: Sequence[Client], scalars: np.ndarray, h: np.ndarray,
                rng: np.random.Generator, t: int, discard: bool) -> tuple[np.ndarray, bool]:  # fmt: skip
     """One round of the protocol: the decrypted sums (P,), and whether the server refused them."""
     p, bits = job.parameters, decode_bits(job.parameters, mode)

@@ -15,6 +15,7 @@ from otafl.crypto import ring as rings
 from otafl.crypto.modes import secrecy
 from otafl.crypto.parameters import LEAST_WIDTH, LIMITS, STANDARD, Parameters
 from otafl.systems.eezofl import convergence
+from otafl.systems.eezofl.from_experiment import keys
 from otafl.systems.eezofl.planner_inputs import Devices, Inputs, channel_of, extreme, levelled
 from otafl.systems.planning import Planner
 
@@ -287,6 +288,7 @@ def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
 PLANNER = Planner(
     summary="multi-key encryption over the air: noise budget, flooding, SNR, traffic, security",
     inputs=Inputs,
+    keys=keys,
     example=(EXAMPLES / "eezofl.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,

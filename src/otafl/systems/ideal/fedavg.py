@@ -22,6 +22,6 @@ def fedavg(config: Config, deployment: Deployment, message: Message, context: Co
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, tuple[()]]:
         tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
         one = np.ones(tx.shape[:-1])
-        return state, Plan(tx, np.zeros_like(tx), always(tx), one, 1.0, one > 0), ()  # type: ignore[arg-type]
+        return state, Plan(tx, np.zeros_like(tx), always(tx), one, 1.0, one > 0), ()
 
     return Policy("fedavg", init, step, loop="open", csi="none", gate="open", uplink="perfect")

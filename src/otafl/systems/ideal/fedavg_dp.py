@@ -44,6 +44,6 @@ def fedavg_dp(config: Config, deployment: Deployment, message: Message, context:
         tx = np.broadcast_to(weights + 0j, obs.coin.shape)
         one = np.ones(tx.shape[:-1])
         noise = np.full(tx.shape, std / np.sqrt(len(weights)) + 0j)
-        return state, Plan(tx, noise, always(tx), one, 1.0, one > 0), ()  # type: ignore[arg-type]
+        return state, Plan(tx, noise, always(tx), one, 1.0, one > 0), ()
 
     return Policy("fedavg-dp", init, step, loop="open", csi="none", gate="open", uplink="perfect")

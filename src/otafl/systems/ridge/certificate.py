@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otafl.core.plan import Array, Context, Deployment, Message
+from otafl.core.arrays import Array
+from otafl.core.plan import Context, Deployment, Message
 from otafl.systems.ridge.inversion import Levels, limited
 from otafl.systems.ridge.policy import Config, privacy_allowance, spending
 

@@ -12,16 +12,16 @@ level q = c / peak, so that the limit binds where q sqrt(x) > x + kappa.
 x is exponential with mean 1. kappa = 0 is full inversion, kappa -> infinity a matched filter.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import exp1, gammainc
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import Infeasible
 
-Array = Any  # numpy, or a number
 LARGEST = 100.0  # kappa: beyond it the matched filter is reached (e = 0.71) and the closed forms cancel
 LEAST = 1e-9  # full inversion for all purposes
 LEVELS = np.linspace(0.0, np.log(1e5), 400)  # of q over the level at which the peak begins to bind

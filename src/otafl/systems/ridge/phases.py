@@ -9,7 +9,7 @@ privacy spends less of it. The energy of single rounds is not limited here.
 import numpy as np
 from scipy.special import exp1
 
-from otafl.core.plan import Array
+from otafl.core.arrays import Array
 from otafl.systems.ridge.inversion import LARGEST, efficiency, energy, kappa_for_energy
 
 THRESHOLDS = np.geomspace(1e-6, 8.0, 800)  # of truncated inversion, on abs(h)^2 / E abs(h)^2

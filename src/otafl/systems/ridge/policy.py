@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Array, Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.privacy import Budget, calibrate
 from otafl.systems.ridge.inversion import LARGEST, Levels, energy, kappa_for_efficiency, kappa_for_energy, limited
 

@@ -1,0 +1,34 @@
+"""What the build of the site adds: pictures drawn from the data that travel with the package, and nothing from the net.
+
+A page says `![...](../images/made/NAME.svg)`; what NAME is, says the table below.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def frontier() -> str:
+    from otafl.report import frontier
+
+    stored = frontier.stored()
+    assert stored is not None, "report/assets/frontier.json is missing"
+    return frontier.picture(stored)
+
+
+MADE: dict[str, Callable[[], str]] = {"frontier": frontier}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """The build's hook: one generated file per picture."""
+    from mkdocs.structure.files import File
+
+    for name, draw in MADE.items():
+        files.append(File.generated(config, f"images/made/{name}.svg", content=draw()))
+    return files
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """The theme would fetch what its search needs in a folder; the site has its own copy. A dialog has a name."""
+    to_root = "../" * page.url.count("/")
+    output = output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+    return output.replace("https://unpkg.com/iframe-worker/shim", f"{to_root}vendor/iframe-worker/shim.js")

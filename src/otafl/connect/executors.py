@@ -1,0 +1,42 @@
+"""Executors by name: what `--executor` takes. An executor of your own is anything with `submit(function, argument)`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from otafl.core import validate
+from otafl.core.errors import InputError
+from otafl.runs.executors import Executor
+
+KINDS = ("local", "ray")
+
+
+@contextmanager
+def opened(wanted: Any) -> Iterator[Executor]:
+    """The executor of `local`, `local:4`, `ray`, `ray:ADDRESS`, closed afterwards; one that was given stays open."""
+    if not isinstance(wanted, str):
+        if not callable(getattr(wanted, "submit", None)):
+            raise InputError(f"executor={wanted!r} must be local[:N], ray[:ADDRESS] or have submit(function, argument)")
+        yield wanted
+        return
+    kind, _, rest = wanted.partition(":")
+    validate.one_of("executor", kind, KINDS)
+    made = _local(rest) if kind == "local" else _ray(rest)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _local(rest: str) -> Any:
+    from otafl.runs.workers import Local
+
+    if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) <= 4096):
+        raise InputError(f"executor='local:{rest}': the number of processes must be a whole number from 1 to 4096")
+    return Local(int(rest) if rest else None)
+
+
+def _ray(rest: str) -> Any:
+    from otafl.connect.ray import Ray
+
+    return Ray(rest or "auto")

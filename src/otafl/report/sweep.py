@@ -1,0 +1,263 @@
+"""A sweep as people read it: one table of all points and schemes, one picture of the metric over the swept keys."""
+
+import csv
+import io
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape as plain
+from rich.table import Table
+
+from otafl.core.files import write_atomic
+from otafl.report import write_report
+from otafl.report.page import asset
+from otafl.report.plots import COLOURS, DASHES, MARKERS, STYLE
+from otafl.report.tables import attack_cells, footer, metric_of, named, result
+from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.executors import DONE
+from otafl.runs.folder.disk import storage
+from otafl.runs.folder.results import figures
+from otafl.runs.folder.summaries import summaries
+from otafl.runs.sweep import FILE, number, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Entry = dict[str, Any]  # a summary, and "values" and "folder" of its point
+STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
+PANELS = 6  # schemes with a panel of their own
+SPAN = 10.0  # of a positive key, from which on its axis is logarithmic
+
+
+class Sweep:
+    """The results of a sweep, read from its folder: `table`, `runs`, `failed`, `plot()`."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.points = read(self.folder)
+        self.keys = list(self.points[0]["values"])
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Points that are not done, and why."""
+        return {_named(point): str(point["outcome"]) for point in self.points if point["outcome"] != DONE}
+
+    @property
+    def entries(self) -> list[Entry]:
+        """One per point and scheme that is done; every file is compared with its seal."""
+        done = [point for point in self.points if point["outcome"] == DONE]
+        return [
+            {**entry, "values": point["values"], "folder": point["folder"]}
+            for point in done
+            for entry in summaries(self.folder / point["folder"])
+        ]
+
+    @property
+    def runs(self) -> dict[str, Any]:
+        """A `Run` for every point that is done, by its name."""
+        from otafl.report.run import Run
+
+        return {_named(p): Run(self.folder / p["folder"]) for p in self.points if p["outcome"] == DONE}
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """One row per point and scheme: the keys, and means over seeds."""
+        import pandas as pd
+
+        head, *rows = numbers_table(self.entries, self.keys)
+        return pd.DataFrame(rows, columns=head)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} not done" if self.failed else ""
+        return f"Sweep of {', '.join(self.keys)}: {len(self.points)} points{failed} in {self.folder}"
+
+    def _repr_html_(self) -> str:
+        return f"<figure>{picture(self.entries, self.keys)}</figure>"
+
+
+def _named(point: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in point["values"].items())
+
+
+def rows(entries: list[Entry], keys: list[str]) -> list[list[str]]:
+    """Head and cells of the table."""
+    metric = metric_of(entries)
+    head = [*keys, "scheme", metric, "worst client", "ε", "μ", "TPR@1 %", "rounds"]
+    return [
+        head,
+        *(
+            [
+                *entry["values"].values(), named(entry), result(entry, figures(metric)[0]),
+                result(entry, "worst_client"), mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+                *attack_cells(entry),
+                f"{np.mean(numbers(entry['rounds'])):.0f}",
+            ]
+            for entry in entries
+        ),
+    ]  # fmt: skip
+
+
+def numbers_table(entries: list[Entry], keys: list[str]) -> list[list[Any]]:
+    """The same for programs: numbers, one column each; keys that are numbers are numbers."""
+    metric = figures(metric_of(entries))[0]
+    told = [metric, "worst_client", "final_loss", "final_eps", "rounds"]
+    out: list[list[Any]] = [[*keys, "scheme", "seeds", *(f"{name}_{kind}" for name in told for kind in ("mean", "sd"))]]
+    for entry in entries:
+        cells: list[Any] = [value if number(value) is None else number(value) for value in entry["values"].values()]
+        cells += [entry["label"], len(entry["seeds"])]
+        for name in told:
+            values = numbers(entry[name])
+            known = values[~np.isnan(values)]
+            spread = known.size > 1 and bool(np.all(np.isfinite(known)))
+            cells.append(float(np.mean(known)) if known.size else float("nan"))
+            cells.append(float(np.std(known, ddof=1)) if spread else float("nan"))
+        out.append(cells)
+    return out
+
+
+def show(found: Sweep, console: Console) -> None:
+    """The table, what the numbers mean, and what is not done."""
+    entries = found.entries
+    if entries:
+        head, *cells = rows(entries, found.keys)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in head:
+            table.add_column(plain(name), justify="left" if name == "scheme" else "right")
+        for row in cells:
+            table.add_row(*map(plain, row))
+        console.print(table)
+        console.print(footer(entries), markup=False, highlight=False, soft_wrap=True)
+    for point in found.points:
+        if point["outcome"] != DONE:
+            said = f"{_named(point)}: {point['outcome']} (exit code {point['exit_code']})"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def write_index(folder: Path, title: str, pages: bool = True) -> list[Path]:
+    """index.html, index.md, table.csv and metric.svg; and the page of every point that has none yet."""
+    found = Sweep(folder)
+    entries = found.entries
+    if pages:
+        for entry in {entry["folder"] for entry in entries}:
+            if not (folder / entry / "report.html").exists():
+                write_report([folder / entry])
+    table = rows(entries, found.keys) if entries else [[*found.keys, "scheme"]]
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(numbers_table(entries, found.keys) if entries else table)
+    drawn = picture(entries, found.keys) if entries else ""
+    files = {
+        "index.html": _page(found, entries, table, drawn, title),
+        "index.md": _markdown(found, entries, table, title),
+        "table.csv": text.getvalue(),
+        **({"metric.svg": drawn} if drawn else {}),
+    }
+    with storage(folder):
+        for name, content in files.items():
+            write_atomic(folder / name, content)
+    return [folder / name for name in files]
+
+
+def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title: str) -> str:
+    head, *cells = table
+    lines = [f"# {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in cells]
+    lines += ["", footer(entries)] if entries else []
+    lines += [f"- not done: {name}: {why}" for name, why in found.failed.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _page(found: Sweep, entries: list[Entry], table: list[list[str]], drawn: str, title: str) -> str:
+    """A page that stands on its own and needs no script; every row leads to its run."""
+    head, *cells = table
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    links = [f'<a href="{escape(entry["folder"], quote=True)}/report.html">report</a>' for entry in entries]
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}<td>{link}</td></tr>"
+        for row, link in zip(cells, links)
+    )
+    failed = "".join(
+        f"<li>{escape(_named(point))}: {escape(str(point['outcome']))} (exit code {point['exit_code']})</li>"
+        for point in found.points
+        if point["outcome"] != DONE
+    )
+    alarm = f'<section id="open"><h2>Not done</h2><ul>{failed}</ul></section>' if failed else ""
+    figure = f'<figure class="chart">{drawn}</figure>' if drawn else ""
+    said = f"<p>{escape(footer(entries))}</p>" if entries else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><link rel="icon" href="data:,">'
+        f"<style>{asset('page.css')}\n{STYLE_SHEET}</style></head><body>"
+        f'<header><div><p class="brand">otafl sweep</p><h1>{escape(title)}</h1></div></header><main>{alarm}{figure}'
+        '<section id="points"><h2>Points</h2><div class="scroll" tabindex="0" role="region" aria-label="Points">'
+        f'<table><thead><tr>{heads}<th scope="col">run</th></tr></thead><tbody>{body}</tbody></table></div>{said}'
+        f'<p><a href="table.csv">table.csv</a>, <a href="{FILE}">{FILE}</a></p></section></main></body></html>\n'
+    )
+
+
+# --- the picture -----------------------------------------------------------------------------------------------------
+
+
+def picture(entries: list[Entry], keys: list[str]) -> str:
+    """SVG: the metric over the first key that varies, a panel per scheme, a line per combination of the other keys."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    metric = metric_of(entries)
+    over = next((key for key in keys if len({entry["values"][key] for entry in entries}) > 1), keys[0])
+    labels = list(dict.fromkeys(entry["label"] for entry in entries))
+    alone = len(keys) == 1 or len(labels) > PANELS  # one panel, a line per scheme
+    panels = [None] if alone else labels
+    ticks = list(dict.fromkeys(entry["values"][over] for entry in entries))
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(min(4.2 * len(panels) + 1.4, 12.6), 3.6))
+        for axes, label in zip(np.ravel(figure.subplots(1, len(panels), sharey=True, squeeze=False)), panels):
+            own = [entry for entry in entries if label in (None, entry["label"])]
+            _lines(axes, own, over, keys, ticks, figures(metric)[0], alone)
+            axes.set(xlabel=over, title=label or "")
+            _ticks(axes, ticks)
+            axes.legend(fontsize=7)
+        figure.axes[0].set_ylabel(metric)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _lines(
+    axes: Any, entries: list[Entry], over: str, keys: list[str], ticks: list[str], metric: str, alone: bool
+) -> None:
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    for entry in entries:
+        others = [f"{key.rpartition('.')[2]}={entry['values'][key]}" for key in keys if key != over]
+        name = ", ".join([*([entry["label"]] if alone else []), *others])
+        values = numbers(entry[metric])
+        known = values[np.isfinite(values)]
+        if known.size:
+            sd = float(np.std(known, ddof=1)) if known.size > 1 else 0.0
+            lines.setdefault(name, []).append((_place(entry["values"][over], ticks), float(np.mean(known)), sd))
+    for n, (name, line) in enumerate(lines.items()):
+        x, y, spread = zip(*sorted(line))
+        axes.errorbar(x, y, spread, label=name, color=COLOURS[n % len(COLOURS)], marker=MARKERS[n % len(MARKERS)],
+                      linestyle=DASHES[n % len(DASHES)], capsize=2, elinewidth=0.8)  # fmt: skip
+
+
+def _place(value: str, ticks: list[str]) -> float:
+    """Where a value stands on the axis: at its number, or at its place among the others."""
+    known = [number(tick) for tick in ticks]
+    return float(ticks.index(value)) if None in known else float(number(value) or 0.0)
+
+
+def _ticks(axes: Any, ticks: list[str]) -> None:
+    places = [_place(tick, ticks) for tick in ticks]
+    if None not in [number(tick) for tick in ticks] and min(places) > 0 and max(places) >= SPAN * min(places):
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(places, ticks)

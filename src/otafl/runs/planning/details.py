@@ -1,0 +1,54 @@
+"""`otafl plan SYSTEM FILE`: FILE is a planning file in the system's symbols, or any experiment file.
+
+Of an experiment the planner is told what the policy of the run would be told: the same draws, limits and promises.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from otafl.core.errors import InputError
+from otafl.core.files import parse, read_toml
+from otafl.runs import build
+from otafl.runs.planning.facts import facts_of
+from otafl.runs.presets import find
+from otafl.runs.schema import Experiment, assign, load, options_of
+from otafl.systems import SYSTEMS, planning, scheme
+
+BLOCKS = ("scheme", "task", "privacy", "radio", "preset")  # tables that an experiment has and no planning file
+
+
+def inputs_of(system: str, file: Path, overrides: list[str]) -> BaseModel:
+    """What the planner of a system reads, from either kind of file, or a preset by name."""
+    planner = planning.load(system)
+    path = file if file.suffix else find(file)
+    data = read_toml(path)
+    if not any(isinstance(data.get(block), dict | list) for block in BLOCKS):
+        for override in overrides:
+            assign(data, override)
+        return parse(planner.inputs, data, path)
+    try:
+        asked = asked_of(load(path, overrides), system)
+        keys = {name: value for name, value in planner.keys(asked).items() if value is not None}
+    except InputError as refusal:
+        raise refusal if str(refusal).startswith(str(path)) else InputError(f"{path}: {refusal}") from None
+    return parse(planner.inputs, keys | asked.own, path)
+
+
+def asked_of(experiment: Experiment, system: str) -> planning.Asked:
+    """The first scheme of a system in an experiment, at the site of the first seed."""
+    mine = [one for one in experiment.scheme if one.name in SYSTEMS[system].schemes]
+    if not mine:
+        known = ", ".join(SYSTEMS[system].schemes)
+        raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
+    wanted, facts = mine[0], facts_of(experiment)
+    told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)
+    receiver = told[0].receiver
+    if receiver.antennas > 1 and not planning.load(system).antennas:
+        raise InputError(
+            f"channel.antennas={receiver.antennas}: the planner of {system} counts one antenna; `otafl plan FILE` "
+            "charges all of them"
+        )
+    config: Any = options_of(wanted, scheme(wanted.name).config)
+    return planning.Asked(wanted.name, config, *told, build.bandwidth_of(experiment), experiment.plan)

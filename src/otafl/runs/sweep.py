@@ -1,0 +1,210 @@
+"""A sweep: every combination of some keys' values is a run of its own, in one folder, on any executor.
+
+    SWEEP/sweep.json               what was asked for, and what became of every point
+    SWEEP/points/<point>-<hash>/   its run folder: the hash is that of its config
+    SWEEP/index.html, index.md, table.csv, metric.svg
+
+A point is its resolved config. Called again, a sweep goes on: finished points are compared with their seals and used,
+interrupted ones go on from their checkpoints, failed ones are tried again. More values, later, add points.
+"""
+
+import itertools
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from otafl.core.errors import InputError, OtaflError
+from otafl.core.files import parse, to_json, write_atomic
+from otafl.runs import runner
+from otafl.runs.board import Board
+from otafl.runs.executors import DONE, Executor, Outcome, attempt, each
+from otafl.runs.folder.disk import locked, storage
+from otafl.runs.folder.sealed import read_sealed, with_seal
+from otafl.runs.folder.store import RunFolder, slug
+from otafl.runs.interrupts import graceful_stop
+from otafl.runs.schema import Experiment, config_hash, resolved
+
+FILE = "sweep.json"
+MOST = 10_000  # points of one sweep
+OPEN, CLOSE = "[{(", "]})"
+
+
+class SweepFailed(OtaflError):
+    """Some points are not done; `exit_code` is the gravest of theirs."""
+
+    def __init__(self, message: str, exit_code: int = 1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Point(NamedTuple):
+    """One run of a sweep."""
+
+    values: dict[str, str]  # of the swept keys, as they were written
+    folder: Path
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.values.items())
+
+
+def axis(text: str) -> tuple[str, list[str]]:
+    """A key and its values out of `key=a,b,c`; commas inside brackets and quotes belong to a value.
+
+    >>> axis("privacy.eps=2, 8"), axis('task.data={name="mnist",size=2},digits')
+    (('privacy.eps', ['2', '8']), ('task.data', ['{name="mnist",size=2}', 'digits']))
+    """
+    key, separator, rest = text.partition("=")
+    if not separator or not key.strip() or not rest.strip():
+        raise InputError(f"-m {text!r} must have the form key=value,value,...")
+    values, depth, quote = [""], 0, ""
+    for letter in rest:
+        quote = "" if letter == quote else quote or (letter if letter in "\"'" else "")
+        depth += 0 if quote else (letter in OPEN) - (letter in CLOSE)
+        if letter == "," and not depth and not quote:
+            values.append("")
+        else:
+            values[-1] += letter
+    if any(not value.strip() for value in values):
+        raise InputError(f"-m {text!r}: a value is empty")
+    return key.strip(), [value.strip() for value in values]
+
+
+def points(folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment]) -> list[Point]:
+    """Every combination, in the order of the keys as written; `made` gives the experiment of some `key=value`."""
+    if not axes:
+        raise InputError("give keys to sweep over: -m key=value,value,... (see otafl sweep --help)")
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > MOST:
+        raise InputError(f"{count:,} points are more than {MOST:,}; sweep over less at a time")
+    found: dict[str, Point] = {}
+    for combination in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, combination))
+        experiment = made([f"{key}={value}" for key, value in chosen.items()])
+        config = config_hash(experiment)
+        named = slug("-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in chosen.items()))[:60].strip("-.")
+        point = Point(chosen, folder / "points" / f"{named}-{config[:8]}", experiment)
+        if config in found:
+            raise InputError(f"{point.name} is the same experiment as {found[config].name}; leave one of them out")
+        found[config] = point
+    return list(found.values())
+
+
+class Task(NamedTuple):
+    """What travels to a worker: text, so that every machine reads it with its own otafl."""
+
+    config: str
+    sha256: str
+    folder: str
+    sweep: str
+
+
+def run_point(task: Task) -> Outcome:
+    """Run one point into its folder; in a worker."""
+    return attempt(lambda: _run_point(task))
+
+
+def _run_point(task: Task) -> str:
+    folder = Path(task.folder)
+    if not (Path(task.sweep) / FILE).exists():
+        raise InputError(
+            f"{task.sweep}: cannot be seen on {socket.gethostname()}; sweep into a folder that all machines share"
+        )
+    experiment = parse(Experiment, tomllib.loads(task.config), folder)
+    if config_hash(experiment) != task.sha256:
+        raise InputError(f"{folder}: this machine reads the config otherwise; install the same otafl everywhere")
+    return str(runner.run_in(folder, experiment))
+
+
+def run_all(
+    found: list[Point], folder: Path, executor: Executor, live: Board, after: Callable[[], Any] = lambda: None
+) -> dict[str, Outcome]:
+    """Run what is not done; returns what became of every point. One that fails does not stop the others.
+
+    `after` is called whenever `sweep.json` has changed.
+    """
+    with storage(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), graceful_stop() as stop:
+        outcomes: dict[str, Outcome] = {}
+        _write(folder, found, outcomes)
+        for point in found:
+            if (outcome := verified(point)) is not None:
+                outcomes[point.name] = outcome
+                live.told(point.name, outcome, len(outcomes), len(found))
+        _write(folder, found, outcomes)
+        after()
+        left = {point.name: _task(point, folder) for point in found if point.name not in outcomes}
+        for name, outcome in each(executor, run_point, left, stop, live.note):
+            outcomes[name] = outcome
+            if outcome.fault:
+                write_atomic(folder / "faults.txt", _faults(outcomes))
+            live.told(name, outcome, len(outcomes), len(found))
+            _write(folder, found, outcomes)
+            after()
+    return outcomes
+
+
+def verified(point: Point) -> Outcome | None:
+    """A point that needs no run: done before and as it was sealed, or not to be touched. None: to be run."""
+    if not (point.folder / "manifest.json").exists():
+        return None
+    try:
+        run = RunFolder.open(point.folder)
+        if run.config != config_hash(point.experiment):
+            raise InputError(f"{point.folder}: holds a run with other settings; sweep into another folder")
+        places = run.verified()
+    except InputError as refusal:
+        return Outcome(str(refusal), refusal.exit_code)
+    return Outcome(DONE) if all(place.finished for place in places) else None
+
+
+def check(outcomes: Mapping[str, Outcome]) -> None:
+    """SweepFailed where a point is not done."""
+    failed = {name: outcome for name, outcome in outcomes.items() if not outcome.done}
+    if failed:
+        gravest = max(outcome.exit_code for outcome in failed.values())
+        raise SweepFailed(f"{len(failed)} of {len(outcomes)} points not done: {'; '.join(failed)}", gravest)
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Points of a sweep's folder: values, folder, outcome, exit code."""
+    told = read_sealed(folder / FILE, "call otafl sweep again with the same arguments")
+    return list(told["points"])
+
+
+def _task(point: Point, folder: Path) -> Task:
+    return Task(
+        resolved(point.experiment), config_hash(point.experiment), str(point.folder.absolute()), str(folder.absolute())
+    )
+
+
+def _write(folder: Path, found: list[Point], outcomes: Mapping[str, Outcome]) -> None:
+    entries = []
+    for point in found:
+        outcome = outcomes.get(point.name)
+        said = {"outcome": "open", "exit_code": 0} if outcome is None else {
+            "outcome": outcome.said, "exit_code": outcome.exit_code,
+        }  # fmt: skip
+        entries.append({"values": point.values, "folder": str(point.folder.relative_to(folder)), **said})
+    with storage(folder):
+        write_atomic(folder / FILE, to_json(with_seal({"keys": list(found[0].values), "points": entries})))
+
+
+def _faults(outcomes: Mapping[str, Outcome]) -> str:
+    return "\n".join(f"{name}\n{outcome.fault}" for name, outcome in outcomes.items() if outcome.fault)
+
+
+def number(text: str) -> float | None:
+    """A value as a number, where it is one.
+
+    >>> number("1e-3"), number("mnist"), number("true")
+    (0.001, None, None)
+    """
+    return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) else None
