@@ -105,9 +105,9 @@ def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
     _require(name, value, good, f"be a whole number >= {low}")
 
 
-def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name}={value!r} must be one of {', '.join(sorted(allowed))}")
+def one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
+    if not isinstance(value, str | int) or value not in allowed:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(map(str, sorted(allowed)))}")
 
 
 def shape(name: str, value: Any, expected: Sequence[int]) -> None:
