@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
+RAY := .venv-ray
 export OTAFL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo demo-flower test test-flower slow bench lint docs clean
+.PHONY: demo demo-flower test test-flower test-ray slow bench lint docs clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +29,12 @@ $(FLOWER)/.ready: pyproject.toml   # an environment of its own: Flower pins what
 	$(FLOWER)/bin/python -m pip install --quiet --editable '.[flower]' pytest
 	touch $@
 
+$(RAY)/.ready: pyproject.toml      # an environment of its own, for the same reason
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --upgrade pip
+	$(RAY)/bin/python -m pip install --quiet --editable '.[ray]' pytest
+	touch $@
+
 demo: $(VENV)/.ready            ## run the main job and print its table
 	$(BIN)/otafl compare demo --out runs/demo
 
@@ -36,6 +43,9 @@ demo-flower: $(FLOWER)/.ready   ## a Flower federation of ten real processes ove
 
 test-flower: $(FLOWER)/.ready   ## the bridge to Flower, with real federations
 	$(FLOWER)/bin/python -m pytest tests/connect
+
+test-ray: $(RAY)/.ready         ## sweeps on a real Ray cluster of three nodes on this machine, one of them killed
+	$(RAY)/bin/python -m pytest tests/connect/test_ray.py
 
 test: $(VENV)/.dev-ready        ## the whole test suite without the slow part
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
@@ -54,4 +64,4 @@ docs: $(VENV)/.docs-ready       ## the documentation site, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(FLOWER) site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOWER) $(RAY) site .cache .pytest_cache .mypy_cache .ruff_cache

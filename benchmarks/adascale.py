@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from engine import cnn_cases
 from otafl.systems.adascale import variables
-from otafl.systems.adascale.comparison import METHODS, NU_MNIST, leakage_table
 from otafl.systems.adascale.design import MNIST, algorithm1, draw, water_level
+from otafl.systems.adascale.methods import METHODS, NU_MNIST, leakage_table
 
 
 def timed(function):

@@ -1,90 +1,194 @@
-"""Rounds per second and peak memory at 10 to 10,000 clients, in chunks of clients: time linear, memory flat.
+"""Whole commands: `otafl run` from start to report, its time, its memory, client updates per second.
 
-    python benchmarks/scale.py [--chunk 50]
+    python benchmarks/scale.py                     cost against clients, seeds, parameters and rounds: table, JSON, page
+    python benchmarks/scale.py --clients 100000 --rounds 100          one run of this size
+    python benchmarks/scale.py --clients 1000000 --rounds 20
 
-Each size runs in a process of its own, so that peak memory is its own.
+Every run is a process of its own with the installed otafl, on the digits that clients share; peak memory is the
+process's own, on the host. "rounds" is the time of the rounds with compilation, the rest is start-up, planning, tables
+and pictures. Slopes are those of a line through the last two points on logarithmic axes: 1 is linear.
 """
 
 import argparse
 import json
-import resource
+import math
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
-SIZES = (10, 100, 1_000, 10_000)
+HERE = Path(__file__).parent
+OUT = HERE.parent / "runs" / "scale"
 
 
-def measure(num_clients: int, chunk: int, rounds: int) -> dict[str, float]:
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    import optax
+class Size(NamedTuple):
+    """A logistic model has 650 parameters; more come from a hidden layer."""
 
-    sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-    from otafl.clients import Gradient, gradient
-    from otafl.core.engine import make_engine
-    from otafl.core.messages import Data, Seed
-    from otafl.core.plan import Link
-    from otafl.core.rounds import Row, make_round
-    from otafl.tasks.models import build
+    clients: int = 1000
+    seeds: int = 1
+    hidden: int = 0
+    rounds: int = 100
 
-    rng, own = np.random.default_rng(0), 100
-    model = build("mlp", (64,), 10, hidden=(128,))
-    data = Data(
-        jnp.asarray(rng.standard_normal((20_000, 64), np.float32)), jnp.asarray(rng.integers(0, 10, 20_000), jnp.int32)
-    )
-    rows = rng.integers(0, 20_000, (1, num_clients, own)).astype(np.int32)
-    seeds = Seed(jax.random.split(jax.random.key(0), 1), jnp.asarray(rows), jnp.full((1, num_clients), own, jnp.int32))
-    shape = (1, rounds, num_clients)
-    weight, max_norm = np.full(shape, 1 / num_clients, np.float32), np.full(shape, np.inf, np.float32)
-    link = Link(weight, max_norm, np.full(shape[:2], 0.01, np.float32), np.ones(shape[:2], bool))
-    optimizer = optax.sgd(0.1)
-    engine = make_engine(
-        model.init,
-        lambda p, h: jnp.zeros(()),
-        make_round(gradient(Gradient(batch=32), model, own), optimizer, chunk),
-        optimizer,
-    )
-    carry = engine.init(seeds.key, jnp.zeros((1, 0)))
-    row = Row(link, (), np.ones(shape[:2], bool))
-    carry, _, _ = engine.chunk(data, (), (), seeds, carry, row)
-    jax.block_until_ready(carry)
-    best = np.inf
-    for _ in range(3):
+
+SWEEPS: dict[str, list[Size]] = {
+    "clients": [Size(clients=n) for n in (1_000, 10_000, 100_000)],
+    "seeds": [Size(seeds=n) for n in (2, 8, 32)],
+    "parameters": [Size(hidden=n) for n in (32, 128, 512)],
+    "rounds": [Size(rounds=n) for n in (100, 1_000, 10_000)],
+}
+
+
+def experiment(size: Size, per_client: int) -> str:
+    model = f'{{ name = "mlp", hidden = [{size.hidden}] }}' if size.hidden else '{ name = "logistic" }'
+    return f"""title = "scale"
+rounds = {size.rounds}
+seeds = {size.seeds}
+evaluate_every = 10
+
+[task]
+clients = {size.clients}
+data = "digits"
+partition = {{ kind = "shared", per_client = {per_client} }}
+model = {model}
+
+[clients]
+kind = "gradient"
+batch = 0
+
+[radio]
+noise_std = 0.05
+
+[privacy]
+eps = 8.0
+delta = 1e-8
+
+[[scheme]]
+name = "constant"
+rx_scale = 0.3
+"""
+
+
+def measure(size: Size, per_client: int, overrides: list[str]) -> dict[str, Any]:
+    """One command in a process of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, file = Path(place) / "run", Path(place) / "scale.toml"
+        file.write_text(experiment(size, per_client))
+        command = [sys.executable, "-m", "otafl.cli", "run", str(file), "--out", str(folder), "--json-log"]
+        command += [part for one in overrides for part in ("--set", one)]
+        path = f"{HERE.parent / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         began = time.perf_counter()
-        carry, _, _ = engine.chunk(data, (), (), seeds, carry, row)
-        jax.block_until_ready(carry)
-        best = min(best, time.perf_counter() - began)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}) as child:
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.perf_counter() - began
+        if child.returncode:
+            raise SystemExit(f"{' '.join(command)}: exit code {child.returncode}")
+        scheme = folder / "schemes" / "constant"
+        timing = json.loads((scheme / "timing.json").read_text())
+        summary = json.loads((scheme / "summary.json").read_text())
+        parameters = json.loads((folder / "manifest.json").read_text())["parameters"]
+        written = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    updates = size.clients * timing["rounds"]
     return {
-        "clients": num_clients,
-        "rounds_per_s": rounds / best,
-        "us_per_client_round": best / rounds / num_clients * 1e6,
-        "peak_mib": peak,
-    }
+        **size._asdict(), "parameters": parameters, "seconds": seconds, "rounds_seconds": timing["seconds"],
+        "cpu_seconds": used.ru_utime + used.ru_stime, "peak_mib": used.ru_maxrss / 1024, "folder_mib": written / 2**20,
+        "updates_per_s": updates / seconds, "updates_per_s_of_rounds": updates / timing["seconds"],
+        "final_accuracy": summary["final_accuracy"][0],
+    }  # fmt: skip
+
+
+HEAD = ("clients", "seeds", "parameters", "rounds", "s", "of them rounds", "CPU s", "peak MiB", "folder MiB",
+        "client updates/s")  # fmt: skip
+
+
+def row(found: dict[str, Any]) -> list[str]:
+    whole = [f"{found[name]:,}" for name in ("clients", "seeds", "parameters", "rounds")]
+    times = [f"{found[name]:.1f}" for name in ("seconds", "rounds_seconds", "cpu_seconds")]
+    return [*whole, *times, f"{found['peak_mib']:.0f}", f"{found['folder_mib']:.2f}", f"{found['updates_per_s']:,.0f}"]
+
+
+def show(rows: list[list[str]]) -> None:
+    widths = [max(len(line[n]) for line in [list(HEAD), *rows]) for n in range(len(HEAD))]
+    for line in [list(HEAD), *rows]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths)), flush=True)
+
+
+def slope(points: list[dict[str, Any]], axis: str, what: str) -> float:
+    before, last = points[-2:]
+    return math.log(last[what] / before[what]) / math.log(last[axis] / before[axis])
+
+
+COSTS = {"rounds_seconds": "s of rounds", "seconds": "s of the command", "peak_mib": "MiB"}
+
+
+def page(found: dict[str, list[dict[str, Any]]], told: dict[str, Any], out: Path) -> None:
+    """JSON, a plot and a page that holds both."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6), layout="constrained")
+    panels = figure.subplots(2, len(found), sharey="row")
+    for column, (axis, points) in enumerate(found.items()):
+        for line, names in enumerate((("rounds_seconds", "seconds"), ("peak_mib",))):
+            for name in names:
+                label = f"{COSTS[name]}, slope {told['slopes'][axis][name]:.2f}"
+                panels[line, column].loglog([p[axis] for p in points], [p[name] for p in points], "o-", label=label)
+            panels[line, column].set(xlabel=axis, ylabel=("s", "MiB")[line] if column == 0 else "")
+            panels[line, column].legend(fontsize=7)
+    out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out / "scale.svg")
+    (out / "scale.json").write_text(json.dumps({**told, "points": found}, indent=1))
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{cell}</td>' for cell in row(p))}</tr>" for points in found.values() for p in points
+    )
+    head = "".join(f"<th>{name}</th>" for name in HEAD)
+    (out / "index.html").write_text(
+        "<!doctype html><meta charset=utf-8><title>Cost of a run</title>"
+        "<style>body{font-family:sans-serif;margin:2em}td,th{text-align:right;padding:0 .7em}</style>"
+        f"<h1>Cost of a run</h1><p>{told['machine']}</p>{(out / 'scale.svg').read_text()}"
+        f"<table><tr>{head}</tr>{lines}</table>"
+    )
+    print(f"\n{out / 'index.html'}, {out / 'scale.json'}")
+
+
+def machine() -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "import jax; print(jax.devices()[0].device_kind, jax.local_device_count())"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    device = f"JAX on {done.stdout.strip() or 'nothing'} device(s)"
+    return f"{os.cpu_count()} cores; {device}; Python {sys.version.split()[0]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chunk", type=int, default=50)
-    parser.add_argument("--one", type=int, help="measure this number of clients in this process")
+    parser.add_argument("--clients", type=int, help="one run with so many clients instead of the sweeps")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--per-client", type=int, default=5, help="samples of each client")
+    parser.add_argument("--set", action="append", default=[], help="override a key of the experiment")
+    parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(measure(args.one, args.chunk, max(2, 2000 // args.one))))
+    print(machine())
+    if args.clients:
+        found = measure(Size(args.clients, args.seeds, 0, args.rounds), args.per_client, args.set)
+        show([row(found)])
+        print(json.dumps(found))
         return
-    print(f"chunks of {args.chunk} clients")
-    print(f"{'clients':>8} {'rounds/s':>10} {'us per client-round':>20} {'peak MiB':>9}")
-    for size in SIZES:
-        done = subprocess.run(
-            [sys.executable, __file__, "--one", str(size), "--chunk", str(args.chunk)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        r = json.loads(done.stdout.strip().splitlines()[-1])
-        print(f"{r['clients']:>8} {r['rounds_per_s']:>10.2f} {r['us_per_client_round']:>20.1f} {r['peak_mib']:>9.0f}")
+    swept = {}
+    for axis, sizes in SWEEPS.items():
+        print(f"\nagainst {axis}", flush=True)
+        swept[axis] = [measure(size, args.per_client, args.set) for size in sizes]
+        show([row(found) for found in swept[axis]])
+    slopes = {axis: {name: slope(points, axis, name) for name in COSTS} for axis, points in swept.items()}
+    for axis, each in slopes.items():
+        print(f"slope against {axis}: " + ", ".join(f"{COSTS[name]} {value:.2f}" for name, value in each.items()))
+    page(swept, {"machine": machine(), "slopes": slopes}, args.out)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from otafl import __version__, cli, systems
 from otafl.core.errors import PrivacyViolation
 from otafl.runs.presets import packaged
 from otafl.runs.schema import Experiment, load, resolved
+from otafl.systems import planning
 
 SMALL = """
 rounds = 3
@@ -352,7 +353,7 @@ def test_schema_and_parser_agree_on_presets(path: Path) -> None:
         assert accepts(schema, data, schema)
 
 
-@pytest.mark.parametrize("name", ["adascale", "biasvar", "cares", "cdpb", "eezofl"])
+@pytest.mark.parametrize("name", sorted(planning.available()))
 def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl: Call) -> None:
     schema = json.loads(otafl("plan", name, "--schema")[1])
     assert schema["type"] == "object" and schema["additionalProperties"] is False
@@ -393,3 +394,15 @@ def test_the_package_runs_as_a_module():
     )
     assert found.returncode == 0
     assert tomllib.loads(found.stdout)["eps_target"] == 500.0
+
+
+def test_help_does_not_speak_of_types(otafl: Call) -> None:
+    for verb in ("run", "plan", "report"):
+        code, said, _ = otafl(verb, "--help")
+        assert code == 0 and "--help" in said and "<bool>" not in said
+
+
+def test_a_system_that_is_not_in_the_experiment_is_refused_in_one_line(otafl: Call) -> None:
+    code, _, said = otafl("plan", "cares", "small.toml")
+    assert code == 2 and said.startswith("otafl: small.toml: no scheme of cares in this experiment; add a [[scheme]]")
+    assert said.count("\n") == 1

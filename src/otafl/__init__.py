@@ -22,7 +22,7 @@ _FRONT = {
     "compare": "otafl.verbs",
     "model": "otafl.tasks.own_model",
     "plan": "otafl.verbs",
-    "reproduce": "otafl.verbs",
+    "reproduce": "otafl.reproductions.verb",
     "run": "otafl.verbs",
     "scheme": "otafl.runs.own_scheme",
     "sweep": "otafl.verbs",

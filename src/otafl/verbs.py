@@ -6,31 +6,28 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otafl.connect.executors import opened
+from otafl.connect.executors import elsewhere
 from otafl.core.errors import InputError
 from otafl.core.files import as_toml
 from otafl.report import write_report
 from otafl.report.advice import write_advice
 from otafl.report.audits import write_audit
 from otafl.report.run import Run
-from otafl.report.sweep import Sweep, write_index
+from otafl.report.sweep import Sweep, run_and_write
 from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
-from otafl.runs.board import Board, board
 from otafl.runs.described import changed, described, own_of
-from otafl.runs.executors import Outcome
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
 from otafl.runs.progress import Reporter, reporter
-from otafl.runs.schema import Experiment, Own, load
-from otafl.runs.sweep import points, run_all
+from otafl.runs.schema import Experiment, load
 
 
 def run(
@@ -127,7 +124,8 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
 
 def compare(
     experiment: Any = None, *, trials: int | None = None, eps: float | Sequence[float] | None = None,
-    out: str | Path | None = None, overrides: Sequence[str] = (), progress: bool = True, **said: Any,
+    out: str | Path | None = None, overrides: Sequence[str] = (), executor: Any = None, progress: bool = True,
+    **said: Any,
 ) -> dict[float, Run]:  # fmt: skip
     """Compare schemes at each privacy target: the same clients, channels and seeds, settings by one rule for all.
 
@@ -144,6 +142,8 @@ def compare(
         as long as this process
     overrides : list of str
         "key=value" each, of a file
+    executor : optional
+        where trials and targets run side by side, as for `otafl.sweep`
     progress : bool
         a live line on a terminal
 
@@ -179,7 +179,8 @@ def compare(
     kept = Path("runs") / f"compare-{path.stem}" if path is not None else None
     folder = Path(out) if out is not None else kept or _kept_for_now()
     live = reporter(Console(stderr=True)) if progress else Reporter()
-    parts = comparison.run_and_write(question, folder, live)
+    with elsewhere(executor, progress=progress) as where:
+        parts = comparison.run_and_write(question, folder, live, where)
     return {part.target: Run(part.run, question.experiment.own) for part in parts}
 
 
@@ -209,45 +210,29 @@ def sweep(
 
     Examples
     --------
-    >>> import otafl, tempfile
-    >>> found = otafl.sweep(None, {"rounds": [1, 2]}, out=tempfile.mkdtemp(), executor="local:1", progress=False,
-    ...                     task="digits", model="logistic", schemes=["fedavg"], seeds=1)
+    >>> import concurrent.futures, otafl, tempfile
+    >>> with concurrent.futures.ThreadPoolExecutor(1) as here:  # in this process
+    ...     found = otafl.sweep(None, {"rounds": [1, 2]}, out=tempfile.mkdtemp(), executor=here, progress=False,
+    ...                         task="digits", model="logistic", schemes=["fedavg"], seeds=1)
     >>> found.table["rounds_mean"].tolist()
     [1.0, 2.0]
     """
-    from rich.console import Console
-
-    from otafl.runs.schema import load
-
     axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
     if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
         made = described(experiment, said, "otafl.sweep")
-        if made.own != Own():
-            raise InputError("otafl.sweep: data and models given in Python stay in this process; give files and names")
         at = lambda values: changed(made, values, "otafl.sweep")  # noqa: E731
     else:
         path = find(Path(experiment))
         at = lambda values: load(path, values)  # noqa: E731
-    with board(Console(stderr=True), False, progress) as live:
-        sweep_into(Path(out), axes, at, executor, live)
+    with elsewhere(executor, progress=progress) as where:
+        assert where is not None
+        run_and_write(Path(out), axes, at, where)
     return Sweep(out)
-
-
-def sweep_into(
-    folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment], executor: Any, live: Board
-) -> dict[str, Outcome]:
-    """Run every point and keep the index; returns what became of each."""
-    found = points(folder, axes, made)
-    title = found[0].experiment.title or folder.name
-    with opened(executor) as where:
-        outcomes = run_all(found, folder, where, live, lambda: write_index(folder, title, False))
-    write_index(folder, title)
-    return outcomes
 
 
 def audit(
     experiment: Any = None, *, runs: int = 1000, only: list[str] | None = None, out: str | Path | None = None,
-    **said: Any,
+    executor: Any = None, **said: Any,
 ) -> Audit:  # fmt: skip
     """Attack the compiled round of every scheme with canaries: lower bounds on eps beside what was charged.
 
@@ -261,6 +246,8 @@ def audit(
         of the schemes to attack
     out : path, optional
         a folder for audit.html and audit.json
+    executor : optional
+        where schemes are attacked side by side, as for `otafl.sweep`
 
     Returns
     -------
@@ -277,10 +264,11 @@ def audit(
     is_folder = isinstance(experiment, str | Path) and Path(experiment).is_dir()
     if (done is not None or is_folder) and said:
         raise InputError(f"a run is audited as it was made; {', '.join(said)} cannot be given with it")
-    if done is not None:
-        found = attack_all(done.folder, runs, only, own=done.own)
-    else:
-        found = attack_all(Path(experiment) if is_folder else described(experiment, said, "otafl.audit"), runs, only)
+    what = done.folder if done is not None else Path(experiment) if is_folder else None
+    own = None if done is None else done.own
+    with elsewhere(executor, progress=False) as where:
+        made = described(experiment, said, "otafl.audit") if what is None else what
+        found = attack_all(made, runs, only, own=own, elsewhere=where)
     if out is not None:
         write_audit(found, Path(out))
     return found
@@ -315,60 +303,6 @@ def advise(
     if out is not None:
         write_advice(advice, out)
     return advice
-
-
-class Reproduced(str):
-    """Ours beside the paper's as Markdown, shown as such in a notebook; `folder` has plots, tables and runs."""
-
-    folder: Path
-
-    def _repr_markdown_(self) -> str:
-        return str(self)
-
-
-def reproduce(
-    preset: str, *, quick: bool = False, out: str | Path | None = None, overrides: Sequence[str] = (),
-    progress: bool = True,
-) -> Reproduced:  # fmt: skip
-    """Reproduce a published table or figure; goes on where it was interrupted.
-
-    Parameters
-    ----------
-    preset : str
-        a name of `otafl list presets`
-    quick : bool
-        a smoke version: few rounds, few seeds, no numbers to quote
-    out : path, optional
-        the result folder; default runs/<preset>
-    overrides : list of str
-        "key=value" each
-    progress : bool
-        a live line on a terminal
-
-    Returns
-    -------
-    Reproduced
-        the results file as text; its `folder` has the rest
-
-    Examples
-    --------
-    >>> import otafl, tempfile
-    >>> told = otafl.reproduce("demo-phases", quick=True, out=tempfile.mkdtemp())
-    >>> (told.folder / "results.md").exists()
-    True
-    """
-    import io
-
-    from rich.console import Console
-
-    from otafl.reproductions.preset_run import reproduce as reproduce_preset
-
-    folder = Path(out) if out is not None else Path("runs") / preset
-    live = reporter(Console(stderr=True)) if progress else Reporter()
-    reproduce_preset(preset, folder, list(overrides), quick, live, Console(file=io.StringIO()))
-    told = Reproduced((folder / "results.md").read_text(encoding="utf-8"))
-    told.folder = folder
-    return told
 
 
 def _drawn(run: Run) -> Run:

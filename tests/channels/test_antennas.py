@@ -69,6 +69,14 @@ def test_a_client_without_a_path_leaves_the_others_their_beam() -> None:
     assert np.abs(array @ iterated(array, np.ones(3)).conj()) == pytest.approx(np.abs(array @ alone.conj()), rel=1e-6)
 
 
+def test_a_client_that_asks_for_nothing_has_no_say() -> None:
+    array, need = normal(np.random.default_rng(6), 4, 3), np.array([1.0, 0.0, 2.0, 1.0])
+    for make in (best_antenna, matched, iterated):
+        assert np.array_equal(make(array, need), make(array[need > 0], need[need > 0]))
+    with pytest.raises(InputError, match="nobody to hear"):
+        iterated(array, np.zeros(4))
+
+
 def deployment(channel: Channel, clients: int) -> Deployment:
     return Deployment(np.ones(clients), 0.1, 0.1, np.full(clients, 1 / clients), 10, receiver=channel.receiver)
 

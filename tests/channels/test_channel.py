@@ -24,6 +24,7 @@ from otafl.channels import (
     rescale_log,
     with_gains,
 )
+from otafl.channels.channel import Rows
 from otafl.core.errors import InputError
 from otafl.core.streams import Host
 
@@ -231,3 +232,26 @@ def test_a_schema_reads_channels_from_plain_data():
         adapter.validate_python({"fading": {"kind": "rayleigh", "k_factor_db": 3.0}})
     with pytest.raises(ValidationError, match="shadow_db"):
         adapter.validate_python({"shadow_db": 3.0})
+
+
+MOVING = dict(
+    shadowing_db=3.0,
+    drift=Drift(every=4, amplitude=0.2),
+    pilots=Pilots(count=16, every=2, ema=0.3),
+    csi=CsiError(0.2, 0.1),
+)
+
+
+@pytest.mark.parametrize("channel", [
+    Channel(),
+    Channel(fading=Fading("rician", coherence_rounds=3, k_factor_db=3.0), **MOVING),
+    Channel(fading=Fading("real_gaussian", coherence_rounds=5, mean=1.0, std=0.5), pilots=Pilots(count=8)),
+    Channel(fading=Fading("constant"), drift=Drift(every=3, relative_to="initial")),
+    PUBLISHED["adascale"],
+])  # fmt: skip
+@pytest.mark.parametrize("sizes", [(1,) * 11, (4, 1, 6), (2, 9)])
+def test_rounds_taken_some_at_a_time_are_the_rounds_of_one_draw(channel: Channel, sizes: tuple[int, ...]) -> None:
+    rows, whole = Rows(channel, 3, 11, seed=5), draw(channel, 3, 11, seed=5)
+    parts = [rows.take(size) for size in sizes]
+    for name, leaves, leaf in zip(whole._fields, zip(*parts), whole):
+        np.testing.assert_array_equal(np.concatenate(leaves), leaf, err_msg=name)

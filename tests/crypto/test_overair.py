@@ -281,14 +281,6 @@ def test_encoding_fused_rounds_and_decoding_run_under_scan(params, rng):
     assert np.all(np.abs(np.asarray(decoded.guards) - expected) < 1024 * limit)
 
 
-def test_analytic_mode_adds_noise_of_the_conditional_width(params, rng):
-    """Within 4 standard errors over 4,000 rounds of one channel."""
-    h, x = draw_channel(rng), rng.normal(size=(4, 1))
-    errors = np.array([overair.analytic_round(params, x, h, rng)[0] - h @ x[:, 0] for _ in range(4000)])
-    ratio = errors.std() / float(budget.analytic_noise_std(h, params))
-    assert abs(ratio - 1) < 4 / np.sqrt(8000)
-
-
 @pytest.mark.parametrize("sigma", [1.0, 10.0])
 def test_no_honest_round_is_refused(params, make_clients, rng, sigma):
     channel = budget.fading(np.ones(4), (1 + sigma**2) * np.ones(4))

@@ -81,7 +81,13 @@ def run_line(line: str, block: Block, monkeypatch, capsys) -> None:
         Path(target).write_text(said.out, encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", sorted(file.name for file in (ROOT / "examples").glob("*.py")))
+LONG = {"antennas.py"}  # attacks seven receivers
+EXAMPLES = sorted(file.name for file in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in EXAMPLES]
+)
 def test_examples_run(name, desk, monkeypatch, capsys):
     for library in ("torch", "flax", "equinox"):
         if library in name:

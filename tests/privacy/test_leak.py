@@ -148,4 +148,4 @@ def old_bytes(ledger, monkeypatch):
     monkeypatch.setattr(export, "FORMAT", "otafl-ledger-1")
     fields = lambda part: {n: v for n, v in part._asdict().items() if n != "leak_angle"}  # noqa: E731
     parts = [SimpleNamespace(_asdict=lambda part=part: fields(part)) for part in ledger.parts]
-    return export.pack(SimpleNamespace(budget=ledger.budget, clients=2, parts=parts, releases=[]))
+    return export.pack(SimpleNamespace(budget=ledger.budget, clients=2, parts=parts, releases=[], sums=None))

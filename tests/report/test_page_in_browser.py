@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from browsing import violations
 from otafl.report import collect
 from otafl.report.page import render
 
@@ -155,7 +156,8 @@ def test_reference_and_metric_can_be_chosen(browser, page, tmp_path):
         "(() => { for (const [id, value] of [['metric', 'final_loss'], ['reference', '2']]) {"
         "const s = document.getElementById(id); s.value = value; s.dispatchEvent(new Event('change')); } })()"
     )
-    shown = browser.run("[...document.querySelectorAll('#comparison .difference')].map(td => td.textContent)")
+    cell = "document.querySelector('#comparison tr[data-scheme=\"NUMBER\"] .difference').textContent"
+    shown = [browser.run(cell.replace("NUMBER", str(number))) for number in range(3)]
     gap = report["differences"]["final_loss"][0][2]
     assert shown[2] == "reference"
     assert shown[0].startswith(f"{'−' if gap['mean'] < 0 else '+'}{abs(gap['mean']):.3f} ± {gap['half_width']:.3f}")
@@ -237,3 +239,65 @@ def test_headings_descend_and_controls_have_names(browser, page):
         "!(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label'))).length"
     )
     assert unnamed == 0
+
+
+ORDINARY = {"first": {"queue": True}, "second": {"shorter": 9}, "free": {"private": False, "noiseless": True}}
+
+
+@pytest.fixture
+def ordinary(make_run, tmp_path) -> Path:
+    run = make_run("ordinary", ORDINARY, clients=40)
+    path = tmp_path / "ordinary.html"
+    path.write_text(render(collect([run])), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_barrier_that_axe_core_knows(browser, ordinary, width):
+    browser.open(ordinary, width)
+    assert violations(browser) == []
+
+
+def test_the_page_opens_with_a_sentence_and_the_ranking(browser, ordinary):
+    browser.open(ordinary)
+    said = browser.run("document.querySelector('.verdict').textContent")
+    order = browser.run("[...document.querySelectorAll('#comparison tbody th')].map(th => th.textContent)")
+    assert said.startswith(f"{order[0]} is first with accuracy 0.") and "Without privacy: 0." in said
+    assert order[-1] == "free"  # a reference, whatever it reaches
+    cells = "[...document.querySelectorAll('#comparison tbody td:nth-child(2)')]"
+    scores = browser.run(f"{cells}.map(td => parseFloat(td.textContent))")
+    assert scores[0] >= scores[1]
+
+
+def test_nothing_of_the_table_is_cut_at_1280_pixels(browser, ordinary):
+    browser.open(ordinary, 1280)
+    assert browser.run("(s => s.scrollWidth <= s.clientWidth)(document.querySelector('#comparison').parentElement)")
+
+
+def test_a_click_on_a_head_sorts_and_a_second_turns(browser, ordinary):
+    browser.open(ordinary)
+    button = "[...document.querySelectorAll('#comparison thead button')].find(b => b.textContent === 'loss')"
+    column = browser.run(f"{button}.parentElement.cellIndex + 1")
+    cells = f"[...document.querySelectorAll('#comparison tbody tr :nth-child({column})')]"
+    values = f"{cells}.map(cell => parseFloat(cell.textContent))"
+    browser.run(f"{button}.click()")
+    assert browser.run(values) == sorted(browser.run(values), reverse=True)
+    assert browser.run(f"{button}.parentElement.ariaSort") == "descending"
+    browser.run(f"{button}.click()")
+    assert browser.run(values) == sorted(browser.run(values))
+
+
+def test_a_phone_has_the_results_first_and_the_rest_folded(browser, ordinary):
+    browser.open(ordinary, 390, 844)
+    assert browser.run("document.documentElement.scrollHeight") < 6000
+    assert browser.run("document.querySelectorAll('details.fold[open]').length") == 0
+    browser.run("document.querySelector('nav a[href=\"#privacy\"]').click()")
+    assert browser.run("document.querySelector('#privacy > details').open")
+    assert browser.run("document.querySelector('[data-chart=tradeoff] svg, [data-chart=eps] svg').clientWidth") > 200
+
+
+def test_seeds_that_stop_are_carried_forward_and_marked(browser, ordinary):
+    browser.open(ordinary)
+    found = browser.run("series(report.schemes[1], charts.snr, false).points.map(p => [p.count, p.stopped])")
+    assert {count for count, _ in found} == {3} and found[-1][1] == 2  # "second": each seed ends nine rounds earlier
+    assert browser.run("document.querySelectorAll('[data-chart=snr] g[data-scheme=\"1\"] .stop').length") == 2

@@ -230,7 +230,7 @@ def test_long_runs_are_thinned_exactly_and_stay_small(make_run):
     assert shown["of"] == 3000 and shown["round"][0] == 0 and shown["round"][-1] == 2999
     wide = stored.pivot(index="seed", columns="round", values="snr")[shown["round"]]
     np.testing.assert_array_equal(shown["columns"]["snr"], wide)
-    assert any("of 3000 rounds" in note for note in data["notes"])
+    assert "of 3000 rounds" in data["thinned"]
 
 
 def test_many_schemes_stay_small(make_run):

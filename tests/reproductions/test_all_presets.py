@@ -11,10 +11,13 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
-from otafl.reproductions import all_presets, preset_run, record
+from otafl.reproductions import all_presets, preset_run, verdicts
 from otafl.runs import presets
+from otafl.runs.board import Board
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 from processes import ENVIRONMENT, start_until_checkpoint
+from sweeps import Here
 
 Calls = list[str]
 SMALL = """
@@ -70,6 +73,19 @@ def test_goes_on_after_a_refusal_and_after_a_fault_of_ours(three: Callable[..., 
     assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
 
 
+def test_executor_does_the_same(three: Callable[..., Calls], tmp_path: Path):
+    calls = three(bad=InputError("no such luck"), good=ZeroDivisionError("oh"))
+    there = Elsewhere(Here(), Board())
+    outcome = all_presets.reproduce_all(tmp_path / "out", True, Reporter, Console(quiet=True), there)
+    assert calls == ["bad", "good", "last"]
+    assert outcome["bad"] == "no such luck" and outcome["last"] == "done" and "ZeroDivisionError: oh" in outcome["good"]
+    assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
+    assert json.loads((tmp_path / "out" / "outcomes.json").read_text())["last"]["outcome"] == "done"
+    calls = three()
+    all_presets.reproduce_all(tmp_path / "out", True, Reporter, Console(quiet=True), there)
+    assert calls == ["bad", "good"]
+
+
 def test_what_is_done_is_skipped_and_what_failed_is_tried_again(three: Callable[..., Calls], tmp_path: Path):
     three(bad=InputError("no such luck"))
     again(tmp_path / "out")
@@ -116,12 +132,12 @@ def test_index_shows_this_folder_beside_the_record(tmp_path: Path):
     claims = [{"claim": "a < b", "verdict": "does not hold", "evidence": "b | a"}]
     (tmp_path / "cares-table1").mkdir()
     (tmp_path / "cares-table1" / "results.json").write_text(json.dumps({"verdicts": claims}))
-    record.write_index(tmp_path, {"cares-table1": "done"}, False)
+    verdicts.write_index(tmp_path, {"cares-table1": "done"}, False)
     (line,) = [line for line in (tmp_path / "index.md").read_text().splitlines() if "CARES, Table 1]" in line]
     assert "| not reproduced | partly: " in line and "0 of 1 claims hold; a < b: does not hold (b \\| a)" in line
     page = (tmp_path / "index.html").read_text()
     assert "a &lt; b" in page and "not run yet" in page
-    record.write_index(tmp_path, {"cares-table1": "done"}, True)
+    verdicts.write_index(tmp_path, {"cares-table1": "done"}, True)
     assert "smoke version: 0 of 1" in (tmp_path / "index.md").read_text(), "a smoke version has no verdict"
 
 
@@ -130,11 +146,11 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
     for name, quick in {"cdpb-fig2": False, "cdpb-fig4": True}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(json.dumps({"verdicts": [claim], "quick": quick}))
-    monkeypatch.setattr(record, "VERDICTS", tmp_path / "verdicts.json")
+    monkeypatch.setattr(verdicts, "VERDICTS", tmp_path / "verdicts.json")
     (tmp_path / "verdicts.json").write_text("{}")
     (tmp_path / "page.md").write_text("<!-- begin record -->\n<!-- end record -->\n")
-    record.main(tmp_path / "page.md", tmp_path)
-    assert record.on_record() == {"cdpb-fig2": [claim]}
+    verdicts.main(tmp_path / "page.md", tmp_path)
+    assert verdicts.on_record() == {"cdpb-fig2": [claim]}
     line = next(line for line in (tmp_path / "page.md").read_text().splitlines() if "CDPB, Figure 2]" in line)
     assert "**reproduced** (1 of 1 claims in full)" in line
 

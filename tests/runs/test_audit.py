@@ -10,14 +10,18 @@ import pytest
 
 from otafl import cli, systems
 from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.files import to_json
 from otafl.privacy import Ledger
 from otafl.report import audits
 from otafl.runs.audit import audit as whole
 from otafl.runs.audit.audit import Audit, audit, rounded_down
 from otafl.runs.audit.target import Target
+from otafl.runs.board import Board
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.presets import packaged
+from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
+from sweeps import Here
 
 SURE = 1e-6  # fixed keys and this error: no luck of the day
 HEAD = """
@@ -95,6 +99,14 @@ def test_an_observer_of_both_parts_is_tried_where_phases_are_off(tmp_path: Path)
     found = audit(load(tmp_path / "off.toml", ["privacy.eps=1000", "radio.noise_std=0.5"]), 40, error=SURE).schemes[0]
     assert any("imaginary" in note for note in found.notes)
     assert {canary.pattern.endswith("both parts") for canary in found.canaries} == {True, False} and not found.failed
+
+
+def test_executor_finds_the_same(tmp_path: Path) -> None:
+    """Schemes attacked elsewhere: the same scores, the same shares of the error."""
+    job = experiment_of(tmp_path, ONE + '[[scheme]]\nname = "fedavg"\n')
+    there = Here()
+    found = audit(job, 20, elsewhere=Elsewhere(there, Board()))
+    assert len(there.given) == 2 and to_json(found.to_dict()) == to_json(audit(job, 20).to_dict())
 
 
 @pytest.mark.slow

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
+from otafl.report.comparison import brief, lines, rows, run_and_write, sentence, table, unspent, verdicts
 from otafl.runs import build
-from otafl.runs.comparing import settings
-from otafl.runs.comparing.compare import compare, not_separated, question_of, rank
+from otafl.runs.board import Board
+from otafl.runs.comparing import from_plans
+from otafl.runs.comparing.compare import Part, compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
+from sweeps import Here
 
 TWO = """
 rounds = 6
@@ -158,13 +161,13 @@ def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path
     (path := tmp_path / "many.toml").write_text(MANY)
     experiment = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"])
     task = build.build_task(experiment)
-    chosen, said = settings.from_plans(experiment, task)
+    chosen, said = from_plans.from_plans(experiment, task)
     other = task._replace(data=task.data._replace(x=-3 * task.data.x, y=(task.data.y + 1) % 10))
-    assert settings.from_plans(experiment, other)[0] == chosen and not said
+    assert from_plans.from_plans(experiment, other)[0] == chosen and not said
     constant, ideal = chosen.scheme[0], chosen.scheme[3]
     assert constant.server.step_size == pytest.approx(ideal.server.step_size, rel=1e-3)  # the same Gaussian mechanism
     again = load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3", "privacy.eps=5"])
-    quieter = settings.from_plans(again, task)[0].scheme[0]
+    quieter = from_plans.from_plans(again, task)[0].scheme[0]
     assert quieter.rx_scale < constant.rx_scale and quieter.server.step_size < constant.server.step_size
     shorter = ["rounds=20", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"]
     run = compare(question_of(path, shorter, 0), tmp_path / "out")
@@ -209,3 +212,24 @@ def test_trials_choose_for_every_scheme_and_the_card_says_so(tmp_path: Path):
     card = summaries(parts[0].run)[0]["card"]
     assert any("2 trials per scheme" in text for text in card["outside_the_guarantee"])
     assert "outside the guarantee" in parts[0].notes[0]
+    there = Here()
+    compare(question_of(path, overrides, 2), tmp_path / "there", elsewhere=Elsewhere(there, Board()))
+    assert [Path(task.folder).name for task in there.given] == ["trial-000", "trial-001", "run"]
+    for name in ("trials/trials.json", "run/schemes/a/done.json"):  # the same choice and the same bytes by an executor
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_what_is_left_of_the_budget_is_said_with_its_reason():
+    assert unspent(entry("a", [0.5], 9.8)) == ""
+    assert "power limit in 80%" in unspent(entry("a", [0.5], 4.0, full_power=[0.8]))
+    assert "energy of the run" in unspent(entry("a", [0.5], 4.0, full_power=[0.8], run_energy=0.1))
+    assert "60% of ε" in unspent(entry("a", [0.5], 4.0))
+
+
+def test_a_page_has_one_row_per_scheme_with_every_target():
+    found = rank([entry("a", [0.5, 0.6], 9.0), entry("b", [0.7, 0.9], 9.9)], target=10.0)
+    parts = [Part(eps, Path("x"), Path("x"), [], found) for eps in (5.0, 10.0)]
+    text = brief(parts).splitlines()
+    assert text[0].startswith("| scheme | ε = 5 | ε = 10 | e | J per device")
+    assert text[2].startswith("| b | 0.800 ± 0.141 | 0.800 ± 0.141 | 0.90, 0.90 |")
+    assert sum(line.startswith("| ") for line in text) == 3 and "b is first" in "".join(text)

@@ -50,6 +50,9 @@ SCHEMES = {
         '[[scheme]]\nname = "adascale"\nnu = 1.0\n'
         'clients = { kind = "per-sample", batch = 20, clip_norm = 0.5, sampling = "poisson" }\n'
     ),
+    "liu-simeone": '[[scheme]]\nname = "liu-simeone"\nconditioning = 0.1\n',
+    "seif": '[[scheme]]\nname = "seif"\n',
+    "orthogonal": '[[scheme]]\nname = "orthogonal"\nbits = 6\n',
     "eezofl": '[plan]\ntau = 0.01\n[[scheme]]\nname = "eezofl"\n',
 }
 
@@ -121,6 +124,27 @@ def test_adascale_plays_the_rounds_of_the_run(file: Path) -> None:
     np.testing.assert_allclose(report["rounds"]["eta"], info.scaling, rtol=1e-5)  # rates are rounded to the generator's
     np.testing.assert_allclose(report["rounds"]["f"], info.floor, rtol=1e-6)
     np.testing.assert_allclose(report["totals"]["eps_rdp"], charged("rdp", site), rtol=1e-5)
+
+
+@pytest.mark.parametrize("file", ["liu-simeone"], indirect=True)
+def test_liu_simeone_allocates_as_the_run_does(file: Path) -> None:
+    report, site = both("liu-simeone", file)
+    np.testing.assert_allclose(np.sqrt(report["square"]), played(site)[0].rx_scale, rtol=1e-9)
+    assert report["spent"] == pytest.approx(report["budget"], rel=1e-9)
+
+
+@pytest.mark.parametrize("file", ["seif"], indirect=True)
+def test_seif_splits_as_the_run_does(file: Path) -> None:
+    report, site = both("seif", file)
+    plan, info = played(site)
+    np.testing.assert_allclose(np.sqrt(report["square"]), plan.rx_scale, rtol=1e-9)
+    np.testing.assert_allclose(report["artificial_var"], info.artificial, rtol=1e-6, atol=1e-15)
+
+
+@pytest.mark.parametrize("file", ["orthogonal"], indirect=True)
+def test_orthogonal_counts_the_uses_of_the_first_round(file: Path) -> None:
+    report, site = both("orthogonal", file)
+    assert report["uses"] == pytest.approx(played(site)[1].uses[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("file", ["eezofl"], indirect=True)

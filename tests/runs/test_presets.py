@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from otafl.reproductions import all_presets, record
+from otafl.reproductions import all_presets, verdicts
 from otafl.runs import presets
 from otafl.runs.progress import Reporter
 
@@ -21,11 +21,11 @@ def test_one_preset_of_each_family(data_folder: Path, tmp_path: Path, monkeypatc
     chosen = {name: preset for name, preset in presets.presets().items() if name in ONE_EACH}
     monkeypatch.setattr(presets, "presets", lambda: chosen)
     assert reproduced(tmp_path) == dict.fromkeys(ONE_EACH, "done")
-    judged = record.judged_in(tmp_path)
+    judged = verdicts.judged_in(tmp_path)
     assert set(judged) == set(ONE_EACH) - {"biasvar-designs"}, "designs make no claim"
-    assert not record.judged_in(tmp_path, smoke=False), "smoke versions must say so"
+    assert not verdicts.judged_in(tmp_path, smoke=False), "smoke versions must say so"
     page = (tmp_path / "index.md").read_text()
-    for row in record.record().row:
+    for row in verdicts.record().row:
         said = "smoke version" if row.preset in ONE_EACH else "not run yet"
         assert f"[{row.source}]({row.preset}/results.md) | `otafl reproduce {row.preset}`" in page
         assert said in next(line for line in page.splitlines() if f"[{row.source}]" in line)
@@ -37,6 +37,6 @@ def test_all_presets(data_folder: Path, tmp_path: Path):
     assert outcome == dict.fromkeys(presets.presets(), "done")
     for name in outcome:
         assert (tmp_path / name / "results.md").exists(), name
-    for row in record.record().row:
+    for row in verdicts.record().row:
         told = json.loads((tmp_path / row.preset / "results.json").read_text())
         assert told.get("verdicts") or row.judged_by, f"{row.preset} judges no claim"

@@ -30,7 +30,7 @@ def test_the_live_line_shows_pace_accuracy_and_epsilon_of_its_target() -> None:
     live.start("CARES", 300, 0)
     live.tick(Tick("CARES", 120, 300, 0.8123, 41.7, 200.0, 57.3))
     live.close()
-    for part in ("CARES", "120/300", "57 rounds/s", "acc 0.812", "ε 41.7/200"):
+    for part in ("CARES", "120/300", "57 rounds/s", "acc 0.812", "ε 41.7/200 ▰▰▱▱▱▱▱▱▱▱"):
         assert part in written(console)
 
 

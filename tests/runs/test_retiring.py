@@ -10,7 +10,7 @@ from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.privacy import Ledger, events
 from otafl.privacy.eavesdropper import Eavesdropper
-from otafl.runs import finish
+from otafl.runs import kept
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned, refuse_retirement
 from otafl.runs.schema import Experiment
@@ -60,7 +60,7 @@ def test_a_closed_loop_or_another_uplink_refuses_to_let_clients_retire():
 
 @pytest.mark.parametrize(("changed", "said"), [
     ({"uplink": uplink.PERFECT}, "no radio"),
-    ({"uplink": uplink.ANALOG._replace(name="digital")}, "rests on encryption"),
+    ({"uplink": uplink.ANALOG._replace(name="digital")}, "is not counted here"),
     ({"loop": "round"}, "no guarantee"),
     ({"earlier": "ledger-0.bin"}, "earlier run is not declared"),
 ])  # fmt: skip
@@ -70,5 +70,5 @@ def test_a_second_receiver_about_whom_nothing_is_proved_is_said_to_be_outside(ch
         uplink=changed.get("uplink", uplink.ANALOG), loop=changed.get("loop", "open"),
         experiment=SimpleNamespace(privacy=privacy),
     )  # fmt: skip
-    [observer] = finish._eavesdropper(run, None)  # type: ignore[arg-type]
+    [observer] = kept._eavesdropper(run, None)  # type: ignore[arg-type]
     assert observer.eps is None and observer.why.startswith("not covered: ") and said in observer.why

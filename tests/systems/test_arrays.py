@@ -13,8 +13,10 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Plan, Policy
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
-from otafl.privacy import check_release, events, inverse_square, release
+from otafl.privacy import Budget, check_release, events, inverse_square, release
 from otafl.privacy.uplink_checks import meet
+from otafl.systems import simulated
+from otafl.systems.baselines import settings as baselines
 
 CLIENTS, ROUNDS = 6, 8
 MESSAGE = clipped_promise(40, 1.0, "replace", "client")(np.full(CLIENTS, 50))
@@ -47,14 +49,17 @@ def charge(name: str, channel: Channel) -> tuple[np.ndarray, np.ndarray]:
     return inverse_square(released), inverse_square(events(known, trace, site, MESSAGE))
 
 
-@pytest.mark.parametrize("name", ["constant", "weakest", "opc", "cares-static"])
+RIVALS = ["liu-simeone", "seif", "jammer", "random-participation"]
+
+
+@pytest.mark.parametrize("name", ["constant", "weakest", "opc", "cares-static", *RIVALS])
 @pytest.mark.parametrize("beam", ["fixed", "best_antenna", "iterated"])
 def test_schemes_that_need_no_law_run_with_every_beam(name: str, beam: str) -> None:
     full, one = charge(name, Channel(antennas=3, beam=beam))
     assert np.all(full >= one * (1 - 1e-9)) and np.any(full > 1.5 * one)
 
 
-@pytest.mark.parametrize("name", ["biasvar", "lcpc", "bbfl", "cdpb", "ridge", "adascale-equal"])
+@pytest.mark.parametrize("name", ["biasvar", "lcpc", "bbfl", "cdpb", "ridge", "adascale-equal", "phase-only", "cotaf"])
 def test_statistical_schemes_run_with_a_fixed_beam_and_refuse_others_by_name(name: str) -> None:
     full, one = charge(name, Channel(antennas=3))
     assert np.all(full >= one * (1 - 1e-9)) and np.any(full > 1.5 * one)
@@ -62,10 +67,33 @@ def test_statistical_schemes_run_with_a_fixed_beam_and_refuse_others_by_name(nam
         planned(name, Channel(antennas=3, beam="iterated"))
 
 
+@pytest.mark.parametrize("name", ["obda", "orthogonal", "fsk-mv", "energy-difference"])
+def test_votes_and_energies_are_charged_for_one_antenna_and_refuse_more(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: channel.antennas=2 must be 1"):
+        planned(name, Channel(antennas=2))
+
+
+def test_two_antennas_null_one_jammer() -> None:
+    """Without the receiver's noise a jammer hides everything from one antenna, nothing from two."""
+    channel = Channel(antennas=2)
+    policy, plan, trace, site = planned("jammer", channel)
+    quiet = site._replace(trusted_noise_var=1e-9)
+    full = inverse_square(release(uplink_of(policy), plan, trace, quiet, MESSAGE))[:, :-1]
+    one = inverse_square(events(plan, trace, quiet, MESSAGE))[:, :-1]
+    assert np.all(full > 1e4 * one)
+
+
 @pytest.mark.parametrize("name", ["eezofl", "cares-adaptive"])
 def test_encrypted_uplinks_and_closed_loops_refuse(name: str) -> None:
     with pytest.raises(InputError, match=f"{name}: channel.antennas=2 must be 1"):
         planned(name, Channel(antennas=2))
+
+
+def test_an_array_needs_trusted_noise() -> None:
+    site = Deployment(np.ones(2), 0.04, 0.0, np.full(2, 0.5), 40, receiver=Channel(antennas=2).receiver)
+    config = systems.scheme("constant").config()
+    with pytest.raises(InputError, match=r"constant: channel\.antennas=2 needs trusted receiver noise"):
+        systems.make("constant", config, site, MESSAGE, Context())
 
 
 def test_odometers_refuse() -> None:
@@ -131,3 +159,31 @@ def test_blind_is_charged_by_the_whole_array() -> None:
     wanted = np.abs(plan.tx) ** 2 * 4 * np.sum(np.abs(trace.array) ** 2, -1) / 0.04
     assert found == pytest.approx(wanted, rel=1e-9)
     assert np.all(np.abs(plan.tx) <= 1) and policy.csi == "none"
+
+
+@pytest.mark.parametrize("name", ["constant", "weakest"])
+def test_settings_from_plans_spend_the_budget_at_an_array(name: str) -> None:
+    """On the bench's own channels: about the budget, where one antenna's rule would spend several times as much."""
+    channel = Channel(antennas=4, beam="iterated")
+    site = Deployment(np.full(CLIENTS, 1e6), 0.04, 0.04, np.full(CLIENTS, 1 / CLIENTS), 40, receiver=channel.receiver)
+    budget = Budget(8.0, 1e-5, "zcdp", adjacency="replace")
+    chosen = getattr(baselines, name)(site, MESSAGE, budget, 30, channel, 0)
+    at = simulated.bench(site, MESSAGE, budget, 30, channel, 0)
+    assert simulated.cost(name, chosen, at) == pytest.approx(at.rho, rel=1e-6)
+
+
+def test_a_scheme_without_channel_knowledge_is_not_told_the_mean_power_of_an_antenna() -> None:
+    told = []
+
+    def deaf(config: Any, deployment: Deployment, *others: Any) -> Policy:
+        told.append(deployment.receiver.antenna_rms)
+        return Policy("deaf", lambda key: (), lambda state, obs: (state, None, ()), "open", "none", "open")
+
+    systems.register("deaf", deaf, systems.scheme("weakest").config)
+    try:
+        site = Deployment(np.ones(2), 0.04, 0.04, np.full(2, 0.5), 40, receiver=Channel(antennas=2).receiver)
+        trace, site = receive(draw(Channel(antennas=2), 2, 3, 0), site)
+        systems.make("deaf", systems.scheme("weakest").config(), site, MESSAGE, Context(trace=trace))
+    finally:
+        systems.remove(systems.OWN)
+    assert told[-1] is None

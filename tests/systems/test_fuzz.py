@@ -121,7 +121,7 @@ def prepared(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("scheme", ["adascale", "biasvar", "cares", "cdpb"])
+@pytest.mark.parametrize("scheme", ["adascale", "biasvar", "cares", "cdpb", "liu-simeone", "orthogonal", "seif"])
 def test_one_mistake_in_a_planning_file_is_one_line(scheme: str, tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     chosen = random.Random(7).sample(list(mutations(f"{scheme}.toml")), 40)

@@ -24,7 +24,7 @@ def cases(draw):
     """Labels in any order, a recipe, and options that fit them."""
     seed = draw(st.integers(0, 10**6))
     classes = draw(st.integers(2, 6))
-    name = draw(st.sampled_from(sorted(set(partitions.PARTITIONS) - {"owner"})))
+    name = draw(st.sampled_from(sorted(set(partitions.PARTITIONS) - {"owner", "shared"})))
     clients = classes if name == "two-digits" else draw(st.integers(1, 7))
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.concatenate([np.arange(classes).repeat(20), rng.integers(0, classes, 30)]))
@@ -153,3 +153,18 @@ def test_label_mix_counts():
 def test_refusals(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_shared_samples_differ_within_a_client_and_serve_more_clients_than_samples():
+    split = make("shared", BALANCED, 3000, per_client=9)
+    assert split.rows.shape == (3000, 9) and set(split.sizes) == {9} and (split.owner == -1).all()
+    assert all(len(set(row)) == 9 for row in split.rows.tolist())
+    counts = np.bincount(split.rows.ravel(), minlength=600)
+    assert np.abs(counts - 45).max() < 6 * np.sqrt(45)  # uniform: six standard deviations of a Poisson count
+    naive = np.stack([np.bincount(BALANCED[row], minlength=10) / 9 for row in split.rows])
+    np.testing.assert_array_equal(partitions.label_mix(split, BALANCED, 10), naive)
+
+
+def test_shared_samples_are_refused_where_a_client_would_want_most_of_them():
+    with pytest.raises(InputError, match="per_client=25 must be at most the root of the 600 samples"):
+        make("shared", BALANCED, 3, per_client=25)

@@ -118,13 +118,6 @@ def in_domain(num_params: int, rounds: int, devices: int) -> list[str]:
     ]
 
 
-class Change(NamedTuple):
-    """One change that alone would make a plan useful."""
-
-    what: Literal["devices", "eps", "num_params"]
-    value: float
-
-
 def devices_for(q: float, devices: int, target: float = USEFUL) -> int:
     """Least number of like devices: S grows with K while nearly all are heard."""
     return math.ceil(devices * target / q) if q > 0 else 0

@@ -79,6 +79,45 @@ def certify_sequence(
         run and labelled `realised_bound`.
     beside: () or (K,) zCDP of what else is released with every round, a noisy reward for example.
     """
+    seen = measure(
+        rx_scale, weights=weights, noise_std=noise_std, clip_norm=clip_norm, channel_scale=channel_scale,
+        max_power=max_power, amplitude=amplitude, silent_prob=silent_prob, silence=silence, sensitivity=sensitivity,
+        noise_std_low=noise_std_low, gain_error_max=gain_error_max, independent=independent,
+    )  # fmt: skip
+    validate.not_negative("beside", beside)
+    return conclude(
+        seen._replace(cost=seen.cost.sum(0)), weights=weights, num_params=num_params, loss_gap=loss_gap, delta=delta,
+        clip_norm=clip_norm, step_size=step_size, smoothness=smoothness, grad_var=grad_var, constants=constants,
+        accounting=accounting, predictable=predictable, beside=beside,
+    )  # fmt: skip
+
+
+class Measured(NamedTuple):
+    """What the certificate needs of rounds, one by one."""
+
+    bias: Floats  # (T,) bound on E||bias||^2
+    dropped_weight: Floats  # (T,) expected weight of the silent
+    noise: Floats  # (T,) std per real dimension after division
+    cost: Floats  # (T, K) zCDP of each round; (K,) of all of them together
+
+
+def measure(
+    rx_scale: ArrayLike,
+    *,
+    weights: ArrayLike,
+    noise_std: ArrayLike,
+    clip_norm: ArrayLike,
+    channel_scale: ArrayLike | None = None,
+    max_power: ArrayLike = 1.0,
+    amplitude: ArrayLike | None = None,
+    silent_prob: ArrayLike | None = None,
+    silence: Literal["norm", "bound"] = "norm",
+    sensitivity: ArrayLike | None = None,
+    noise_std_low: ArrayLike | None = None,
+    gain_error_max: float = 0.0,
+    independent: bool = False,
+) -> Measured:
+    """The terms of each round; arguments as in `certify_sequence`."""
     scale = _rounds(rx_scale)
     weights = _weights(weights)
     shape = (scale.size, weights.size)
@@ -91,9 +130,36 @@ def certify_sequence(
     if np.any(trusted > noise):
         raise InputError("noise_std_low must be <= noise_std in every round")
     bias = bias_bound(share, silent, weights, bound, exact=silence == "bound", independent=independent)
+    change = _sensitivity(sensitivity, bound)
+    validate.not_negative("gain_error_max", gain_error_max)
+    received = share * scale[:, None] * change * (1 + gain_error_max)
+    with np.errstate(divide="ignore"):
+        cost = np.divide(received**2, 2 * trusted[:, None] ** 2, out=np.zeros(shape), where=received > 0)  # CARES (13)
+    return Measured(bias, silent @ weights, noise / scale, cost)
+
+
+def conclude(
+    seen: Measured,
+    *,
+    weights: ArrayLike,
+    num_params: int,
+    loss_gap: float,
+    delta: float,
+    clip_norm: ArrayLike = 1.0,
+    step_size: float = 0.1,
+    smoothness: float | None = None,
+    grad_var: float | None = None,
+    constants: ConstantSet = "main",
+    accounting: Accounting = "classic",
+    predictable: bool = False,
+    beside: ArrayLike = 0.0,
+) -> SequenceCertificate:
+    """What measured rounds, `cost` (K,) added up, amount to; arguments as in `certify_sequence`."""
+    weights = _weights(weights)
+    bound = np.broadcast_to(np.asarray(clip_norm, float), weights.shape)
     total = _convergence(
-        bias,
-        noise / scale,
+        seen.bias,
+        seen.noise,
         bound,
         constants,
         num_params=num_params,
@@ -102,21 +168,15 @@ def certify_sequence(
         smoothness=smoothness,
         grad_var=grad_var,
     )
-    change = _sensitivity(sensitivity, bound)
-    validate.not_negative("gain_error_max", gain_error_max)
-    received = share * scale[:, None] * change * (1 + gain_error_max)
-    with np.errstate(divide="ignore"):
-        cost = np.divide(received**2, 2 * trusted[:, None] ** 2, out=np.zeros(shape), where=received > 0)  # CARES (13)
-    validate.not_negative("beside", beside)
-    zcdp = cost.sum(0) + scale.size * np.asarray(beside, float)
+    zcdp = seen.cost + seen.bias.size * np.asarray(beside, float)
     worst = int(np.argmax(zcdp))
     return SequenceCertificate(
         "certificate" if predictable else "realised_bound",
-        scale.size,
+        seen.bias.size,
         total,
         bool(total.total < (weights @ bound) ** 2),
-        bias,
-        silent @ weights,
+        seen.bias,
+        seen.dropped_weight,
         zcdp,
         worst,
         float(eps_of(accounting, zcdp[worst], delta)),

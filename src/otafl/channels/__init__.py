@@ -33,7 +33,7 @@ from otafl.channels.pathloss import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, 
 from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
 from otafl.channels.radio import Radio, TrustWarning
-from otafl.channels.records import UnitWarning
+from otafl.channels.rows import UnitWarning
 
 __all__ = [
     "BEAMS",

@@ -16,6 +16,7 @@ from scipy.optimize import nnls
 
 from otafl.core import validate
 from otafl.core.arrays import Array, Complexes, Floats
+from otafl.core.errors import InputError
 from otafl.core.plan import ArrayTrace, Deployment, Trace
 
 STEPS = 200  # of `iterated`; it ends long before
@@ -30,7 +31,7 @@ BEAMS: dict[str, str] = {
 
 
 def best_antenna(array: Array, demand: Array) -> Complexes:
-    """The unit vector (M,) of the antenna whose weakest client is heard best; `array` (K, M), `demand` t (K,) > 0."""
+    """The unit vector (M,) of the antenna whose weakest client is heard best; `array` (K, M), `demand` t (K,) >= 0."""
     gains, need = _checked(array, demand)
     chosen = int(np.argmax(np.min(np.abs(gains) / need[:, None], axis=0)))
     return np.asarray(np.eye(gains.shape[1], dtype=np.complex128)[chosen])
@@ -41,7 +42,7 @@ def matched(array: Array, demand: Array) -> Complexes:
     gains, need = _checked(array, demand)
     weakest = gains[int(np.argmin(np.linalg.norm(gains, axis=1) / need))]
     size = np.linalg.norm(weakest)
-    return weakest / size if size > 0 else best_antenna(array, demand)
+    return weakest / size if size > 0 else best_antenna(gains, need)
 
 
 def iterated(array: Array, demand: Array) -> Complexes:
@@ -102,9 +103,7 @@ def beams(kind: str, array: Array, demand: Array) -> Complexes:
 def demand_of(deployment: Deployment) -> Floats:
     """t_k = weight_k / sqrt(energy_k), (K,), up to a factor that all share; a weight of 0 asks for nothing."""
     energy = np.asarray(deployment.energy, np.float64)
-    demand = np.asarray(deployment.weights, np.float64) / np.sqrt(energy)
-    least = np.finfo(np.float64).tiny
-    return np.maximum(demand / max(float(np.max(demand)), least), 1e-12)
+    return np.asarray(np.asarray(deployment.weights, np.float64) / np.sqrt(energy))
 
 
 def receive(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
@@ -167,8 +166,11 @@ def blind_error(
 def _checked(array: Array, demand: Array) -> tuple[Complexes, Floats]:
     gains, need = np.asarray(array, np.complex128), np.asarray(demand, np.float64)
     validate.shape("demand", need, gains.shape[:1])
-    validate.positive("demand", need)
-    return gains, need
+    validate.not_negative("demand", need)
+    asks = need > 0  # a client that asks for nothing has no say
+    if not np.any(asks):
+        raise InputError("demand: all are 0, so that there is nobody to hear")
+    return gains[asks], need[asks]
 
 
 def _weakest(rows: Complexes, beam: Complexes) -> float:

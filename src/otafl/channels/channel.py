@@ -12,15 +12,14 @@ import numpy as np
 
 from otafl.channels.antennas import BEAMS
 from otafl.channels.csi import CsiError, estimates
-from otafl.channels.drift import Drift, factors
-from otafl.channels.fading import Fading, circular_normal_by_parts, gains
+from otafl.channels.drift import Drift, Levels
+from otafl.channels.fading import Fading, by_parts_law, law_of
 from otafl.channels.geometry import Geometry, distances
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.pathloss import shadowing_db as draw_shadowing_db
-from otafl.channels.pilots import Pilots, RmsEstimate
-from otafl.channels.pilots import estimate as estimate_rms
+from otafl.channels.pilots import Estimates, Pilots, RmsEstimate
 from otafl.core import validate
-from otafl.core.arrays import Complexes, Floats
+from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.core.plan import ArrayTrace, Receiver, Trace
 from otafl.core.streams import Host
@@ -170,12 +169,34 @@ def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generato
     return Placement(distance, power * channel.fading.second_moment)
 
 
-def _small_scale(
-    channel: Channel, rms_gain: Floats, seed: int, single: np.random.Generator | None, antenna: int
-) -> Complexes:
-    if single is not None:
-        return rms_gain * circular_normal_by_parts(single, rms_gain.shape)
-    return gains(channel.fading, stream(seed, Host.FADING, antenna), rms_gain)
+class Rows:
+    """The trace of one seed to one antenna in rounds that are asked for in order: nothing is kept, and how many are
+    taken at a time changes no number."""
+
+    def __init__(self, channel: Channel, num_clients: int, rounds: int, seed: int, antenna: int = 0):
+        for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
+            validate.whole(name, value, least)
+        self._channel, self._clients = channel, num_clients
+        single = np.random.default_rng(seed) if channel.draw_order == "single" else None
+        self._rms_gain = np.sqrt(place(channel, num_clients, seed, single).mean_power_gain)
+        self._law = law_of(channel.fading, stream(seed, Host.FADING, antenna))
+        if single is not None:
+            self._law = by_parts_law(single, rounds * num_clients)
+        drift, pilots = channel.drift, channel.pilots
+        self._drift = None if drift is None else Levels(drift, num_clients, stream(seed, Host.DRIFT))
+        known = None if pilots is None else Estimates(pilots, channel.fading, rounds, stream(seed, Host.PILOTS))
+        self._known, self._csi, self._coins = known, stream(seed, Host.CSI, antenna), stream(seed, Host.COINS)
+
+    def take(self, rounds: int) -> Trace:
+        """The next rounds, leaves (rounds, K)."""
+        shape = (rounds, self._clients)
+        rms_gain = np.broadcast_to(self._rms_gain, shape).copy()
+        if self._drift is not None:
+            rms_gain *= self._drift.take(rounds)
+        gain = self._law(rms_gain)
+        known = RmsEstimate(rms_gain, rms_gain, rms_gain) if self._known is None else self._known.take(rms_gain)
+        estimate = gain if self._channel.csi is None else estimates(self._channel.csi, gain, self._csi)
+        return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, self._coins.random(shape))
 
 
 def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
@@ -187,30 +208,13 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     >>> trace.gain.shape, trace.rms_gain[0]
     ((2, 3), array([1., 1., 1.]))
     """
-    for name, value, least in (("num_clients", num_clients, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
-        validate.whole(name, value, least)
-    first, *others = (_draw_one(channel, num_clients, rounds, seed, antenna) for antenna in range(channel.antennas))
+    each = (Rows(channel, num_clients, rounds, seed, antenna) for antenna in range(channel.antennas))
+    first, *others = (rows.take(rounds) for rows in each)
     if not others:
         return first
     every = [first, *others]
     array, known = (np.stack([getattr(one, name) for one in every], axis=-1) for name in ("gain", "estimate"))
     return ArrayTrace(*first, array, known)  # type: ignore[return-value]
-
-
-def _draw_one(channel: Channel, num_clients: int, rounds: int, seed: int, antenna: int) -> Trace:
-    """The trace to one antenna."""
-    shape = (rounds, num_clients)
-    single = np.random.default_rng(seed) if channel.draw_order == "single" else None
-    rms_gain = np.broadcast_to(np.sqrt(place(channel, num_clients, seed, single).mean_power_gain), shape).copy()
-    if channel.drift is not None:
-        rms_gain *= factors(channel.drift, num_clients, rounds, stream(seed, Host.DRIFT))
-    gain = _small_scale(channel, rms_gain, seed, single, antenna)
-    known = RmsEstimate(rms_gain, rms_gain, rms_gain)
-    if channel.pilots is not None:
-        known = estimate_rms(channel.pilots, channel.fading, rms_gain, stream(seed, Host.PILOTS))
-    estimate = gain if channel.csi is None else estimates(channel.csi, gain, stream(seed, Host.CSI, antenna))
-    coin = stream(seed, Host.COINS).random(shape)
-    return Trace(gain, estimate, rms_gain, known.estimate, known.low, known.high, coin)
 
 
 def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:

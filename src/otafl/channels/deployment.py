@@ -20,7 +20,7 @@ from otafl.channels.measured import mean_power, read_gains
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
-from otafl.channels.records import Record, UnitWarning, unknown
+from otafl.channels.rows import Record, UnitWarning, unknown
 from otafl.core.arrays import Complexes, Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment

@@ -35,9 +35,23 @@ def factors(drift: Drift, num_clients: int, rounds: int, rng: np.random.Generato
     >>> factors(Drift(every=2), num_clients=1, rounds=3, rng=np.random.default_rng(0)).ravel().round(4)
     array([1.    , 1.    , 1.0685])
     """
-    changes = (rounds - 1) // drift.every
-    steps: NDArray[Any] = 1 + rng.uniform(-drift.amplitude, drift.amplitude, (changes, num_clients))
-    if drift.relative_to == "current":
-        steps = np.cumprod(steps, axis=0)
-    levels = np.concatenate([np.ones((1, num_clients)), steps])
-    return levels[np.arange(rounds) // drift.every]
+    return Levels(drift, num_clients, rng).take(rounds)
+
+
+class Levels:
+    """The factors of rounds that are asked for in order; how many at a time changes no number."""
+
+    def __init__(self, drift: Drift, num_clients: int, rng: np.random.Generator):
+        self._drift, self._rng, self._done = drift, rng, 0
+        self._level = np.ones((1, num_clients))
+
+    def take(self, rounds: int) -> NDArray[np.float64]:
+        """Of the next rounds, (rounds, K)."""
+        drift, first, stop = self._drift, self._done, self._done + rounds
+        changes = (stop - 1) // drift.every - max(first - 1, 0) // drift.every
+        spread = self._rng.uniform(-drift.amplitude, drift.amplitude, (changes, self._level.shape[1]))
+        levels: NDArray[Any] = np.concatenate([self._level, 1 + spread])
+        if drift.relative_to == "current":
+            levels = np.cumprod(levels, axis=0)
+        self._done, self._level = stop, levels[-1:].copy()
+        return np.asarray(levels[np.arange(first, stop) // drift.every - max(first - 1, 0) // drift.every])

@@ -5,6 +5,7 @@ order, so more rounds extend fewer. `coherence_rounds` holds one draw over that 
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 
 Kind = Literal["rayleigh", "rician", "real_gaussian", "constant"]
+SKIPPED = 1 << 20  # draws passed over at a time
 
 FADING_LAWS: dict[str, str] = {
     "rayleigh": "no line of sight: circular complex normal gains",
@@ -62,11 +64,24 @@ class Fading:
         return np.square(self.mean) + np.square(self.std)  # type: ignore[arg-type]
 
 
-def _held(sample: Callable[..., NDArray[Any]], shape: tuple[int, ...], coherence_rounds: int) -> NDArray[Any]:
-    """Draw one row per block and repeat it over the block's rounds."""
-    rounds, num_clients = shape
-    blocks = -(-rounds // coherence_rounds)
-    return sample((blocks, num_clients))[np.arange(rounds) // coherence_rounds]
+class Held:
+    """One row per block of rounds, drawn when its first round is asked for; rounds are asked for in order."""
+
+    def __init__(self, sample: Callable[..., NDArray[Any]], coherence_rounds: int):
+        self._sample, self._held, self._done = sample, coherence_rounds, 0
+        self._last: NDArray[Any] | None = None  # (1, K) of a block whose rounds are not over
+
+    def take(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The next shape[0] rounds; how many are taken at a time changes no number."""
+        rounds, num_clients = shape
+        first, stop = self._done, self._done + rounds
+        open_block = int(first % self._held > 0)
+        blocks = -(-stop // self._held) - first // self._held - open_block
+        drawn = self._sample((blocks, num_clients))
+        if open_block and self._last is not None:
+            drawn = np.concatenate([self._last, drawn])
+        self._done, self._last = stop, drawn[-1:].copy()
+        return drawn[np.arange(first, stop) // self._held - first // self._held]
 
 
 def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complexes:
@@ -75,15 +90,31 @@ def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complex
     return np.asarray((parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
 
 
-def circular_normal_by_parts(rng: np.random.Generator, shape: tuple[int, ...]) -> Complexes:
-    """The same law, all real parts drawn before all imaginary ones: more rows do not extend fewer."""
-    return np.asarray((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2))
+Law = Callable[[Floats], Complexes]  # rms gains of the next rounds -> their gains
+
+
+def by_parts_law(rng: np.random.Generator, count: int) -> Law:
+    """Rayleigh gains of `count` draws in all, every real part drawn before any imaginary one: another count is another
+    trace. The second generator starts where the first will end."""
+    later = deepcopy(rng)
+    for start in range(0, count, SKIPPED):
+        later.standard_normal(min(SKIPPED, count - start))
+
+    def law(rms_gain: Floats) -> Complexes:
+        normal = rng.standard_normal(rms_gain.shape) + 1j * later.standard_normal(rms_gain.shape)
+        return np.asarray(rms_gain * (normal / np.sqrt(2)))
+
+    return law
 
 
 def rayleigh(rng: np.random.Generator, rms_gain: Floats, coherence_rounds: int = 1) -> Complexes:
     """|gain|^2 exponential with mean rms_gain^2, uniform phase."""
-    gains: Complexes = rms_gain * _held(lambda shape: circular_normal(rng, shape), rms_gain.shape, coherence_rounds)
-    return gains
+    return _rayleigh(rng, coherence_rounds)(rms_gain)
+
+
+def _rayleigh(rng: np.random.Generator, held: int) -> Law:
+    normal = Held(lambda shape: circular_normal(rng, shape), held)
+    return lambda rms_gain: rms_gain * normal.take(rms_gain.shape)
 
 
 def rician(
@@ -94,30 +125,59 @@ def rician(
     coherence_rounds: int = 1,
 ) -> Complexes:
     """A line of sight with `k_factor` times the scattered power; k_factor = 0 gives the very draws of `rayleigh`."""
-    phase_rng = rng.spawn(1)[0]
-    scattered = _held(lambda shape: circular_normal(rng, shape), rms_gain.shape, coherence_rounds)
-    if phase_rad is None:
-        turns = _held(phase_rng.random, rms_gain.shape, coherence_rounds)
-        sight = np.exp(2j * np.pi * turns)
-    else:
-        sight = np.exp(1j * phase_rad) * np.ones(rms_gain.shape)
-    gains: Complexes = rms_gain * (np.sqrt(k_factor) * sight + scattered) / np.sqrt(1 + k_factor)
-    return gains
+    return _rician(rng, k_factor, phase_rad, coherence_rounds)(rms_gain)
+
+
+def _rician(rng: np.random.Generator, k_factor: float, phase_rad: float | None, held: int) -> Law:
+    turns = Held(rng.spawn(1)[0].random, held)
+    normal = Held(lambda shape: circular_normal(rng, shape), held)
+
+    def law(rms_gain: Floats) -> Complexes:
+        scattered = normal.take(rms_gain.shape)
+        if phase_rad is None:
+            sight = np.exp(2j * np.pi * turns.take(rms_gain.shape))
+        else:
+            sight = np.exp(1j * phase_rad) * np.ones(rms_gain.shape)
+        return np.asarray(rms_gain * (np.sqrt(k_factor) * sight + scattered) / np.sqrt(1 + k_factor))
+
+    return law
 
 
 def real_gaussian(
     rng: np.random.Generator, rms_gain: Floats, mean: ArrayLike, std: ArrayLike, coherence_rounds: int = 1
 ) -> Complexes:
     """Real gains N(mean, std^2), scaled to rms_gain; rms_gain^2 = mean^2 + std^2 leaves them as they are."""
+    return _real_gaussian(rng, mean, std, coherence_rounds)(rms_gain)
+
+
+def _real_gaussian(rng: np.random.Generator, mean: ArrayLike, std: ArrayLike, held: int) -> Law:
     mean, std = np.asarray(mean, float), np.asarray(std, float)
-    normal = _held(rng.standard_normal, rms_gain.shape, coherence_rounds)
-    gains: Complexes = (rms_gain * (mean + std * normal) / np.hypot(mean, std)).astype(np.complex128)
-    return gains
+    normal = Held(rng.standard_normal, held)
+
+    def law(rms_gain: Floats) -> Complexes:
+        drawn = rms_gain * (mean + std * normal.take(rms_gain.shape)) / np.hypot(mean, std)
+        return np.asarray(drawn, np.complex128)
+
+    return law
 
 
 def constant(rng: np.random.Generator, rms_gain: Floats, coherence_rounds: int = 1) -> Complexes:
     """No fading. Takes a generator only to be called like the other laws."""
     return rms_gain.astype(np.complex128)
+
+
+def law_of(fading: Fading, rng: np.random.Generator) -> Law:
+    """The law that `fading` names, for rounds that are asked for in order, some at a time."""
+    held = fading.coherence_rounds
+    if fading.kind == "rayleigh":
+        return _rayleigh(rng, held)
+    if fading.kind == "rician":
+        assert fading.k_factor_db is not None
+        return _rician(rng, 10 ** (fading.k_factor_db / 10), fading.phase_rad, held)
+    if fading.kind == "real_gaussian":
+        assert fading.mean is not None and fading.std is not None
+        return _real_gaussian(rng, fading.mean, fading.std, held)
+    return lambda rms_gain: constant(rng, rms_gain)
 
 
 def gains(fading: Fading, rng: np.random.Generator, rms_gain: Floats) -> Complexes:
@@ -126,16 +186,7 @@ def gains(fading: Fading, rng: np.random.Generator, rms_gain: Floats) -> Complex
     >>> gains(Fading("constant"), np.random.default_rng(0), np.array([[0.5, 2.0]]))
     array([[0.5+0.j, 2. +0.j]])
     """
-    held = fading.coherence_rounds
-    if fading.kind == "rayleigh":
-        return rayleigh(rng, rms_gain, held)
-    if fading.kind == "rician":
-        assert fading.k_factor_db is not None
-        return rician(rng, rms_gain, 10 ** (fading.k_factor_db / 10), fading.phase_rad, held)
-    if fading.kind == "real_gaussian":
-        assert fading.mean is not None and fading.std is not None
-        return real_gaussian(rng, rms_gain, fading.mean, fading.std, held)
-    return constant(rng, rms_gain, held)
+    return law_of(fading, rng)(rms_gain)
 
 
 class PilotLaw(NamedTuple):

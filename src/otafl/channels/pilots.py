@@ -94,17 +94,33 @@ def pilot_energy(law: PilotLaw, rms_gain: Floats, rng: np.random.Generator) -> F
 
 def estimate(pilots: Pilots, fading: Fading, rms_gain: Floats, rng: np.random.Generator) -> RmsEstimate:
     """Send the pilots of a whole run through channels of true `rms_gain` (T, K)."""
-    rounds, num_clients = rms_gain.shape
-    every = rounds if pilots.every is None else pilots.every
-    sent = np.arange(0, rounds, every)
-    law = pilot_law(fading, pilots.count)
-    if law.degrees == 0:
-        return RmsEstimate(rms_gain, rms_gain, rms_gain)
-    energy = pilot_energy(law, rms_gain[sent], rng)
-    low, high = limits(energy, law, shares(pilots, sent.size)[:, None] / num_clients)
-    square = energy / pilots.count  # maximum likelihood for Rayleigh fading, unbiased for all
-    if pilots.ema is not None:
-        for row in range(1, sent.size):
-            square[row] = (1 - pilots.ema) * square[row - 1] + pilots.ema * square[row]
-    last = np.arange(rounds) // every
-    return RmsEstimate(np.sqrt(square)[last], low[last], high[last])
+    return Estimates(pilots, fading, len(rms_gain), rng).take(rms_gain)
+
+
+class Estimates:
+    """What pilots tell in rounds that are asked for in order; how many at a time changes no number."""
+
+    def __init__(self, pilots: Pilots, fading: Fading, rounds: int, rng: np.random.Generator):
+        self._pilots, self._law, self._rng, self._done = pilots, pilot_law(fading, pilots.count), rng, 0
+        self._every = rounds if pilots.every is None else pilots.every
+        self._shares = shares(pilots, -(-rounds // self._every))
+        self._known: tuple[Floats, ...] = ()  # square, low and high of the last batch, (1, K) each
+
+    def take(self, rms_gain: Floats) -> RmsEstimate:
+        """Of the next rounds, whose true rms gains (n, K) these are."""
+        if self._law.degrees == 0:
+            return RmsEstimate(rms_gain, rms_gain, rms_gain)
+        first, stop = self._done, self._done + len(rms_gain)
+        batches = np.arange(-(-first // self._every), -(-stop // self._every))
+        energy = pilot_energy(self._law, rms_gain[batches * self._every - first], self._rng)
+        low, high = limits(energy, self._law, self._shares[batches][:, None] / rms_gain.shape[1])
+        columns = [energy / self._pilots.count, low, high]  # the first: maximum likelihood for Rayleigh, never biased
+        if self._known:
+            columns = [np.concatenate(pair) for pair in zip(self._known, columns)]
+        if self._pilots.ema is not None:
+            square = columns[0]
+            for row in range(1, len(square)):
+                square[row] = (1 - self._pilots.ema) * square[row - 1] + self._pilots.ema * square[row]
+        at = np.arange(first, stop) // self._every - (-(-first // self._every) - len(self._known[:1]))
+        self._done, self._known = stop, tuple(column[-1:].copy() for column in columns)
+        return RmsEstimate(np.sqrt(columns[0])[at], columns[1][at], columns[2][at])

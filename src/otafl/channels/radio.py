@@ -8,7 +8,7 @@ import numpy as np
 
 from otafl.channels.pathloss import PathLoss
 from otafl.channels.power import dbm_to_w, w_to_dbm
-from otafl.channels.records import Record, UnitWarning
+from otafl.channels.rows import Record, UnitWarning
 from otafl.core.errors import InputError
 
 LEVELS = ("noise_dbm_per_hz", "noise_dbm", "noise_w")

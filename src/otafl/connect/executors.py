@@ -6,7 +6,9 @@ from typing import Any
 
 from otafl.core import validate
 from otafl.core.errors import InputError
+from otafl.runs.board import board
 from otafl.runs.executors import Executor
+from otafl.runs.remote import Elsewhere
 
 KINDS = ("local", "ray")
 
@@ -26,6 +28,18 @@ def opened(wanted: Any) -> Iterator[Executor]:
         yield made
     finally:
         made.close()
+
+
+@contextmanager
+def elsewhere(executor: Any, json_log: bool = False, progress: bool = True) -> Iterator[Elsewhere | None]:
+    """The executor of that name and a board for what it does; None where nobody asked for one."""
+    from rich.console import Console
+
+    if executor is None:
+        yield None
+        return
+    with opened(executor) as where, board(Console(stderr=True), json_log, progress) as live:
+        yield Elsewhere(where, live)
 
 
 def _local(rest: str) -> Any:

@@ -1,11 +1,15 @@
 """A Ray cluster as an executor. `pip install otafl[ray]`; every node needs the same otafl and sees the same folder."""
 
+import os
+import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from otafl.core.errors import InputError
 from otafl.runs.workers import one_core
+
+ANSWER_S = 10.0
 
 
 class Ray:
@@ -24,14 +28,16 @@ class Ray:
             import ray
         except ModuleNotFoundError as missing:
             raise InputError("executor='ray' needs Ray; pip install 'otafl[ray]'") from missing
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray is about to do, and warns of
         self._ray, self._resources = ray, {"num_cpus": 1, **resources}
         self._began = not ray.is_initialized()
         self._running: dict[Any, Future[Any]] = {}
         if self._began:
             try:
+                _reach(address)
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-            except (ConnectionError, ValueError, RuntimeError) as problem:
-                why = str(problem).strip().splitlines()[0]
+            except (OSError, ValueError, RuntimeError) as problem:
+                why = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
                 raise InputError(f"executor='ray:{address}': no Ray cluster answers there ({why})") from None
 
     def submit(self, function: Callable[[Any], Any], argument: Any, /) -> Future[Any]:
@@ -53,3 +59,10 @@ class Ray:
     def close(self) -> None:
         if self._began:
             self._ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """OSError or ValueError where nobody listens: Ray itself would try for minutes."""
+    if address != "auto":
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host, int(port)), ANSWER_S).close()

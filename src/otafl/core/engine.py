@@ -14,11 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from otafl.core import streams
 from otafl.core.arrays import Array, Pytree
 from otafl.core.messages import Data, Seed
 from otafl.core.rounds import Carry, Packed, Record, Round, Row, unpack
+from otafl.core.sharding import over
 
 SeedMap = Literal["threads", "map", "vmap"]  # a core for each seed, one seed after the other, all in one program
 
@@ -37,12 +39,17 @@ def make_engine(
     optimizer: optax.GradientTransformation,
     seed_map: SeedMap = "vmap",
     evaluate_every: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Engine:
     """The two compiled programs of an experiment: the start of all seeds, and a chunk of rounds with evaluations.
 
     A chunk has any multiple of `evaluate_every` rounds (None: the whole chunk, one evaluation at its end). Leaves of
-    what it returns: records (S, rounds, ...), evaluations (S, evaluations, ...).
+    what it returns: records (S, rounds, ...), evaluations (S, evaluations, ...). With a mesh, each of its devices runs
+    its part of the seeds, and of the clients where `round_` was made with a client axis.
     """
+
+    if mesh is not None and seed_map == "threads":
+        seed_map = "map"  # a device has its seeds to itself
 
     def start(keys: Array, policy_states: Pytree) -> Carry:
         def one(key: Array, state: Pytree) -> Carry:
@@ -76,6 +83,8 @@ def make_engine(
         joined = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(num_seeds, rounds, *leaf.shape[3:]), packed)
         return carry, unpack(joined), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), seen)
 
+    if mesh is not None:
+        return Engine(_in_x64(jax.jit(start)), _in_x64(over(mesh, chunk)))
     if seed_map == "threads":
         return Engine(_in_x64(jax.jit(start)), _a_core_for_each_seed(chunk))
     whole = jax.jit(chunk, donate_argnames="carry", compiler_options=_side_by_side())

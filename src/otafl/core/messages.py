@@ -108,11 +108,14 @@ def in_chunks(num_clients: int, client_map: ClientMap) -> tuple[Array, Array]:
     return ids[:whole].reshape(-1, size), ids[whole:]
 
 
-def draw(clients: Clients, seed: Seed, key: Array, client_map: ClientMap) -> Drawn:
-    """Every client's samples of one round: nothing here looks at the model, so rounds may be drawn ahead."""
+def draw(clients: Clients, seed: Seed, key: Array, client_map: ClientMap, first: Array = 0) -> Drawn:
+    """Every client's samples of one round: nothing here looks at the model, so rounds may be drawn ahead.
+
+    `first` is the number of the first of these clients where others are on other devices: keys follow the numbers.
+    """
 
     def some(ids: Array) -> tuple[Pytree, Array]:
-        return clients.draw(seed, jax.vmap(lambda k: jax.random.fold_in(key, k))(ids), ids)
+        return clients.draw(seed, jax.vmap(lambda k: jax.random.fold_in(key, k))(first + ids), ids)
 
     chunks, left = in_chunks(seed.sizes.shape[0], client_map)
     whole, in_whole = jax.lax.map(some, chunks) if chunks.shape[0] else ((), jnp.zeros((), bool))

@@ -8,6 +8,7 @@ learning in float32: all of it is traced inside one `jax.enable_x64(True)` scope
 """
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -84,8 +85,10 @@ def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> 
     return Obs(round_, estimate, *rms, trace.coin, metric)
 
 
-def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any]:
+def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tuple[Any, Plan, Any]:
     """Plans for the rounds of `trace` (T, K) of one seed, by a policy that does not run inside the loop.
+
+    `first` is the number of the first of them: a long run may be planned some rounds at a time.
 
     A stateless policy of otafl's is one broadcast call. Everybody else's is asked round by round, in order: in one call
     for all rounds it could read later channels off the rows below. The policy gets read-only copies, and what it
@@ -93,16 +96,17 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace) -> tuple[Any, Plan, Any
     """
     rounds = trace.gain.shape[0]
     if isinstance(state, tuple) and not state and ours(policy.step):
-        state, plan, info = ask(policy, state, frozen(observe(policy, trace, np.arange(rounds))), trace.gain.shape)
-        return state, _numbers(policy, plan), info
+        seen = frozen(observe(policy, trace, first + np.arange(rounds)))
+        state, plan, info = ask(policy, state, seen, trace.gain.shape)
+        return state, _numbers(policy, plan, first), info
     plans, infos = [], []
     for t in range(rounds):
         row = cut(trace, t)
-        state, plan, info = ask(policy, state, frozen(observe(policy, row, t)), row.gain.shape)
-        plans.append(_numbers(policy, plan, t))
+        state, plan, info = ask(policy, state, frozen(observe(policy, row, first + t)), row.gain.shape)
+        plans.append(_numbers(policy, plan, first + t))
         infos.append(info)
         if str(jax.tree.structure(info)) != str(jax.tree.structure(infos[0])):
-            raise InputError(f"{policy.name}: info of round {t} has other fields than that of round 0")
+            raise InputError(f"{policy.name}: info of round {first + t} has other fields than that of round {first}")
     return state, stack(plans), stack(infos)
 
 
@@ -142,7 +146,7 @@ def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
     for name, bad in problems.items():
         if np.any(bad):
             index = tuple(int(i) for i in np.argwhere(bad)[0])
-            place = index if plan.live.ndim else (round_, *index)
+            place = (round_ + index[0], *index[1:]) if plan.live.ndim else (round_, *index)
             whose = f" for client {place[1]}" if name != "rx_scale" else ""
             rule = "must be > 0" if name == "rx_scale" else "must be finite"
             raise FloatingPointError(
@@ -167,8 +171,12 @@ def make_round(
     deployment: Deployment | None = None,
     measure: Measure | None = None,
     uplink: Uplink = ANALOG,
+    client_axis: str | None = None,
 ) -> Round:
-    """The round of an experiment. `policy`, `deployment`, `measure` only where the policy runs inside the loop."""
+    """The round of an experiment. `policy`, `deployment`, `measure` only where the policy runs inside the loop.
+
+    client_axis: the axis of a mesh over which clients are split; `link` and `seed` then hold those of one device.
+    """
 
     def source(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
         if policy is None or deployment is None:
@@ -183,12 +191,15 @@ def make_round(
 
     def roll(seed: Seed, number: Array) -> Dice:
         client_key, air_key = jax.random.split(jax.random.fold_in(seed.key, number))
-        return Dice(draw(clients, seed, client_key, client_map), air_key)
+        first = first_client(seed.sizes.shape[0], client_axis)
+        return Dice(draw(clients, seed, client_key, client_map, first), air_key)
 
     def run(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Carry, Packed]:
         state, plan, link, info = source(data, public, seed, carry, row)
         dice = row.dice if isinstance(row.dice, Dice) else roll(seed, carry.round)
         total, stats = fold(clients, carry.params, data, seed, dice.drawn, link, carry.round, client_map, uplink)
+        total, overflow = joined(total, uplink.add, client_axis), anywhere(stats.overflow, client_axis)
+        stats = stats._replace(overflow=overflow)
         received, refused = uplink.decode(total, link, dice.air_key)
         gradient = clients.lift(received, carry.params, seed, carry.round)
         change, opt = optimizer.update(gradient, carry.opt, carry.params)
@@ -205,6 +216,29 @@ def make_round(
         return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received), refused))
 
     return Round(roll, run)
+
+
+def first_client(count: int, axis: str | None) -> Array:
+    """The number of the first of the `count` clients on this device."""
+    return 0 if axis is None else jax.lax.axis_index(axis).astype(jnp.int32) * count
+
+
+def joined(total: Pytree, add: Callable[[Pytree, Pytree], Pytree], axis: str | None) -> Pytree:
+    """The contributions of all devices of a seed, added up in the order of the devices."""
+    if axis is None:
+        return total
+    every = jax.lax.all_gather(total, axis)
+    first, *others = (jax.tree.map(partial(_at, n), every) for n in range(jax.lax.axis_size(axis)))
+    return reduce(add, others, first)
+
+
+def _at(n: int, leaf: Array) -> Array:
+    return leaf[n]
+
+
+def anywhere(flag: Array, axis: str | None) -> Array:
+    """Whether a flag is raised on any device."""
+    return flag if axis is None else jax.lax.psum(flag.astype(jnp.int32), axis) > 0
 
 
 class Packed(NamedTuple):

@@ -86,6 +86,17 @@ def unchanged(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     return trace, deployment
 
 
+def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
+    """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
+    data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
+    return data + dim * np.abs(plan.noise) ** 2
+
+
+def one_per_number(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
+    """Channel uses of every round, (..., T): the whole vector once, one real number per use."""
+    return np.full(np.shape(plan.live), float(deployment.dim))
+
+
 class Uplink(NamedTuple):
     """How messages travel. `site` and `lower` run before the rounds, on the host; the others inside the compiled round.
 
@@ -97,6 +108,8 @@ class Uplink(NamedTuple):
     worst case; None means `privacy.events`, one real amplitude per client under one variance. An uplink whose noise is
     not one scalar whitens: amp = 1 / (z sensitivity), receiver_var = 1, artificial_var = 0; accountants need no more.
     It leaves out the noise of `colluders` (K,) bool itself.
+    energy(plan, norms, sent, dim) -> J, (..., K): what messages of these norms cost, or at most cost, to send
+    uses(plan, trace, deployment) -> (..., T) channel uses of the rounds
     """
 
     name: str
@@ -109,21 +122,24 @@ class Uplink(NamedTuple):
     assumed: tuple[str, ...] = ()  # what the guarantee rests on, besides what holds for every uplink
     alarm: str = ""  # what must be said aloud wherever results are shown; empty for most
     release: Release | None = None
+    energy: Callable[[Plan, Array, Array, int], Array] = transmit_energy
+    uses: Callable[[Plan, Trace, Deployment], Array] = one_per_number
+    radio: bool = False  # whether energy and channel uses are those of a radio; ideal and encrypted ones have none here
+    bits: Callable[[int], float] | None = None  # of so many numbers, each device and round; None: symbols on the air
 
 
-ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear)
-PERFECT = ANALOG._replace(name="perfect", site=ideal)
+def float_bits(dim: int) -> float:
+    """Numbers as they are computed."""
+    return 32.0 * dim
+
+
+ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear, radio=True)
+PERFECT = ANALOG._replace(name="perfect", site=ideal, radio=False, bits=float_bits)
 
 
 def uplink_of(policy: Policy) -> Uplink:
     """The uplink that a policy names or brings."""
     return {"analog": ANALOG, "perfect": PERFECT}[policy.uplink] if isinstance(policy.uplink, str) else policy.uplink
-
-
-def transmit_energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
-    """Energy of the whole vector each client radiated, J, (..., K): data where sent, artificial noise always."""
-    data = np.where(sent, np.abs(plan.tx) ** 2 * np.asarray(norms, float) ** 2, 0.0)
-    return data + dim * np.abs(plan.noise) ** 2
 
 
 def received_snr(plan: Plan, gain: Array, norms: Array, sent: Array, deployment: Deployment) -> Array:

@@ -28,9 +28,9 @@ from otafl.crypto.budget import (
     smudging_sigma,
     variance_given,
 )
+from otafl.crypto.choosing import Choice, plan_parameters
 from otafl.crypto.feasibility import accepted_snr_db, amplitude_snr_db, grid_tolerance, receiver_bits, traffic
 from otafl.crypto.parameters import Parameters, security_level
-from otafl.crypto.planning import Choice, plan_parameters
 from otafl.crypto.ring import RING_4096, RING_8192, Ring
 from otafl.crypto.scaling import quantise_channel
 

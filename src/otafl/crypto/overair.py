@@ -13,14 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
 from otafl.crypto import messages, modes, scaling, xmkckks
 from otafl.crypto import participant as devices
 from otafl.crypto.budget import (
     FAIL_SIGMAS,
     Fading,
-    analytic_noise_std,
     average_variance,
     check_headroom,
     decode_bits,
@@ -135,10 +133,6 @@ def run_round(
     expected = float(np.sqrt(average_variance(p, channel, budget_mode)))
     return release(p, seen.received, expected, decode_bits(p, mode), seen.insecure_test_rng)
 
-
-def analytic_round(p: Parameters, values: np.ndarray, h: np.ndarray, rng: np.random.Generator) -> Array:
-    """`analytic` mode, no ring: sum_i h_i x_i (P,) plus normal noise of a fixed-point round's variance given h."""
-    return h @ values + rng.normal(0.0, float(analytic_noise_std(h, p)), p.P)
 
 
 def gather_clients(agreed: xmkckks.Setup, count: int, sources: Sequence[Source] | None = None) -> list[Client]:

@@ -22,12 +22,13 @@ from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Events
-from otafl.privacy import gaussian, participation, zcdp
+from otafl.privacy import gaussian, participation, rdp, zcdp
 from otafl.privacy.by_pld import account_pld
 from otafl.privacy.by_rdp import account_rdp
 from otafl.privacy.spend import ADJACENCIES, Release, Spend, Terms, check_run, make_spend
 
-__all__ = ["ACCOUNTANTS", "ADJACENCIES", "Accountant", "Release", "Spend", "account", "release_costs", "round_costs"]
+__all__ = ["ACCOUNTANTS", "ADJACENCIES", "Accountant", "Release", "Spend", "account", "release_costs", "round_costs",
+           "spend_of_sums"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ def round_costs(events: Events, accounting: str = "none", colluders: Array = Non
     return zcdp.cost(participation.charged(events, accounting, colluders)) * (events.rate > 0)
 
 
-def release_costs(releases: Sequence[Release], clients: int) -> list[list[float]]:
-    """zCDP costs of all releases, one list per client."""
-    squares = [(r.square(clients), r.times) for r in releases]
-    return [[float(square[k]) / 2 for square, times in squares for _ in range(times)] for k in range(clients)]
+def release_costs(releases: Sequence[Release], clients: int) -> Array:
+    """zCDP costs of all occurrences of all releases, (n, K)."""
+    each = [np.broadcast_to(r.square(clients) / 2, (r.times, clients)) for r in releases]
+    return np.concatenate([np.zeros((0, clients)), *each])
 
 
 def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
@@ -68,11 +69,11 @@ def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
             "Gaussians; use accountant 'rdp'"
         )
     costs = round_costs(events, terms.accounting, terms.colluders)
-    *lead, rounds, clients = costs.shape
+    *lead, _, clients = costs.shape
     extra = release_costs(terms.releases, clients)
-    columns = np.moveaxis(costs, -2, -1).reshape(math.prod(lead) * clients, rounds).tolist()
-    total = [zcdp.strict_sum([*column, *extra[n % clients]]) for n, column in enumerate(columns)]
-    return np.array(total).reshape(*lead, clients)
+    whole = np.concatenate([costs, np.broadcast_to(extra, (*lead, *extra.shape))], axis=-2)
+    columns = np.moveaxis(whole, -2, -1).reshape(math.prod(lead) * clients, whole.shape[-2])
+    return np.array([zcdp.strict_sum(column) for column in columns.tolist()]).reshape(*lead, clients)
 
 
 def _sampling_note(events: Events) -> list[str]:
@@ -146,3 +147,32 @@ def account(
     terms = Terms(delta, adjacency, accounting, colluders, releases)
     check_run(events, terms)
     return ACCOUNTANTS[name].eps(events, terms, **own)
+
+
+LEVELS = 1 << 16  # totals that are converted one by one
+
+
+def spend_of_sums(
+    name: str, rho: Array, sampled: bool, delta: float, accounting: str, orders: Array = rdp.ORDERS
+) -> Spend:
+    """What total zCDP costs (K,) amount to by an accountant that can count from them.
+
+    Above `LEVELS` different totals single clients are charged the next level above their own; the worst is exact.
+    """
+    validate.one_of("accountant", name, ACCOUNTANTS)
+    entry, notes = ACCOUNTANTS[name], []
+    if entry.convert is None and (sampled or name != "rdp"):
+        raise InputError(f"accountant {name!r} needs every round; this ledger keeps one sum per client")
+    if sampled:
+        notes.append("sampling (rate < 1) gives no amplification here; charged as rate 1")
+    totals, where = np.unique(rho, return_inverse=True)
+    if totals.size > LEVELS:
+        level = np.linspace(0, totals.size - 1, LEVELS).astype(int)
+        where = np.searchsorted(level, np.arange(totals.size))[where]
+        totals = totals[level]
+        notes.append(f"eps of single clients is that of the next of {LEVELS} levels above; the worst is exact")
+    if entry.convert is not None:
+        eps = np.asarray(entry.convert(totals, delta))
+    else:  # without sampling an order costs in proportion to rho
+        eps = np.asarray(rdp.rdp_to_eps(totals[:, None] * np.asarray(orders, float), delta, orders, warn=False).eps)
+    return make_spend(name, eps[where.reshape(np.shape(rho))], Terms(delta, accounting=accounting), notes)

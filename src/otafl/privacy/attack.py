@@ -12,6 +12,7 @@ come from the privacy loss distribution, whose every point (eps, delta) gives tp
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -91,13 +92,15 @@ def attack_success(ledger: Ledger) -> Attack:
     """
     budget = ledger.budget
     sampled = any(np.any((part.rate > 0) & (part.rate < 1)) for part in ledger.parts)
+    sampled = sampled or (ledger.sums is not None and ledger.sums.sampled)
     if budget.adaptive and np.isfinite(budget.eps):
         if not budget.counted.additive:
             return from_eps(budget.eps, budget.delta, "the cap alone")
         mu = float(np.sqrt(2 * budget.zcdp))
         return _gaussian(mu, "the cap, charged without sampling" if sampled else "the cap, exact Gaussian", not sampled)
-    if not ledger.parts:
-        return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), "exact Gaussian", True)
+    if not ledger.parts or ledger.sums is not None:
+        basis = "charged without sampling" if sampled else "exact Gaussian"
+        return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), basis, not sampled)
     accounting = budget.accounting if budget.accounting in participation.CERTIFIED else "none"
     charged = "" if accounting == budget.accounting else ", every round charged in full"
     if not sampled:  # one Gaussian for every client
@@ -158,14 +161,13 @@ def _steps(row: Row, replace: bool) -> list[Callable[[Array], Array]]:
 
 def _power_of(row: Row, steps: list[Callable[[Array], Array]]) -> Callable[[Array], Array]:
     """The best of the Gaussian curve without sampling and of the least upper bounds from the points of profiles."""
-    profiles = [np.asarray(step(GRID)) for step in steps]
+    return partial(_power, row.mu, [np.asarray(step(GRID)) for step in steps])
 
-    def power(fpr: Array) -> Array:
-        plain, reached = tpr(row.mu, fpr), np.asarray(fpr, np.float64)
-        if not profiles:
-            return plain
-        for profile in profiles:
-            reached = np.minimum(1.0, np.min(np.exp(GRID) * reached[..., None] + profile, axis=-1))
-        return np.minimum(plain, reached)
 
-    return power
+def _power(mu: float, profiles: list[Array], fpr: Array) -> Array:
+    plain, reached = tpr(mu, fpr), np.asarray(fpr, np.float64)
+    if not profiles:
+        return plain
+    for profile in profiles:
+        reached = np.minimum(1.0, np.min(np.exp(GRID) * reached[..., None] + profile, axis=-1))
+    return np.minimum(plain, reached)

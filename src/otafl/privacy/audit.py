@@ -9,6 +9,7 @@ An audit that refutes nothing has shown nothing but its own bounds: there is no 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +107,7 @@ class Finding(NamedTuple):
 
 def gaussian_charge(mu: float, eps: float, delta: float) -> Charge:
     """Rounds that are one Gaussian of parameter mu; `eps` is what the run's accountant says of them."""
-    return Charge(eps, delta, mu, lambda fpr: tpr(mu, fpr))
+    return Charge(eps, delta, mu, partial(tpr, mu))
 
 
 def row_charge(row: Row, adjacency: str, eps: float, delta: float) -> Charge:

@@ -33,6 +33,10 @@ OUTSIDE = {
 }
 
 
+MANY = 1_000  # clients, each with an eps of its own by every accountant
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)  # over clients, where they are too many to list
+
+
 class Observer(NamedTuple):
     """Somebody who looks, and the eps against him; None: not covered."""
 
@@ -68,6 +72,7 @@ class PrivacyCard:
     observers: tuple[Observer, ...] = ()
     notices: tuple[str, ...] = ()  # sentences beside the guarantee
     identity: Mapping[str, Any] = field(default_factory=dict)  # what was run: see `card_text.IDENTITY`
+    listed: bool = True  # eps of every client; else quantiles over the clients
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -91,7 +96,7 @@ class PrivacyCard:
                     "eps_worst": _number(s.worst),
                     "eps_mean": _number(s.mean),
                     "worst_client": int(np.argmax(s.eps)),
-                    "eps": [_number(e) for e in np.ravel(s.eps)],
+                    **self._each(s),
                     "notes": list(s.notes),
                 }
                 for s in self.spends
@@ -106,8 +111,17 @@ class PrivacyCard:
             **({"reward": self.reward} if self.reward else {}),
         }
 
+    def _each(self, spend: Spend) -> dict[str, Any]:
+        """eps of every client, or of so many clients' worst: quantiles."""
+        if self.listed:
+            return {"eps": [_number(e) for e in np.ravel(spend.eps)]}
+        found = np.quantile(spend.eps, QUANTILES, method="higher")
+        return {"eps_quantiles": {f"{q:g}": _number(e) for q, e in zip(QUANTILES, found)}}
+
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        """Indented, unless there are so many clients that it takes longer than all else about them."""
+        many = any(np.size(spend.eps) > MANY for spend in self.spends)
+        return json.dumps(self.to_dict(), indent=None if many else 2, allow_nan=False)
 
     def __str__(self) -> str:
         return self.to_markdown()
@@ -168,6 +182,7 @@ def make_card(
         observers=(*_observers(ledger, guarantee, {one.observer for one in observers}), *observers),
         notices=(SIMULATION,) if simulated else (),
         identity={**(identity or {}), "noise_multiplier": _least_multiplier(ledger)},
+        listed=ledger.sums is None,
     )
 
 
@@ -193,7 +208,8 @@ def _observers(ledger: Ledger, guarantee: float, declared: set[str]) -> list[Obs
 def _least_multiplier(ledger: Ledger) -> float:
     squares = [float(np.max(inverse_square(part, ledger.colluders), initial=0.0)) for part in ledger.parts]
     largest = max(squares, default=0.0)
-    return float(1 / np.sqrt(largest)) if largest > 0 else np.inf
+    summed = np.inf if ledger.sums is None else ledger.sums.least_multiplier
+    return min(summed, float(1 / np.sqrt(largest)) if largest > 0 else np.inf)
 
 
 def _attack(found: Attack) -> dict[str, Any]:
@@ -203,10 +219,11 @@ def _attack(found: Attack) -> dict[str, Any]:
 
 def _trusted(ledger: Ledger) -> str:
     receiver = any(np.any(part.receiver_var > 0) for part in ledger.parts)
-    artificial = any(np.any(part.artificial_var > 0) for part in ledger.parts)
+    if ledger.sums is not None:
+        receiver = receiver or ledger.sums.receiver
     whose = [
         *(["the receiver's own noise (trusted part)"] if receiver else []),
-        *(["the clients' artificial noise, each client's own included"] if artificial else []),
+        *(["the clients' artificial noise, each client's own included"] if _artificial(ledger) else []),
         *(["the noise drawn for each charged release"] if ledger.releases else []),
     ]
     text = " and ".join(whose) or "none: nothing protects the clients"
@@ -230,7 +247,7 @@ def _assumed(ledger: Ledger) -> list[str]:
         "channels and coins carry no information about the data",
         "clients enforce the declared sensitivity",
     ]
-    if any(np.any(part.artificial_var > 0) for part in ledger.parts):
+    if _artificial(ledger):
         out.append(_phases(ledger))
     if ledger.budget.adaptive:
         out.append("the cap is enforced by a privacy filter; the realised sum is no guarantee (CARES E20)")
@@ -240,15 +257,22 @@ def _assumed(ledger: Ledger) -> list[str]:
     return out
 
 
+def _artificial(ledger: Ledger) -> bool:
+    summed = ledger.sums is not None and ledger.sums.artificial
+    return summed or any(np.any(part.artificial_var > 0) for part in ledger.parts)
+
+
 def _phases(ledger: Ledger) -> str:
     """What artificial noise is worth against a server that keeps the imaginary part."""
-    angle = max(float(np.max(leak_of(part), initial=0.0, where=part.live)) for part in ledger.parts)
+    angle = max((float(np.max(leak_of(part), initial=0.0, where=part.live)) for part in ledger.parts), default=0.0)
+    quiet = any(np.any(part.live & (leak_of(part) > 0) & (part.receiver_var == 0)) for part in ledger.parts)
+    if ledger.sums is not None:
+        angle, quiet = max(angle, ledger.sums.leak_angle), quiet or ledger.sums.quiet
     if angle == 0:
         return "devices know their phases exactly (no phase error is declared), so the imaginary part carries no data"
     said = (
         f"artificial noise arrives within {angle:.4g} rad of every message's phase; the server keeps the imaginary part"
     )
-    quiet = any(np.any(part.live & (leak_of(part) > 0) & (part.receiver_var == 0)) for part in ledger.parts)
     return f"{said}, " + ("where no trusted noise covers it: eps is infinite" if quiet else "and eps counts that")
 
 

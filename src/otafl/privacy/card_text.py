@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.markdown import table as markdown_table
+
 INFINITE = "∞"
 UNITS = {"client": "all data of one client", "record": "one record of one client"}
 CHANGES = {
@@ -85,7 +87,7 @@ def markdown(card: dict[str, Any]) -> str:
             lines += [f"{title}: {rows[0]}", ""]
         elif kind == "table":
             head, *body = rows
-            lines += [f"{title}:", "", _row(head), "|" + "---|" * len(head), *map(_row, body), ""]
+            lines += [f"{title}:", "", *markdown_table(head, body), ""]
         else:
             lines += [f"{title}:", ""] if title else []
             lines += [*(f"- {text}" if kind == "list" else f"{text}\n" for text in rows), ""]
@@ -151,7 +153,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

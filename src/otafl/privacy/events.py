@@ -100,6 +100,8 @@ def declared_phase_error(deployment: Deployment) -> float:
 
 def _leak_angle(message: Array, noise: Array, phase_error: float) -> Array:
     """Largest angle between any message and any artificial noise of a round, (..., T), rad; 0 where there is none."""
+    if not np.any(noise):
+        return np.zeros(noise.shape[:-1])
     planned = _off_axis(message).max(-1) + _off_axis(noise).max(-1)
     angle = np.minimum(np.where(planned <= ALIGNED, 0.0, planned) + 2 * phase_error, np.pi / 2)
     return np.where(np.any(noise != 0, axis=-1), angle, 0.0)
@@ -117,20 +119,26 @@ def _finite_where(live: Array, name: str, value: Array, shape: tuple[int, ...]) 
     return value
 
 
-def check_realised(events: Events, plans: Plan, trace: Trace) -> None:
-    """Raise PrivacyViolation where the true channel broke the charge: amplitude above, own noise below, phase off."""
+def check_realised(events: Events, plans: Plan, trace: Trace, first: int = 0) -> None:
+    """Raise PrivacyViolation where the true channel broke the charge: amplitude above, own noise below, phase off.
+
+    `first` is the number of the first of these rounds.
+    """
     gain, tx, noise = (np.asarray(x, np.complex128) for x in (trace.gain, plans.tx, plans.noise))
     amplitude, noise_var = np.abs(gain * tx), np.real(gain * noise) ** 2
     live = np.broadcast_to(events.live[..., None], events.amp.shape)
-    _refuse(live & ~(amplitude <= events.amp * (1 + ROUNDING)), amplitude, events.amp, "received amplitude", "above")
+    loud = live & ~(amplitude <= events.amp * (1 + ROUNDING))
+    _refuse(loud, first, amplitude, events.amp, "received amplitude", "above")
     short = live & ~(noise_var >= events.artificial_var * (1 - ROUNDING))
-    _refuse(short, noise_var, events.artificial_var, "received artificial noise variance", "below")
+    _refuse(short, first, noise_var, events.artificial_var, "received artificial noise variance", "below")
     noisy = live & np.any(events.artificial_var > 0, axis=-1, keepdims=True)
+    if not np.any(noisy):
+        return
     loudest = np.where(events.artificial_var > 0, _off_axis(gain * noise), 0.0).max(-1, keepdims=True)
     apart = np.minimum(_off_axis(gain * tx) + loudest, np.pi / 2)
     charged = np.broadcast_to(leak_of(events)[..., None], events.amp.shape)
     off = noisy & (events.amp > 0) & ~(apart <= charged + ALIGNED)
-    _refuse(off, apart, charged, "angle between artificial noise and the message", "above", "phase_error")
+    _refuse(off, first, apart, charged, "angle between artificial noise and the message", "above", "phase_error")
 
 
 def check_release(
@@ -141,22 +149,26 @@ def check_release(
     deployment: Deployment,
     message: Message,
     colluders: Array = None,
+    first: int = 0,
 ) -> None:
     """`check_realised` for any uplink: one with an account of its own gives it once more, of the true gains."""
     if uplink.release is None:
-        return check_realised(released, plans, trace)
+        return check_realised(released, plans, trace, first)
     exact = deployment._replace(gain_error=0.0, phase_error=0.0)
     true = inverse_square(uplink.release(plans, trace.exact(), exact, message, colluders), colluders)
     charged = inverse_square(released, colluders)
-    _refuse(~(true <= charged * (1 + WHITENED)), true, charged, "squared signal-to-noise ratio", "above")
+    _refuse(~(true <= charged * (1 + WHITENED)), first, true, charged, "squared signal-to-noise ratio", "above")
 
 
-def _refuse(bad: Array, realised: Array, charged: Array, what: str, side: str, bound: str = "gain_error") -> None:
+def _refuse(
+    bad: Array, first: int, realised: Array, charged: Array, what: str, side: str, bound: str = "gain_error"
+) -> None:
     if not np.any(bad):
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])
+    found = np.broadcast_to(realised, bad.shape)[index]
     raise PrivacyViolation(
-        f"{what} of client {index[-1]} in round {index[-2]} is {np.broadcast_to(realised, bad.shape)[index]:.6g}, "
+        f"{what} of client {index[-1]} in round {first + index[-2]} is {found:.6g}, "
         f"{side} the {charged[index]:.6g} that was charged: the channel error is larger than the declared {bound}"
     )
 

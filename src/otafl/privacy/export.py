@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import zipfile
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation
 from otafl.privacy.spend import Release
+from otafl.privacy.sums import Sums
 
 if TYPE_CHECKING:
     from otafl.privacy.ledger import Ledger
 
 FORMAT = "otafl-ledger-2"
-READABLE = ("otafl-ledger-1", FORMAT)  # the first knew no leak_angle: its phases were taken as exact
+WITH_SUMS = "otafl-ledger-3"  # the same, and besides one exact sum per client of rounds that were not kept
+READABLE = ("otafl-ledger-1", FORMAT, WITH_SUMS)  # the first knew no leak_angle: its phases were taken as exact
 
 
 def pack(ledger: "Ledger") -> bytes:
@@ -27,15 +30,24 @@ def pack(ledger: "Ledger") -> bytes:
         for n, part in enumerate(ledger.parts)
         for name, value in part._asdict().items()
     }
+    arrays |= {f"sums_{name}": value for name, value in _sums_of(ledger).items() if isinstance(value, np.ndarray)}
     payload = io.BytesIO()
-    np.savez_compressed(payload, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(payload, "w") as file:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, array, allow_pickle=False)
+            # Amplitudes hardly shrink, whatever is spent on it; a fixed date, so that one ledger is one file.
+            file.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getbuffer(), zipfile.ZIP_DEFLATED, compresslevel=1)
     head: dict[str, Any] = {
-        "format": FORMAT,
+        "format": FORMAT if ledger.sums is None else WITH_SUMS,
         "clients": ledger.clients,
         "parts": len(ledger.parts),
         "budget": asdict(ledger.budget),
         "releases": [r._replace(sensitivity=np.asarray(r.sensitivity).tolist())._asdict() for r in ledger.releases],
     }
+    if ledger.sums is not None:
+        plain = {name: value for name, value in _sums_of(ledger).items() if not isinstance(value, np.ndarray)}
+        head["sums"] = {name: value if np.isfinite(value) else "inf" for name, value in plain.items()}
     head["sha256"] = _checksum(head, payload.getvalue())
     return json.dumps(head, sort_keys=True).encode() + b"\n" + payload.getvalue()
 
@@ -56,14 +68,22 @@ def unpack(content: bytes) -> "Ledger":
         raise InputError("ledger is damaged: its checksum does not match")
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
         parts = [_part(arrays, n) for n in range(head["parts"])]
+        kept = {name.removeprefix("sums_"): arrays[name] for name in arrays if name.startswith("sums_")}
     budget = Budget(**{**head["budget"], "colluders": tuple(head["budget"]["colluders"])})
     ledger = Ledger(budget, head["clients"])
     ledger.releases.extend(Release(**release) for release in head["releases"])
+    if "sums" in head:
+        plain: dict[str, Any] = {name: float(v) if v == "inf" else v for name, v in head["sums"].items()}
+        ledger.sums = Sums(**{**kept, **plain})
     for part in parts:
         if budget.accountant == "rdp":
             ledger._rdp = ledger._rdp_total(part, ())
         ledger.parts.append(part)
     return ledger
+
+
+def _sums_of(ledger: "Ledger") -> dict[str, Any]:
+    return {} if ledger.sums is None else ledger.sums._asdict()
 
 
 def _part(arrays: Any, n: int) -> Events:
@@ -90,9 +110,14 @@ def dp_events(ledger: "Ledger") -> list[Any]:
     budget = ledger.budget
     if budget.accounting not in participation.CERTIFIED:
         raise InputError(f"accounting={budget.accounting!r} has no counterpart among dp_accounting's events")
+    if ledger.sums is not None and ledger.sums.sampled:
+        raise InputError("sums of sampled rounds have no counterpart among dp_accounting's events")
+    summed = np.zeros(ledger.clients) if ledger.sums is None else ledger.sums.zcdp()
     out = []
     for k in range(ledger.clients):
         events: list[Any] = []
+        if summed[k] > 0:  # Gaussian rounds are one
+            events.append(dp_accounting.GaussianDpEvent(float(1 / np.sqrt(2 * summed[k]))))
         for part in ledger.parts:
             rate = float(part.rate[k])
             sampled_replace = budget.adjacency == "replace" and rate < 1

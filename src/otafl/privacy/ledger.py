@@ -1,6 +1,7 @@
 """The ledger of one run: what was released, what it cost, and the refusal of the round that would pass the cap.
 
-It stores events, not results, so any accountant can recount them later. Costs that add (`zcdp`, `zcdp-optimal`,
+It stores events, not results, so any accountant can recount them later; of very many clients it stores exact sums
+(`sums`), which the accountants with additive costs count to the same eps. Costs that add (`zcdp`, `zcdp-optimal`,
 `gaussian`) are summed with `math.fsum` and compared with the cap without tolerance: how a run was cut into chunks
 changes nothing. A budget is a cap (CARES E20): where a policy looks at the training, the cap is the guarantee, and
 what was realised is only "spent".
@@ -20,13 +21,15 @@ from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation, rdp, zcdp
-from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs
+from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs, spend_of_sums
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
 from otafl.privacy.events import join, pick
 from otafl.privacy.spend import ADJACENCIES, Release, Spend
+from otafl.privacy.sums import Sums, no_rounds
 
 # rdp and pld add floats in an order that depends on the chunks: plans stay this much (relative) below the cap.
 PLANNING_MARGIN = 1e-12
+_ADDITIVE = ", ".join(name for name, entry in ACCOUNTANTS.items() if entry.additive)
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class Ledger:
     parts: list[Events] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     _rdp: RdpTotal | None = None  # running total of all parts, accountant 'rdp' only
+    sums: Sums | None = None  # of rounds that are not among the parts
 
     def __post_init__(self) -> None:
         validate.whole("clients", self.clients)
@@ -121,7 +125,7 @@ class Ledger:
 
     def rounds(self) -> int:
         """Live rounds charged so far."""
-        return int(sum(np.sum(part.live) for part in self.parts))
+        return int(sum(np.sum(part.live) for part in self.parts)) + (0 if self.sums is None else self.sums.rounds)
 
     def affordable(self, events: Events, each_round: Sequence[Release] = ()) -> Array:
         """`live` of the events, cleared from the first round on that would pass the cap: (T,) or (S, T).
@@ -157,6 +161,33 @@ class Ledger:
         self.parts.append(pick(events, slice(_ran(events))))
         self.releases.extend(extra)
 
+    def charge(self, sums: Sums, each_round: Sequence[Release] = ()) -> None:
+        """Record the rounds of a whole run, which were added up elsewhere; BudgetExceeded if a client passes the cap.
+
+        What this ledger held before must be among the sums (`opening`).
+        """
+        if not self.budget.counted.additive:
+            raise InputError(f"accountant {self.budget.accountant!r} needs every round; sums are for {_ADDITIVE}")
+        before = self.rounds()
+        beside = [r._replace(times=r.times * (sums.rounds - before)) for r in each_round if sums.rounds > before]
+        trial = Ledger(self.budget, self.clients, [], [*self.releases, *beside], sums=sums)
+        if not trial._fits(None, (), margin=0.0):
+            raise BudgetExceeded(
+                f"{sums.rounds - before} rounds would pass the privacy budget eps={self.budget.eps:g}, "
+                f"delta={self.budget.delta:g} ({self.budget.accountant})"
+            )
+        self.parts, self.releases, self.sums = [], trial.releases, sums
+
+    def opening(self, rate: Array, sensitivity: Array) -> Sums:
+        """The sums that a run of these messages starts from: all rounds that this ledger holds."""
+        start = no_rounds(rate, sensitivity) if self.sums is None else self.sums
+        for name, value in (("rate", rate), ("sensitivity", sensitivity)):
+            if not np.array_equal(getattr(start, name), np.asarray(value, np.float64)):
+                raise InputError(f"{name} changed between two runs; use one ledger per setting")
+        for part in self.parts:
+            start = start.add(part, self.budget.accounting, self.colluders)
+        return start
+
     def release(self, release: Release) -> None:
         """Charge a Gaussian release beside the air."""
         release.square(self.clients)
@@ -169,14 +200,21 @@ class Ledger:
 
     def zcdp(self) -> Array:
         """Total zCDP cost without amplification, (K,), summed exactly."""
-        return np.array([zcdp.strict_sum(c) for c in self._costs([], [])])
+        if self.sums is not None and not self.parts:
+            return self._whole().zcdp()
+        return np.array([zcdp.strict_sum(c) for c in self._costs([], []).T.tolist()])
 
     def zcdp_left(self) -> Array:
         """What each client has left, (K,), for accountants with additive costs."""
-        return np.array([math.fsum([self.budget.zcdp, *(-c for c in costs)]) for costs in self._costs([], [])])
+        return np.array([math.fsum([self.budget.zcdp, *-costs]) for costs in self._costs([], []).T])
 
     def spent(self, accountant: str | None = None) -> Spend:
         """eps per client of everything recorded, by the budget's accountant or another."""
+        if self.sums is not None:
+            return spend_of_sums(
+                accountant or self.budget.accountant, self.zcdp(), self.sums.sampled, self.budget.delta,
+                self.budget.accounting, self.budget.orders,
+            )  # fmt: skip
         run = self.events if self.parts else _nothing(self.clients)
         options: dict[str, Any] = (
             {"orders": self.budget.orders} if (accountant or self.budget.accountant) == "rdp" else {}
@@ -192,10 +230,17 @@ class Ledger:
             **options,
         )
 
+    def worst(self) -> float:
+        """eps of the worst client of everything recorded, by the budget's accountant: that of `spent`, sooner."""
+        convert, budget = self.budget.counted.convert, self.budget
+        if convert is None or self.sums is not None or budget.accounting not in participation.CERTIFIED:
+            return float(self.spent().worst)
+        return float(convert(zcdp.largest_sum(self._costs([], [])), budget.delta))
+
     def guarantee(self) -> float:
         """The eps that holds: the cap where the policy adapts (CARES E20), else the worst client's spend."""
         adaptive = self.budget.adaptive and np.isfinite(self.budget.eps)
-        return self.budget.eps if adaptive else float(self.spent().worst)
+        return self.budget.eps if adaptive else self.worst()
 
     def export_dp_events(self) -> list[Any]:
         """One dp_accounting.DpEvent per client, for a recount by a third party."""
@@ -245,23 +290,34 @@ class Ledger:
         """Whether everything so far, with these added, stays within the cap for every client."""
         budget = self.budget
         if budget.counted.additive:
-            cap = budget.zcdp
-            return all(zcdp.strict_sum(c) <= cap for c in self._costs([] if events is None else [events], releases))
+            if self.sums is not None and events is None and not self.parts:
+                return self._whole(releases).within(budget.zcdp)
+            return zcdp.within(self._costs([] if events is None else [events], releases), budget.zcdp)
         cap_eps = budget.eps * (1 - margin)
         if budget.accountant == "rdp":
             total = self._rdp_total(events, [*self.releases, *releases])
             return bool(np.all(total.eps(budget.delta, budget.orders)[0] <= cap_eps))
         trial = Ledger(
-            budget, self.clients, [*self.parts, *([] if events is None else [events])], [*self.releases, *releases]
-        )
+            budget, self.clients, [*self.parts, *([] if events is None else [events])], [*self.releases, *releases],
+            sums=self.sums,
+        )  # fmt: skip
         return bool(trial.spent().worst <= cap_eps)
 
-    def _costs(self, events: Sequence[Events], releases: Sequence[Release]) -> list[list[float]]:
-        """All zCDP costs of each client, one list per client."""
+    def _costs(self, events: Sequence[Events], releases: Sequence[Release]) -> Array:
+        """All zCDP costs, (rounds and releases, K)."""
         blocks = [round_costs(part, self.budget.accounting, self.colluders) for part in [*self.parts, *events]]
-        rounds = np.concatenate([np.zeros((0, self.clients)), *blocks]).T.tolist()
-        extra = release_costs([*self.releases, *releases], self.clients)
-        return [[*column, *more] for column, more in zip(rounds, extra)]
+        rows = [*blocks, release_costs([*self.releases, *releases], self.clients)]
+        if self.sums is not None:
+            rows.append(np.where(self.sums.bare, np.inf, self.sums.terms))
+        return np.concatenate(rows)
+
+    def _whole(self, releases: Sequence[Release] = ()) -> Sums:
+        """The sums with all releases in them."""
+        assert self.sums is not None
+        whole = self.sums
+        for release in [*self.releases, *releases]:
+            whole = whole.beside(release.square(self.clients) / 2, release.times)
+        return whole
 
     def _rdp_total(self, events: Events | None, releases: Sequence[Release]) -> RdpTotal:
         """All parts so far with these events added; its releases are these."""

@@ -14,7 +14,7 @@ from scipy.special import erf, gammaincinv
 
 from otafl.core.errors import PrivacyViolation
 from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen, ours
-from otafl.core.uplink import Uplink, to_float32
+from otafl.core.uplink import Uplink, to_float32, transmit_energy
 from otafl.privacy.events import pick, total_noise_var
 
 TOLERANCE = 1e-9  # of products of doubles in another order
@@ -26,7 +26,7 @@ LOUDEST = 4  # clients whose messages are tried out
 def is_own(uplink: Uplink) -> bool:
     """Whether all parts of an uplink are otafl's; anybody else's are checked by trying."""
     parts = [uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode]
-    parts += [] if uplink.release is None else [uplink.release]
+    parts += [uplink.energy, uplink.uses, *([] if uplink.release is None else [uplink.release])]
     return all(ours(part) for part in parts)
 
 
@@ -39,6 +39,8 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
             f"uplink {uplink.name!r} comes from outside otafl with its own account of what it releases, which nothing "
             "can check; leave release=None"
         )
+    if uplink.energy is not transmit_energy:
+        raise PrivacyViolation(f"uplink {uplink.name!r} comes from outside otafl and may not count energy by itself")
     heard, site = uplink.site(frozen(trace), frozen(deployment))
     most = min(deployment.trusted_noise_var, float(site.noise_var))
     rules = {

@@ -12,6 +12,7 @@ import numpy as np
 
 from otafl.core.errors import InputError
 from otafl.core.files import plain
+from otafl.privacy.attack import tpr
 from otafl.report.devices import BARS, groups, read_devices, starts
 from otafl.report.tables import footer, metric_of, paired_difference
 from otafl.runs.folder.sealed import reading
@@ -59,6 +60,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         "differences": differences(schemes, named),
         "footer": footer([entry for entry in map(as_summary, schemes) if entry]),
         "notes": notes(told, schemes),
+        "thinned": thinned(schemes),
     })  # fmt: skip
     return data
 
@@ -100,10 +102,22 @@ def read_scheme(place: SchemeFolder, schemes: int) -> dict[str, Any]:
         "seconds": place.timing()["seconds"],
         "card": short_card(place.json("card")),
         "certificate": place.json("certificate") if "certificate.json" in place.hashes() else None,
+        "tradeoff": tradeoff(place.json("summary")),
         "evaluations": by_seed(place.read("evaluations"), numbers // 4),
         "rounds": by_seed(place.read("rounds"), numbers),
         "devices": read_devices(place.whole("devices.parquet"), schemes) if recorded else None,
     }
+
+
+def tradeoff(summary: dict[str, Any]) -> dict[str, Any] | None:
+    """The worst seed's trade-off curve as a table over false alarms, where the guarantee is one μ."""
+    mu = [float(value) for value in summary.get("mu") or () if value is not None]
+    if not mu or not np.all(np.isfinite(mu)):
+        return None
+    alarms = np.concatenate([np.arange(10) / 10, np.arange(1, 100), [99.5, 100]])
+    power = 100 * np.asarray(tpr(max(mu), alarms / 100))
+    columns = {"power": [plain(power)]}
+    return {"seeds": [0], "round": plain(alarms), "end": [100.0], "of": len(alarms), "columns": columns}
 
 
 def short_card(card: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +125,7 @@ def short_card(card: dict[str, Any]) -> dict[str, Any]:
     spent = card.get("spent", [])
     chosen = next((s for s in spent if s["accountant"] == card["cap"]["accountant"]), spent[0] if spent else None)
     device_eps = None
-    if chosen is not None:
+    if chosen is not None and "eps" in chosen:  # a card of very many devices has quantiles instead
         eps = np.array([float(value) for value in chosen["eps"]])
         start = starts(groups(len(eps), BARS))
         device_eps = {"accountant": chosen["accountant"], "start": start, "max": np.maximum.reduceat(eps, start)}
@@ -201,11 +215,16 @@ def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str
             f"The runs differ in {', '.join(differing)}: one seed is not one partition and one channel in all of them, "
             "so differences between runs pair unlike draws."
         )
-    shown = [(s["rounds"]["of"], len(s["rounds"]["round"])) for s in schemes if s.get("rounds")]
-    if any(kept < of for of, kept in shown):
-        of, kept = max(shown)
-        said.append(f"Curves over rounds show {kept} of {of} rounds, evenly spread; tables are computed from all.")
     return said
+
+
+def thinned(schemes: list[dict[str, Any]]) -> str:
+    """How much of the rounds the curves show, where it is not all of them."""
+    shown = [(s["rounds"]["of"], len(s["rounds"]["round"])) for s in schemes if s.get("rounds")]
+    if not any(kept < of for of, kept in shown):
+        return ""
+    of, kept = max(shown)
+    return f"Curves over rounds show {kept} of {of} rounds, evenly spread; tables are computed from all."
 
 
 def _config(text: str) -> dict[str, Any]:

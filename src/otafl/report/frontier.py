@@ -14,11 +14,13 @@ from rich.table import Table
 
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
-from otafl.report.comparison import found_in, placed
+from otafl.core.markdown import table as markdown_table
+from otafl.report.comparison import placed
 from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
@@ -32,13 +34,13 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
     """One point per target and scheme."""
     found = []
     for part in parts:
-        for entry, place in placed(found_in(part)):
+        for entry, place in placed(part.found):
             accuracy, joules = numbers(entry["final_accuracy"]), numbers(entry["joules_mean"])
             found.append({
                 "devices": devices, "eps": part.target, "label": entry["label"], "private": place != "ref",
                 "accuracy": float(np.mean(accuracy)), "seeds": len(accuracy),
                 "sd": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
-                "joules": float(np.mean(joules)) if entry["uplink"] == "analog" else None,
+                "joules": float(np.mean(joules)) if on_air(entry) else None,
                 "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
             })  # fmt: skip
     return found
@@ -157,8 +159,8 @@ def frontier_preset(
     write_atomic(folder / "frontier.svg", picture(told))
     heads = sorted({point["eps"] for point in told["points"]})
     lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", ""]
-    lines += ["| devices | " + " | ".join(f"ε = {eps:g}" for eps in heads) + " |", "|" + "---|" * (len(heads) + 1)]
-    lines += [f"| {count:,} | " + " | ".join(cells) + " |" for count, cells in spans(told)]
+    rows = ([f"{count:,}", *cells] for count, cells in spans(told))
+    lines += markdown_table(["devices", *(f"ε = {eps:g}" for eps in heads)], rows)
     write_atomic(folder / "results.md", "\n".join([*lines, "", f"Run on {told['date']}, {told['terms']}."]) + "\n")
     console.print(table(told))
     console.print(f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", markup=False,

@@ -5,9 +5,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from otafl.report.sections import cards, certificates, comparison, facts, run_details
+from otafl.report.sections import cards, certificates, comparison, constants, facts, run_details
 
-SCRIPTS = ("numbers.js", "lines.js", "devices.js", "page.js")
+SCRIPTS = ("numbers.js", "lines.js", "devices.js", "sort.js", "page.js")
 
 
 class Chart(NamedTuple):
@@ -26,6 +26,7 @@ class Chart(NamedTuple):
     whole: bool = False  # the axis shows all of [0, 1]
     on_air: bool = False  # only schemes that transmit
     wide: bool = False
+    over: str = "round"  # what the horizontal axis counts
 
 
 LEARNING = (
@@ -41,6 +42,9 @@ PENALTY = Chart("penalty", "Penalty", "The l2 term that training adds to the los
 PRIVACY = (
     Chart("eps", "ε spent", "Worst client's ε after so many rounds; the dashed line is the cap.", table="evaluations",
           column="eps", label="ε"),
+    Chart("tradeoff", "What an attacker can do",
+          "Most true cases found at a share of false alarms, knowing all other data; the diagonal is guessing.",
+          table="tradeoff", column="power", label="true cases found, %", over="false alarms, %"),
     Chart("device_eps", "ε of each device", "What each device has spent in the seed that spent most.", kind="bars",
           label="ε"),
 )  # fmt: skip
@@ -73,20 +77,17 @@ def render(data: dict[str, Any]) -> str:
     learning = (*learning, PENALTY) if _any_positive(data, "evaluations", "penalty") else learning
     sections = [
         ("results", "Results", comparison(data)),
-        ("learning", "Learning", axis_choice() + figures(learning, data)),
+        ("learning", "Learning", axis_choice() + figures(learning, data) + small(data.get("thinned", ""))),
         ("privacy", "Privacy", figures(PRIVACY, data) + cards(data["schemes"])),
         ("air", "On the air", figures(AIR, data)),
-        ("policy", "What the policy saw", figures(policy, data)),
+        ("policy", "What the policy saw", figures(policy, data) + constants(data)),
         ("certificate", "Certificate", certificates(data["schemes"])),
         ("details", "Config, versions, data", "".join(map(run_details, data["runs"]))),
     ]
     sections = [section for section in sections if section[2]]
     drawn = {chart.id: chart._asdict() for chart in (*learning, *PRIVACY, *AIR, *policy)}
     nav = "".join(f'<a href="#{id_}">{escape(title)}</a>' for id_, title, _ in sections)
-    body = "".join(
-        f'<section id="{id_}" aria-labelledby="{id_}-title"><h2 id="{id_}-title">{title}</h2>{content}</section>'
-        for id_, title, content in sections
-    )
+    body = "".join(_section(*section, folds=n > 0) for n, section in enumerate(sections))
     return asset("page.html").format(
         title=escape(data["title"]),
         style=asset("page.css"),
@@ -99,6 +100,13 @@ def render(data: dict[str, Any]) -> str:
     )
 
 
+def _section(id_: str, title: str, content: str, folds: bool) -> str:
+    """One part of the page; all but the first can be folded, and are on a phone."""
+    head = f'<h2 id="{id_}-title">{title}</h2>'
+    inside = f'<details class="fold" open><summary>{head}</summary>{content}</details>' if folds else head + content
+    return f'<section id="{id_}" aria-labelledby="{id_}-title">{inside}</section>'
+
+
 def embed(value: Any) -> str:
     """JSON that no text inside it can end: `<`, `>` and `&` are written as escapes, which JSON reads back."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -106,14 +114,21 @@ def embed(value: Any) -> str:
 
 
 def info_charts(data: dict[str, Any]) -> list[Chart]:
-    """One chart per quantity that some policy reports about itself."""
+    """One chart per quantity that some policy reports about itself and that changes over its run."""
     tables = [scheme["rounds"]["columns"] for scheme in data["schemes"] if scheme.get("rounds")]
-    names = dict.fromkeys(name for table in tables for name in table if name.startswith("info_"))
+    names = dict.fromkeys(
+        name for table in tables for name in table if name.startswith("info_") and len(distinct(table[name])) > 1
+    )
     return [
         Chart(name, name.removeprefix("info_").replace("_", " "), "As the policy reports it.", column=name,
               label=name.removeprefix("info_").replace("_", " "))
         for name in names
     ]  # fmt: skip
+
+
+def distinct(matrix: list[list[Any]]) -> set[Any]:
+    """The different values of a column, over seeds and rounds."""
+    return {value for row in matrix for value in row if value is not None}
 
 
 def _metric(name: str) -> tuple[Chart, ...]:
@@ -138,6 +153,10 @@ def axis_choice() -> str:
         '<label><input type="radio" name="axis" value="round" checked> rounds</label>'
         '<label><input type="radio" name="axis" value="eps"> privacy spent (ε)</label></fieldset>'
     )
+
+
+def small(text: str) -> str:
+    return f'<p class="small">{escape(text)}</p>' if text else ""
 
 
 def _frame(chart: Chart) -> str:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.bounds.merit import MARGINAL, USEFUL
+from otafl.core.markdown import table as markdown_table
 from otafl.privacy.card_text import round_up
 from otafl.runs.planning.afford import least
 from otafl.runs.planning.table import PlanTable, Row
@@ -153,7 +154,6 @@ def terms(found: PlanTable) -> list[str]:
 
 def markdown(found: PlanTable) -> str:
     """All columns, for a file."""
-    head = list(COLUMNS)
-    body = ["| " + " | ".join(COLUMNS[name](row) for name in head) + " |" for row in found.rows]
-    lines = [sentence(found), "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head), *body, ""]
+    body = ([cell(row) for cell in COLUMNS.values()] for row in found.rows)
+    lines = [sentence(found), "", *markdown_table(list(COLUMNS), body), ""]
     return "\n".join([*lines, *(f"- {text}" for text in [*refusals(found), *terms(found), *found.notes])]) + "\n"

@@ -8,6 +8,7 @@ import numpy as np
 
 from otafl.core.files import write_atomic
 from otafl.runs.comparing.statistics import numbers
+from otafl.runs.folder.summaries import on_air
 
 # Okabe and Ito's colours; yellow is darkened to be seen on paper
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#A89A00")
@@ -158,7 +159,7 @@ def _line(axes: Any, plot: Plot, scheme: dict[str, Any]) -> bool:
 
 def _energy(axes: Any, schemes: list[dict[str, Any]]) -> bool:
     """Mean to largest energy of each device, with the limit."""
-    found = [s for s in schemes if s["devices"] and (s["summary"] or {}).get("uplink") == "analog"]
+    found = [s for s in schemes if s["devices"] and s["summary"] and on_air(s["summary"])]
     limits = set()
     for n, scheme in enumerate(found):
         bars, look = scheme["devices"]["bars"], _look(scheme["id"])

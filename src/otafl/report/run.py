@@ -14,14 +14,14 @@ from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder, SchemeFolder
-from otafl.runs.folder.summaries import summaries
+from otafl.runs.folder.summaries import on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.schema import Own, load
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES = ("rounds", "evaluations", "devices")
+TABLES = ("rounds", "evaluations", "devices", "device_quantiles")
 LABELS = {"accuracy": "accuracy", "worst_client": "worst client", "eps": "ε of the worst client", "loss": "loss"}
 
 
@@ -72,7 +72,7 @@ class Run:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scheme")
 
     def frame(self, name: str = "evaluations") -> "pd.DataFrame":
-        """All schemes' rows of one table: "rounds", "evaluations" or "devices"."""
+        """All schemes' rows of one table: "rounds", "evaluations", "devices", or of large runs "device_quantiles"."""
         import pandas as pd
 
         validate.one_of("frame", name, TABLES)
@@ -82,7 +82,8 @@ class Run:
             if f"{name}.parquet" in place.hashes():
                 parts.append(pd.DataFrame({"scheme": label, **place.read(name)}))
         if not parts:
-            raise InputError(f"{self.folder}: has no table {name!r} (engine.record_devices was off)")
+            why = "engine.record_devices was off, or the run is so large that it has device_quantiles"
+            raise InputError(f"{self.folder}: has no table {name!r} ({why})")
         return pd.concat(parts, ignore_index=True)
 
     def card(self, label: str) -> Card:
@@ -176,7 +177,7 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
         "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
         "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
         "silent_weight": abs(mean("silent_weight")),
-        "energy_per_round": mean("energy_per_round") if entry["uplink"] == "analog" else float("nan"),
+        "energy_per_round": mean("energy_per_round") if on_air(entry) else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip
 

@@ -9,8 +9,10 @@ import numpy as np
 from otafl.privacy.card_text import Block, blocks
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
+from otafl.runs.folder.summaries import on_air
+from otafl.tasks.losses import METRICS as LOSSES
 
-WORDS = ("", "scheme", "difference", "accountant", "participation", "observer", "sees", "why")  # columns of words
+WORDS = ("", "scheme", "quantity", "difference", "accountant", "participation", "observer", "sees", "why")  # texts
 LEFT = ' class="left"'
 SENTENCE = 48  # characters; a longer text is no table cell
 
@@ -37,9 +39,49 @@ def _count(number: int, thing: str) -> str:
 # --- comparison ------------------------------------------------------------------------------------------------------
 
 
+def ranked(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Finished schemes, the best first; those without privacy, which are references, behind."""
+    done = [scheme for scheme in data["schemes"] if scheme["finished"] and scheme["summary"]]
+    metric = data["metric"]
+    sign = -1 if metric not in LOSSES or LOSSES[metric].larger_is_better else 1
+
+    def place(scheme: dict[str, Any]) -> tuple[bool, float]:
+        score = float(np.mean(numbers(scheme["summary"][figures(metric)[0]])))
+        return not scheme["summary"]["private"], sign * score if np.isfinite(score) else np.inf
+
+    return sorted(done, key=place)
+
+
+def opening(data: dict[str, Any]) -> str:
+    """One sentence: who is first among the private schemes, from whom it cannot be told, and what no privacy gives."""
+    done = ranked(data)
+    private = [s for s in done if s["summary"]["private"] and np.mean(numbers(s["summary"]["rounds"])) > 0]
+    free = [s for s in done if not s["summary"]["private"]]
+    final = figures(data["metric"])[0]
+
+    def score(scheme: dict[str, Any]) -> str:
+        return f"{np.mean(numbers(scheme['summary'][final])):.3f}"
+
+    if not private:
+        return "No private scheme ran a round: nothing here protects anybody." if done else ""
+    first, *others = private
+    eps = max(float(np.max(numbers(s["summary"]["final_eps"]))) for s in private)
+    level = private[0]["summary"]["unit"]
+    said = f"{first['label']} is first with {data['metric']} {score(first)} at ε ≤ {eps:.3g} ({level} level)"
+    gaps = [(s["label"], data["differences"][final][first["id"]][s["id"]]) for s in others]
+    known = [(name, gap) for name, gap in gaps if gap and None not in (gap["mean"], gap["half_width"])]
+    equal = [name for name, gap in known if abs(gap["mean"]) <= gap["half_width"]]
+    if equal:
+        names = ", ".join(equal[:-1]) + (" or " if equal[1:] else "") + equal[-1]
+        said += f"; {_count(len(first['summary']['seeds']), 'seed')} cannot tell it from {names}"
+    if free:
+        said += f". Without privacy: {score(free[0])}"
+    return f"{said}."
+
+
 def comparison(data: dict[str, Any]) -> str:
     """The main table. One column is the difference to a reference, which the script lets the reader choose."""
-    done = [scheme for scheme in data["schemes"] if scheme["finished"] and scheme["summary"]]
+    done = ranked(data)
     if not done:
         return "<p>No scheme has finished yet.</p>"
     values = [_values(scheme, data["metric"]) for scheme in done]
@@ -47,6 +89,7 @@ def comparison(data: dict[str, Any]) -> str:
     rows = "".join(_row(scheme, [row[name] for name in told], done[0], data) for scheme, row in zip(done, values))
     heads = ("scheme", data["metric"], "difference", *told)
     return (
+        f'<p class="verdict">{escape(opening(data))}</p>'
         f"{_choices(data, done)}{_table('Comparison of schemes', heads, rows, 'comparison')}"
         f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
         "corrected for the number of comparisons.</p>"
@@ -59,7 +102,7 @@ def _table(label: str, heads: Sequence[str], rows: str, id_: str = "") -> str:
     head = f"<thead><tr>{cells}</tr></thead>" if heads else ""
     named = f' id="{id_}"' if id_ else ' class="pairs"' if not heads else ""
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}">'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label, quote=True)}">'
         f"<table{named}>{head}<tbody>{rows}</tbody></table></div>"
     )
 
@@ -82,7 +125,7 @@ def _values(scheme: dict[str, Any], metric: str) -> dict[str, str]:
     """What the table says about a scheme besides its metric; a dash where it has no value."""
     s = scheme["summary"]
     energy = numbers(s["energy_per_round"])
-    spends = s["uplink"] == "analog" and np.all(np.isfinite(energy))
+    spends = on_air(s) and np.all(np.isfinite(energy))
     return {
         "worst client": mean_sd(numbers(s["worst_client"])),
         "ε": mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
@@ -121,6 +164,26 @@ def verdict(gap: dict[str, Any] | None) -> str:
     if half is None or not np.isfinite(half):
         return f"{shown}, one pair: no interval"
     return f"{shown} ± {half:.3f}" + (", cannot be separated" if abs(mean) <= half else "")
+
+
+# --- what does not change ---------------------------------------------------------------------------------------------
+
+
+def constants(data: dict[str, Any]) -> str:
+    """Quantities of policies that are the same in every round and seed: a table says it in less room than a chart."""
+    rows = []
+    for scheme in data["schemes"]:
+        for name, matrix in (scheme.get("rounds") or {}).get("columns", {}).items():
+            values = {value for row in matrix for value in row if value is not None}
+            if name.startswith("info_") and len(values) == 1:
+                value = values.pop()
+                shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+                what = escape(name.removeprefix("info_").replace("_", " "))
+                rows.append(f"<tr><th scope=row{LEFT}>{_named(scheme)}</th><td{LEFT}>{what}</td><td>{shown}</td></tr>")
+    if not rows:
+        return ""
+    table = _table("Constant throughout", ("scheme", "quantity", "value"), "".join(rows))
+    return f"<details><summary>{len(rows)} quantities that never change</summary>{table}</details>"
 
 
 # --- privacy cards ---------------------------------------------------------------------------------------------------
@@ -240,5 +303,5 @@ def run_details(run: dict[str, Any]) -> str:
     return (
         f"<article><h3>{escape(run['name'])}</h3><p>{escape(run['title'])}</p>{_pairs('Identity of the run', basics)}"
         f"<details><summary>Versions and machine</summary>{versions}</details>"
-        f"<details><summary>Resolved config</summary><pre>{escape(run['config'])}</pre></details></article>"
+        f"<details><summary>Resolved config</summary><pre tabindex=0>{escape(run['config'])}</pre></details></article>"
     )

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +14,19 @@ from rich.markup import escape as plain
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.report import write_report
 from otafl.report.page import asset
 from otafl.report.plots import COLOURS, DASHES, MARKERS, STYLE
 from otafl.report.tables import attack_cells, footer, metric_of, named, result
 from otafl.runs.comparing.statistics import mean_sd, numbers
-from otafl.runs.executors import DONE
+from otafl.runs.executors import DONE, Outcome
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import summaries
-from otafl.runs.sweep import FILE, number, read
+from otafl.runs.remote import Elsewhere
+from otafl.runs.schema import Experiment
+from otafl.runs.sweep import FILE, number, points, read, run_all
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +81,17 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         return f"<figure>{picture(self.entries, self.keys)}</figure>"
+
+
+def run_and_write(
+    folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment], where: Elsewhere
+) -> dict[str, Outcome]:
+    """Run every point and keep the index; returns what became of each."""
+    found = points(folder, axes, made)
+    title = found[0].experiment.title or folder.name
+    outcomes = run_all(found, folder, where.executor, where.live, lambda: write_index(folder, title, False))
+    write_index(folder, title)
+    return outcomes
 
 
 def _named(point: dict[str, Any]) -> str:
@@ -166,8 +181,7 @@ def write_index(folder: Path, title: str, pages: bool = True) -> list[Path]:
 
 def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title: str) -> str:
     head, *cells = table
-    lines = [f"# {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in cells]
+    lines = [f"# {title}", "", *markdown_table(head, cells)]
     lines += ["", footer(entries)] if entries else []
     lines += [f"- not done: {name}: {why}" for name, why in found.failed.items()]
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers, paired
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.folder.summaries import by_seed, summaries
+from otafl.runs.folder.summaries import by_seed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
@@ -102,7 +102,7 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
         "TPR@1 %": [power for _, power in attacks],
         "worst client": [result(entry, "worst_client") for entry in found],
         "energy/round": [
-            energy(numbers(entry["energy_per_round"])) if entry["uplink"] == "analog" else "–" for entry in found
+            energy(numbers(entry["energy_per_round"])) if on_air(entry) else "–" for entry in found
         ],
         "silent": [share(numbers(entry["silent_weight"])) for entry in found],
         "time": [f"{entry['seconds']:.1f} s" for entry in found],

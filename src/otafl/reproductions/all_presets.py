@@ -5,6 +5,7 @@ version of otafl are the same; one that failed is tried again.
 """
 
 import hashlib
+import io
 import json
 import time
 import traceback
@@ -16,31 +17,40 @@ from rich.console import Console
 from rich.markup import escape
 
 from otafl import __version__
-from otafl.core.errors import Interrupted, OtaflError
+from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.core.files import to_json, write_atomic
 from otafl.reproductions import preset_run
-from otafl.reproductions.record import write_index
+from otafl.reproductions.verdicts import write_index
 from otafl.runs import presets
+from otafl.runs.executors import DONE, Outcome, attempt, each
 from otafl.runs.folder.sealed import reading
+from otafl.runs.interrupts import graceful_stop
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere
 
-DONE = "done"
 
-
-def reproduce_all(folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console) -> dict[str, str]:
+def reproduce_all(
+    folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console, elsewhere: Elsewhere | None = None
+) -> dict[str, str]:
     """Run what is not done yet; one preset that fails does not stop the others.
 
-    Writes index.md and index.html after every preset; returns "done" or the reason for every preset.
+    Writes index.md and index.html after every preset; returns "done" or the reason for every preset. elsewhere: where
+    presets run side by side.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = presets.presets()
     told = {name: entry for name, entry in _read(folder).items() if name in known}
-    for name, preset in known.items():
+    before = [name for name in known if told.get(name, {}).get("outcome") == DONE]
+    before = [name for name in before if told[name]["stamp"] == _stamp(name, quick)]
+    for name in before:
+        console.print(f"{name}: done before", highlight=False, markup=False)
+    left = [name for name in known if name not in before]
+    if elsewhere is not None:
+        _side_by_side(left, folder, quick, told, console, elsewhere)
+        left = []
+    for name in left:
         stamp = _stamp(name, quick)
-        if told.get(name, {}).get("outcome") == DONE and told[name]["stamp"] == stamp:
-            console.print(f"{name}: done before", highlight=False, markup=False)
-            continue
-        console.rule(escape(f"{name}: {preset.summary}"))
+        console.rule(escape(f"{name}: {known[name].summary}"))
         start = time.perf_counter()
         try:
             said = _one(name, folder / name, quick, reporters(), console)
@@ -51,6 +61,39 @@ def reproduce_all(folder: Path, quick: bool, reporters: Callable[[], Reporter], 
         write_index(folder, outcomes(told), quick)
     write_index(folder, outcomes(told), quick)
     return outcomes(told)
+
+
+def _side_by_side(
+    left: list[str], folder: Path, quick: bool, told: dict[str, Any], console: Console, elsewhere: Elsewhere
+) -> None:
+    """Every preset in a worker; what it printed is printed when it ends."""
+    tasks = {name: (name, str((folder / name).absolute()), quick) for name in left}
+    with graceful_stop() as stop:
+        ending = each(elsewhere.executor, reproduce_one, tasks, stop, elsewhere.live.note)
+        for number, (name, outcome) in enumerate(ending):
+            if outcome.done:
+                console.print(outcome.value, markup=False, highlight=False, soft_wrap=True)
+            elif outcome.fault:
+                (folder / name).mkdir(parents=True, exist_ok=True)
+                write_atomic(folder / name / "error.txt", outcome.fault)
+            elsewhere.live.told(name, outcome, number + 1, len(left))
+            told[name] = {"outcome": outcome.said, "stamp": _stamp(name, quick), "seconds": round(outcome.seconds, 1)}
+            write_atomic(folder / "outcomes.json", to_json(told))
+            write_index(folder, outcomes(told), quick)
+
+
+def reproduce_one(asked: tuple[str, str, bool]) -> Outcome:
+    """One preset into its folder; in a worker. Its value is what it printed."""
+    name, folder, quick = asked
+
+    def work() -> str:
+        if not Path(folder).parent.is_dir():
+            raise InputError(f"{Path(folder).parent}: cannot be seen here; use a folder that all machines share")
+        said = io.StringIO()
+        preset_run.reproduce(name, Path(folder), [], quick, Reporter(), Console(file=said, width=120))
+        return said.getvalue()
+
+    return attempt(work)
 
 
 def outcomes(told: dict[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.runs.presets import Preset
 
 Record = dict[str, Any]
@@ -79,10 +80,8 @@ def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Seque
 
 
 def markdown(grid: Grid) -> str:
-    """A grid as a table of a Markdown page; a bar inside a cell must not end it."""
-    lines = [[str(cell).replace("|", "\\|") for cell in row] for row in (grid.head, *grid.rows)]
-    text = ["| " + " | ".join(row) + " |" for row in lines]
-    return "\n".join([f"**{grid.title}**", "", text[0], "|" + "---|" * len(grid.head), *text[1:]])
+    """A grid as a table of a Markdown page."""
+    return "\n".join([f"**{grid.title}**", "", *markdown_table(grid.head, grid.rows)])
 
 
 def write_records(folder: Path, name: str, records: Sequence[Record]) -> None:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import as_toml, to_json, write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.report import write_report
 from otafl.report.tables import METRICS, footer, paired_difference
 from otafl.runs import runner
@@ -105,12 +106,7 @@ def markdown(preset: Preset, found: list[dict[str, Any]], shown: list[str], gaps
     head = ["scheme", *(METRICS[metric] for metric in shown)]
     rows = [[entry["label"], *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
     lines = [f"## {preset.source}: ours (paper in brackets)", "", *([f"**{note}**", ""] if note else [])]
-    lines += [
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
-        *("| " + " | ".join(row) + " |" for row in rows),
-        "",
-    ]
+    lines += [*markdown_table(head, rows), ""]
     return "\n".join([*lines, *(f"- {gap}" for gap in gaps), "", footer(found), ""])
 
 

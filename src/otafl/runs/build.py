@@ -1,6 +1,7 @@
 """From an experiment to the arrays and functions that a run needs, all decided before the first round."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import optax
 from otafl import clients as client_kinds
 from otafl import systems
 from otafl.channels import Channel, draw, receive, to_deployment, with_gains
+from otafl.channels.channel import Rows
 from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
@@ -150,6 +152,7 @@ class Site(NamedTuple):
     deployment: Deployment
     message: Message
     policy: Policy
+    rows: Callable[[], Rows] | None = None  # where rounds go by: the channel from its start; `trace` is its first round
 
 
 class SchemeSetup(NamedTuple):
@@ -161,11 +164,17 @@ class SchemeSetup(NamedTuple):
     sites: list[Site]  # per seed
 
 
-def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts) -> SchemeSetup:
-    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme."""
+def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, streamed: bool = False) -> SchemeSetup:
+    """Clients, server and, per seed, trace, deployment, promise and policy of one scheme.
+
+    streamed: the channel is not drawn whole but stands ready to be drawn some rounds at a time.
+    """
     clients = clients_of(experiment, scheme, task)
-    told = [told_of(experiment, scheme, clients, task, number) for number in range(len(experiment.seed_list))]
+    seeds = range(len(experiment.seed_list))
+    told = [told_of(experiment, scheme, clients, task, number, streamed) for number in seeds]
     sites = [_site(scheme, *one) for one in told]
+    if streamed:
+        sites = [site._replace(rows=_rows(experiment, site.message, task.sizes[n], n)) for n, site in enumerate(sites)]
     return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
 
 
@@ -178,22 +187,38 @@ def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clien
 
 
 def told_of(
-    experiment: Experiment, scheme: Any, clients: Clients, task: Task | Facts, number: int
+    experiment: Experiment, scheme: Any, clients: Clients, task: Task | Facts, number: int, streamed: bool = False
 ) -> tuple[Deployment, Message, Context]:
-    """What a scheme is told under the seed of this number; its context has the trace."""
+    """What a scheme is told under the seed of this number; its context has the trace, streamed its first round."""
     seed, sizes = experiment.seed_list[number], task.sizes[number]
     if np.any(sizes < 1):
         nobody = f"client {int(np.argmin(sizes))} has no samples under seed {seed}"
         raise InputError(f"{nobody}; change the partition or the number of clients")
     message = clients.promise(sizes)
+    _refuse_shared_records(experiment, message)
     channel, deployment = site_of(experiment, message, sizes)
+    deployment = limited(deployment, scheme.max_energy)
     # All rounds, then cut: schemes share their channels.
-    whole = draw(channel, experiment.task.clients, experiment.rounds, seed)
+    size = (experiment.task.clients, experiment.rounds, seed)
+    whole = Rows(channel, *size).take(1) if streamed else draw(channel, *size)
     if (measured := measured_gains(experiment)) is not None:
         whole = play(whole, measured, number, seed, channel.csi)
     trace, deployment = receive(cut(whole, slice(experiment.horizon(scheme))), deployment)
     known = None if message.adjacency == "add-remove" else sizes
     return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
+
+
+def _rows(experiment: Experiment, message: Message, sizes: np.ndarray, number: int) -> Callable[[], Rows]:
+    channel, _ = site_of(experiment, message, sizes)
+    return partial(Rows, channel, experiment.task.clients, experiment.rounds, experiment.seed_list[number])
+
+
+def _refuse_shared_records(experiment: Experiment, message: Message) -> None:
+    if experiment.task.partition.kind == "shared" and message.unit == "record":
+        raise InputError(
+            "unit='record' with task.partition='shared' is false: several clients hold one record, and each is charged "
+            "alone; use unit='client' or another partition"
+        )
 
 
 def _check_stops(choice: Any, rounds: int, delta: float) -> None:
@@ -221,6 +246,13 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     channel = with_gains(channel, site.devices.mean_power_gain)
     made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
     return channel, made._replace(weights=weights, receiver=channel.receiver)
+
+
+def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
+    """The site of a scheme that limits its rounds by itself."""
+    if max_energy is None:
+        return deployment
+    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:

@@ -4,50 +4,48 @@ Data-free constants (CARES E22): smoothness 1/(12 step_size), gradient variance 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from otafl.bounds.sequence import Measured, SequenceCertificate, conclude, measure
 from otafl.core import uplink
+from otafl.core.plan import Events, Plan, Trace
+from otafl.privacy import Release
 from otafl.privacy.array_uplink import is_array
 from otafl.privacy.events import effective_noise_var, inverse_square
-from otafl.runs.build import SchemeSetup, Site, Task
-from otafl.runs.folder.results import Outcome
+from otafl.runs.build import Site, Task
 from otafl.runs.schema import Server
-from otafl.systems.cares.certifier import SequenceCertificate, certify_sequence
 
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 
 
 def certificate(
-    outcome: Outcome, setup: SchemeSetup, task: Task, server: Server, delta: float, *, kind: str, known: bool
+    rows: Sequence[SequenceCertificate | None], site: Site, task: Task, server: Server, delta: float, kind: str
 ) -> dict[str, Any]:
-    """Columns with one entry per seed, and what the numbers rest on.
-
-    known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
-    """
-    if why := _without(setup.sites[0]):
+    """Columns with one entry per seed, and what the numbers rest on; None: the seed ran no round."""
+    if why := without(site):
         return {"label": "none", "notes": [why]}
-    seeds = [s for s, ran in enumerate(outcome.played.live) if np.any(ran)]
-    rows = [_of_seed(outcome, s, setup.sites[s], task, server, delta, known) for s in seeds]
-    if len(rows) < len(setup.sites):
+    found = [row for row in rows if row is not None]
+    if len(found) < len(rows):
         return {"label": "none", "notes": ["a seed stopped before its first round: there is nothing to certify"]}
-    bounds: dict[str, list[Any]] = {"informative": [row.informative for row in rows]}
-    for name in rows[0].conv_bound._fields:
-        bounds[f"conv_bound_{name}"] = [float(getattr(row.conv_bound, name)) for row in rows]
+    bounds: dict[str, list[Any]] = {"informative": [row.informative for row in found]}
+    for name in found[0].conv_bound._fields:
+        bounds[f"conv_bound_{name}"] = [float(getattr(row.conv_bound, name)) for row in found]
     return {
-        "label": rows[0].label,
-        "rounds": [row.rounds for row in rows],
+        "label": found[0].label,
+        "rounds": [row.rounds for row in found],
         **(bounds if kind in GRADIENT_KINDS and task.classes else {}),
-        "dropped_weight": [float(np.mean(row.dropped_weight)) for row in rows],
-        "eps": [row.eps for row in rows],
-        "worst_client": [row.worst_client for row in rows],
+        "dropped_weight": [float(np.mean(row.dropped_weight)) for row in found],
+        "eps": [row.eps for row in found],
+        "worst_client": [row.worst_client for row in found],
         "delta": delta,
-        "notes": [*_notes(server, task, kind), *rows[0].notes],
+        "notes": [*_notes(server, task, kind), *found[0].notes],
     }
 
 
-def _without(site: Site) -> str:
+def without(site: Site) -> str:
     """Why there is no certificate on this uplink; empty where there is one."""
     own, receiver = uplink.uplink_of(site.policy), site.deployment.receiver
     if receiver.follows and own.release is not None:
@@ -60,38 +58,54 @@ def _without(site: Site) -> str:
     return ""
 
 
-def _of_seed(
-    outcome: Outcome, s: int, site: Site, task: Task, server: Server, delta: float, known: bool
-) -> SequenceCertificate:
-    plan, events = outcome.played.of_seed(s), outcome.events[s]
+def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured | None:
+    """The terms of rounds (T, K) of one seed that were run; None where nothing moved in any of them."""
     used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
+    if not np.any(used):
+        return None
     with np.errstate(invalid="ignore"):  # in rounds that are left out
-        noise = uplink.lower(plan, site.trace.gain[: len(used)], site.deployment).noise_std * plan.rx_scale
-        arriving = np.abs(site.trace.estimate[: len(used)] * plan.tx)
-    beside = sum((r.square(len(site.deployment.weights)) / 2 for r in outcome.releases[s]), 0.0)
-    privacy = {
+        air = uplink.uplink_of(site.policy)
+        lower = air.lower if air.radio and air.release is None else uplink.lower
+        noise = lower(plan, trace.gain, site.deployment).noise_std * plan.rx_scale
+        arriving = np.abs(trace.estimate * plan.tx)
+    privacy: dict[str, Any] = {
         "amplitude": events.amp[used] / (1 + site.deployment.gain_error),
         "noise_std_low": np.minimum(np.sqrt(effective_noise_var(events)), noise)[used],
-        "sensitivity": site.message.sensitivity, "beside": beside,
-    }  # fmt: skip
-    if uplink.uplink_of(site.policy).release is not None:  # charged by its own account: costs stand for themselves
-        cost = inverse_square(events)[used].mean(0) / 2
-        privacy = {"amplitude": arriving[used], "sensitivity": 0.0, "beside": beside + cost}
-    return certify_sequence(
+        "sensitivity": site.message.sensitivity,
+    }
+    if air.release is not None:  # costs stand for themselves
+        privacy = {"amplitude": arriving[used], "sensitivity": 0.0}
+    seen = measure(
         plan.rx_scale[used],
         weights=site.deployment.weights,
         noise_std=noise[used],
+        clip_norm=np.sqrt(site.message.mean_square),
+        gain_error_max=site.deployment.gain_error,
+        # A round in which a client that sends surely is silent by plan: its word for the future does not hold.
+        silent_prob=np.where((events.send_prob >= 1) & ~events.possible, 1.0, 1 - events.send_prob)[used],
+        silence="norm" if site.policy.gate == "message" else "bound",
+        **privacy,
+    )
+    return seen if air.release is None else seen._replace(cost=inverse_square(events)[used] / 2)
+
+
+def concluded(
+    seen: Measured, site: Site, task: Task, server: Server, delta: float, releases: Sequence[Release], known: bool
+) -> SequenceCertificate:
+    """What measured rounds of one seed, their costs (K,) added up, amount to.
+
+    known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
+    """
+    return conclude(
+        seen,
+        weights=site.deployment.weights,
         num_params=site.message.dim,
         loss_gap=math.log(max(task.classes, 2)),  # without classes the bound is not told
         delta=delta,
         clip_norm=np.sqrt(site.message.mean_square),
         step_size=server.step_size,
-        gain_error_max=site.deployment.gain_error,
-        # A round in which a client that sends surely is silent by plan: its word for the future does not hold.
-        silent_prob=np.where((events.send_prob >= 1) & ~events.possible, 1.0, 1 - events.send_prob)[used],
-        silence="norm" if site.policy.gate == "message" else "bound",
         predictable=known and site.policy.loop == "open",
-        **privacy,
+        beside=sum((r.square(len(site.deployment.weights)) / 2 for r in releases), 0.0),
     )
 
 

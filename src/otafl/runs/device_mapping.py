@@ -1,9 +1,12 @@
 """How a run is laid out on the machine at hand: what is computed together and what in turn."""
 
 import jax
+from jax.sharding import Mesh
 
 from otafl.core.engine import SeedMap
+from otafl.core.errors import InputError
 from otafl.core.messages import ClientMap
+from otafl.core.sharding import mesh_of
 from otafl.tasks.models import Model
 
 
@@ -12,6 +15,17 @@ def choose_client_map(clients: int, parameters: int) -> ClientMap:
     if jax.default_backend() != "cpu":
         return "vmap" if clients * parameters <= 2**30 else max(1, 2**30 // parameters)
     return "vmap" if clients * parameters <= 2**20 else max(1, 2**20 // parameters)
+
+
+def choose_mesh(devices: int | None, seeds: int, clients: int) -> Mesh | None:
+    """Seeds and clients over the local devices: all of them, or so many as are asked for; None: one device alone.
+
+    A CPU is one device, whose cores take a seed each (`seed_map` "threads"), unless JAX was told to make it several.
+    """
+    found = jax.local_devices()
+    if devices is not None and devices > len(found):
+        raise InputError(f"engine.devices={devices} is more than the {len(found)} devices of this machine")
+    return mesh_of(found if devices is None else found[:devices], seeds, clients)
 
 
 def choose_seed_map(model: Model) -> SeedMap:

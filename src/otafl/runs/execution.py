@@ -6,22 +6,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Interrupted, PrivacyViolation, RunError
 from otafl.core.messages import ClientMap
 from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
+from otafl.core.sharding import CLIENT
 from otafl.privacy.accountants import round_costs
-from otafl.runs import build
-from otafl.runs.device_mapping import choose_client_map, choose_seed_map, evaluations_per_call
+from otafl.runs import build, certificates
+from otafl.runs.device_mapping import choose_client_map, choose_mesh, choose_seed_map, evaluations_per_call
 from otafl.runs.feedback import measure_of
 from otafl.runs.finish import finish
 from otafl.runs.folder.checkpoints import fits, leaf_name
 from otafl.runs.folder.chunks import Chunk, Evaluation, merge, read, scalars
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
+from otafl.runs.kept import Findings, kept
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
@@ -36,12 +40,13 @@ class Execution(Planned):
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task, folder: SchemeFolder, reporter: Reporter):
         super().__init__(experiment, scheme, task)
         self.task, self.folder, self.reporter = task, folder, reporter
-        self.counted = self.ledgers[0].zcdp() if self.budget.counted.additive else None  # (K,) cost of the first seed
+        self.counted: Any = None  # (K,) cost of the first seed so far
         self.horizon = self._horizon()
-        # Not the own horizon: schemes share one program.
+        # Not what the budget leaves of the horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
-        self.span = self.every * min(calls, -(-experiment.rounds // self.every))
+        self.span = self.every * min(calls, -(-experiment.horizon(scheme) // self.every))
+        self.stretch = self.every  # rounds between two evaluations of the compiled program
 
     # --- the rounds ------------------------------------------------------------------------------------------------
 
@@ -50,7 +55,7 @@ class Execution(Planned):
         self.folder.prepare()
         inside = self.loop == "round"
         engine = engines.get(self._program) or self._engine()
-        if not inside:
+        if self._shareable:
             engines[self._program] = engine
         seeds = build.seeds_of(self.experiment, self.task)
         public = self.task.public if inside else ()
@@ -58,16 +63,16 @@ class Execution(Planned):
         carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
         done, state, saved_parts, damages = self.folder.latest(
             lambda round_, state, segments: (
-                round_ <= self.horizon and fits(round_, state, segments, jax.tree.leaves(carry), self.every)
+                round_ <= self.horizon and self._fits(round_, state, segments, jax.tree.leaves(carry))
             )
         )
         for warning in damages:
             self.reporter.note(f"{self.label}: {warning}")
-        segments = [read(part) for part in saved_parts]
+        segments = [self.reading(part) for part in saved_parts]
         if state:
             carry = self._restore(carry, state)
-            self._count(merge(segments), 0)
-        pending: list[Chunk] = []
+            self._count(self.merging(segments), 0)
+        pending: list[Any] = []
         if self.uplink.alarm:
             self.reporter.note(f"{self.label}: {self.uplink.alarm}")
         self.reporter.start(self.label, self.horizon, done)
@@ -81,25 +86,29 @@ class Execution(Planned):
             self._tick(chunk, done, (done - fresh) / max(time.monotonic() - began, 1e-9))
             if stop.requested or time.monotonic() - saved >= self.experiment.engine.checkpoint_seconds:
                 self._checkpoint(done, carry, pending)
-                segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
+                segments, pending, saved = [*segments, self.merging(pending)], [], time.monotonic()
             if stop.requested and done < self.horizon:
                 where, run_folder = self.folder.checkpoint(done), self.folder.path.parent.parent
                 raise Interrupted(f"interrupted; checkpoint {where}; continue with: otafl run --resume {run_folder}")
-        finish(self, merge([*segments, *pending]), carry, time.monotonic() - began)
+        finish(self, self.merging([*segments, *pending]), carry, time.monotonic() - began)
+
+    @property
+    def _shareable(self) -> bool:
+        """Whether the program holds nothing of this scheme: no policy inside the loop, no uplink of its own."""
+        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
+        return same and self.loop != "round"
 
     @property
     def _program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
         choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
-        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
-        kind = "planned" if same and self.loop != "round" else self.label
         return (
-            kind,
+            "planned" if self._shareable else self.label,
             choice.model_dump_json(),
             server.momentum > 0,
             server.weight_decay > 0,
             server.step_decay,
-            self.every,
+            self.stretch,
         )
 
     def _engine(self) -> Engine:
@@ -108,21 +117,39 @@ class Execution(Planned):
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
             inside = {"policy": policy, "deployment": self.setup.sites[0].deployment, "measure": measure}
-        round_ = make_round(self.setup.clients, self.setup.optimizer, self._client_map(), uplink=self.uplink, **inside)  # type: ignore[arg-type]
+        mesh = self._mesh()
+        split = mesh is not None and mesh.shape[CLIENT] > 1
+        round_ = make_round(
+            self.setup.clients, self.setup.optimizer, self._client_map(mesh), uplink=self.uplink,
+            client_axis=CLIENT if split else None, **inside,  # type: ignore[arg-type]
+        )  # fmt: skip
         return make_engine(
             self.task.model.init,
             evaluate,
             round_,
             self.setup.optimizer,
             self._seed_map(),
-            evaluate_every=self.every,
+            evaluate_every=self.stretch,
+            mesh=mesh,
         )
 
-    def _client_map(self) -> ClientMap:
+    def _mesh(self) -> Mesh | None:
+        """Seeds over several devices; clients too, where no policy or uplink inside the loop needs all of them.
+
+        Poisson batches have one room for all clients, whose overflow is charged: they stay together.
+        """
+        wanted = self.experiment.engine
+        if wanted.seed_map == "threads":
+            return None
+        apart = self.loop != "round" and self.uplink.combine == uplink.ANALOG.combine
+        apart = apart and np.isfinite(self.setup.sites[0].message.bound)
+        seeds, clients = len(self.setup.sites), self.experiment.task.clients
+        return choose_mesh(wanted.devices, seeds, clients if apart else 1)
+
+    def _client_map(self, mesh: Mesh | None) -> ClientMap:
         chosen = self.experiment.engine.client_map
-        return (
-            choose_client_map(self.experiment.task.clients, self.task.model.num_params) if chosen == "auto" else chosen
-        )
+        clients = -(-self.experiment.task.clients // (1 if mesh is None else mesh.shape[CLIENT]))
+        return choose_client_map(clients, self.task.model.num_params) if chosen == "auto" else chosen
 
     def _seed_map(self) -> Any:
         chosen = self.experiment.engine.seed_map
@@ -136,7 +163,7 @@ class Execution(Planned):
     def _anyone_live(self, carry: Carry, done: int) -> bool:
         return bool(np.any(carry.live)) if done else True
 
-    def _rows(self, first: int) -> tuple[Row, list[Plan]]:
+    def _rows(self, first: int) -> tuple[Row, Any]:
         """What the next chunk reads, padded to a full chunk so that nothing is compiled twice."""
         stop = min(first + self.span, self.horizon)
         pad = self.span - (stop - first)
@@ -151,14 +178,15 @@ class Execution(Planned):
         ]
         return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
 
-    def _take(self, record: Record, plans: list[Plan], seen: Any, used: int, first: int) -> Chunk:
+    def _take(self, record: Record, plans: Any, seen: Any, used: int, first: int) -> Any:
         """A chunk's records on the host, checked against what was promised."""
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
         if self.loop == "round":
             for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
                 own = Plan(*(leaf[s] for leaf in kept.plan))
-                check_energy(own, kept.live[s], site.deployment, site.message, f"{self.label}: seed {seed}", first)
+                where = f"{self.label}: seed {seed}"
+                check_energy(own, kept.live[s], site.deployment, site.message, where, first, self.uplink)
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
@@ -202,9 +230,22 @@ class Execution(Planned):
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
-    def _checkpoint(self, done: int, carry: Carry, pending: list[Chunk]) -> None:
-        state = {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
-        self.folder.save(done, state, merge(pending).arrays())
+    def reading(self, arrays: dict[str, np.ndarray]) -> Any:
+        """Records as they were written beside a checkpoint."""
+        return read(arrays)
+
+    def merging(self, chunks: list[Any]) -> Any:
+        """Records of rounds that follow each other as one."""
+        return merge(chunks)
+
+    def _checkpoint(self, done: int, carry: Carry, pending: list[Any]) -> None:
+        self.folder.save(done, self._state(carry), self.merging(pending).arrays())
+
+    def _state(self, carry: Carry) -> dict[str, np.ndarray]:
+        return {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
+
+    def _fits(self, done: int, state: dict[str, Any], segments: list[dict[str, Any]], leaves: list[Any]) -> bool:
+        return fits(done, state, segments, leaves, -(-done // self.every))
 
     def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
         leaves, tree = jax.tree.flatten(like)
@@ -213,19 +254,41 @@ class Execution(Planned):
             restored: Carry = jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in loaded])
         return restored
 
+    # --- what is found -----------------------------------------------------------------------------------------------
+
+    def findings(self, records: Any) -> Findings:
+        """Tables and all else that is written down after the last round."""
+        return kept(self, records)
+
+    def certified(self, s: int, seen: Measured) -> SequenceCertificate:
+        """The certificate of one seed's rounds."""
+        server, known = build.server_of(self.experiment, self.scheme), self.experiment.channel.pilots is None
+        at, delta = self.setup.sites[s], self.budget.delta
+        return certificates.concluded(seen, at, self.task, server, delta, self.releases[s], known)
+
+    def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
+        """The certificates of all seeds as they are written down."""
+        server = build.server_of(self.experiment, self.scheme)
+        kind = (self.scheme.clients or self.experiment.clients).kind
+        return certificates.certificate(rows, self.setup.sites[0], self.task, server, self.budget.delta, kind)
+
     # --- progress ----------------------------------------------------------------------------------------------------
 
-    def _tick(self, chunk: Chunk, done: int, pace: float) -> None:
-        accuracy = float(np.mean(chunk.eval.right[:, -1].sum(-1) / chunk.eval.total[:, -1].sum(-1)))
+    def _tick(self, chunk: Any, done: int, pace: float) -> None:
+        accuracy = self._accuracy(chunk)
         eps = self._count(chunk, done - chunk.live.shape[1])
         cap, metric = float(self.budget.eps), self.task.metric
         self.reporter.tick(Tick(self.label, done, self.horizon, accuracy, eps, cap, pace, metric))
 
-    def _count(self, chunk: Chunk, first: int) -> float:
+    def _accuracy(self, chunk: Any) -> float:
+        return float(np.mean(chunk.eval.right[:, -1].sum(-1) / chunk.eval.total[:, -1].sum(-1)))
+
+    def _count(self, chunk: Any, first: int) -> float:
         """The first seed's eps after these rounds, for the live line; NaN where costs do not simply add."""
         convert = self.budget.counted.convert
-        if convert is None or self.counted is None:
+        if convert is None:
             return float("nan")
+        self.counted = self.ledgers[0].zcdp() if self.counted is None else self.counted
         site, live, plan = self.setup.sites[0], chunk.live[0], chunk.of_seed(0)
         trace = cut(site.trace, slice(first, first + len(live)))
         released = self.released(plan, trace, site)

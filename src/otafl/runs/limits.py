@@ -1,15 +1,17 @@
 """What cannot fit into this machine's memory is refused before it is tried, with the numbers to change."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import jax
 
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment
+from otafl.runs.streamed.choice import goes_by, rounds_at_once
 
 BYTES_PER_DEVICE_ROUND = 300  # per seed: trace 72, plan 48, events 50, records and tables about 130
+BYTES_PER_ANTENNA = 96  # and device, round, seed: true and estimated gains, what the charge makes of them
+BYTES_PER_ROUND = 600  # per seed: figures and quantiles, where rounds go by
 COPIES_OF_MODEL = 4  # parameters, optimizer, the received sum and its update
 
 
@@ -22,14 +24,32 @@ def memory_bytes() -> int:
         return physical
 
 
-def check_traces(seeds: Sequence[int], rounds: int, clients: int) -> None:
-    """Channels, plans and records are kept for all seeds, rounds and clients."""
-    needed = len(seeds) * rounds * clients * BYTES_PER_DEVICE_ROUND
+def check_traces(experiment: Experiment) -> None:
+    """What is kept of rounds and clients: all of it, or of some rounds at a time with a few figures of each round."""
+    seeds, rounds, clients = len(experiment.seed_list), experiment.rounds, experiment.task.clients
+    antennas = experiment.channel.antennas
+    if goes_by(experiment):
+        besides = seeds * rounds * BYTES_PER_ROUND
+        check_kept(seeds, rounds_at_once(experiment), clients, antennas, besides, of=rounds)
+    else:
+        check_kept(seeds, rounds, clients, antennas)
+
+
+def check_kept(
+    seeds: int, rounds: int, clients: int, antennas: int = 1, besides: int = 0, of: int | None = None
+) -> None:
+    """Channels, plans and records of so many rounds are in memory at a time."""
+    each = BYTES_PER_DEVICE_ROUND + (BYTES_PER_ANTENNA * antennas if antennas > 1 else 0)
+    needed = seeds * rounds * clients * each + besides
     if needed > memory_bytes():
         raise InputError(
-            f"seeds={len(seeds)} x rounds={rounds} x clients={clients} need about {_gib(needed)} of memory, this "
-            f"machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
+            f"seeds={seeds} x rounds={of or rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of "
+            f"memory, this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
+
+
+def _array(antennas: int) -> str:
+    return f" x antennas={antennas}" if antennas > 1 else ""
 
 
 def check_model(experiment: Experiment, parameters: int) -> None:

@@ -53,8 +53,18 @@ class Narrow(Progress):
         return Constrain(super().get_renderable(), max(self.terminal.width - ECHO_COLUMNS, 1))
 
 
+def spent_bar(share: float, cells: int = 10) -> str:
+    """A budget as a bar; it is full only when all of it is spent.
+
+    >>> spent_bar(0.34), spent_bar(0.999), spent_bar(1.0)
+    ('▰▰▰▱▱▱▱▱▱▱', '▰▰▰▰▰▰▰▰▰▱', '▰▰▰▰▰▰▰▰▰▰')
+    """
+    full = min(max(int(share * cells), 0), cells)
+    return "▰" * full + "▱" * (cells - full)
+
+
 class LiveLine(Reporter):
-    """One line per scheme: rounds/s, accuracy, epsilon spent / target, time left."""
+    """One line per scheme: rounds/s, accuracy, epsilon spent / target with a bar where there is room, time left."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -70,11 +80,10 @@ class LiveLine(Reporter):
         self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
 
     def tick(self, tick: Tick) -> None:
-        eps = (
-            ""
-            if tick.eps != tick.eps
-            else f"  ε {tick.eps:.3g}" + (f"/{tick.eps_target:g}" if tick.eps_target < float("inf") else "")
-        )
+        eps = "" if tick.eps != tick.eps else f"  ε {tick.eps:.3g}"
+        if eps and tick.eps_target < float("inf"):
+            bar = f" {spent_bar(tick.eps / tick.eps_target)}" if self.console.width > 99 else ""
+            eps += f"/{tick.eps_target:g}{bar}"
         metric = "acc" if tick.metric == "accuracy" else tick.metric
         said = f"{tick.rounds_per_second:.0f} rounds/s  {metric} {tick.accuracy:.3f}{eps}"
         self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)

@@ -10,34 +10,24 @@ interrupted ones go on from their checkpoints, failed ones are tried again. More
 
 import itertools
 import re
-import socket
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otafl.core.errors import InputError, OtaflError
-from otafl.core.files import parse, to_json, write_atomic
-from otafl.runs import runner
+from otafl.core.errors import InputError
+from otafl.core.files import to_json, write_atomic
 from otafl.runs.board import Board
-from otafl.runs.executors import DONE, Executor, Outcome, attempt, each
+from otafl.runs.executors import DONE, Executor, Outcome, each
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.sealed import read_sealed, with_seal
 from otafl.runs.folder.store import RunFolder, slug
 from otafl.runs.interrupts import graceful_stop
-from otafl.runs.schema import Experiment, config_hash, resolved
+from otafl.runs.remote import run_point, task_of
+from otafl.runs.schema import Experiment, config_hash
 
 FILE = "sweep.json"
 MOST = 10_000  # points of one sweep
 OPEN, CLOSE = "[{(", "]})"
-
-
-class SweepFailed(OtaflError):
-    """Some points are not done; `exit_code` is the gravest of theirs."""
-
-    def __init__(self, message: str, exit_code: int = 1):
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 class Point(NamedTuple):
@@ -96,32 +86,6 @@ def points(folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list
     return list(found.values())
 
 
-class Task(NamedTuple):
-    """What travels to a worker: text, so that every machine reads it with its own otafl."""
-
-    config: str
-    sha256: str
-    folder: str
-    sweep: str
-
-
-def run_point(task: Task) -> Outcome:
-    """Run one point into its folder; in a worker."""
-    return attempt(lambda: _run_point(task))
-
-
-def _run_point(task: Task) -> str:
-    folder = Path(task.folder)
-    if not (Path(task.sweep) / FILE).exists():
-        raise InputError(
-            f"{task.sweep}: cannot be seen on {socket.gethostname()}; sweep into a folder that all machines share"
-        )
-    experiment = parse(Experiment, tomllib.loads(task.config), folder)
-    if config_hash(experiment) != task.sha256:
-        raise InputError(f"{folder}: this machine reads the config otherwise; install the same otafl everywhere")
-    return str(runner.run_in(folder, experiment))
-
-
 def run_all(
     found: list[Point], folder: Path, executor: Executor, live: Board, after: Callable[[], Any] = lambda: None
 ) -> dict[str, Outcome]:
@@ -129,8 +93,6 @@ def run_all(
 
     `after` is called whenever `sweep.json` has changed.
     """
-    with storage(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), graceful_stop() as stop:
         outcomes: dict[str, Outcome] = {}
         _write(folder, found, outcomes)
@@ -140,7 +102,11 @@ def run_all(
                 live.told(point.name, outcome, len(outcomes), len(found))
         _write(folder, found, outcomes)
         after()
-        left = {point.name: _task(point, folder) for point in found if point.name not in outcomes}
+        left = {
+            point.name: task_of(point.experiment, point.folder, folder)
+            for point in found
+            if point.name not in outcomes
+        }
         for name, outcome in each(executor, run_point, left, stop, live.note):
             outcomes[name] = outcome
             if outcome.fault:
@@ -165,24 +131,10 @@ def verified(point: Point) -> Outcome | None:
     return Outcome(DONE) if all(place.finished for place in places) else None
 
 
-def check(outcomes: Mapping[str, Outcome]) -> None:
-    """SweepFailed where a point is not done."""
-    failed = {name: outcome for name, outcome in outcomes.items() if not outcome.done}
-    if failed:
-        gravest = max(outcome.exit_code for outcome in failed.values())
-        raise SweepFailed(f"{len(failed)} of {len(outcomes)} points not done: {'; '.join(failed)}", gravest)
-
-
 def read(folder: Path) -> list[dict[str, Any]]:
     """Points of a sweep's folder: values, folder, outcome, exit code."""
     told = read_sealed(folder / FILE, "call otafl sweep again with the same arguments")
     return list(told["points"])
-
-
-def _task(point: Point, folder: Path) -> Task:
-    return Task(
-        resolved(point.experiment), config_hash(point.experiment), str(point.folder.absolute()), str(folder.absolute())
-    )
 
 
 def _write(folder: Path, found: list[Point], outcomes: Mapping[str, Outcome]) -> None:

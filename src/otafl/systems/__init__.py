@@ -18,8 +18,20 @@ from typing import Any, get_args
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.plan import CSI, Context, Deployment, Gate, Loop, Message, Policy, check_gate, first_look, frozen
-from otafl.systems import arrays
+from otafl.core.plan import (
+    CSI,
+    Context,
+    Deployment,
+    Gate,
+    Loop,
+    Message,
+    Policy,
+    check_gate,
+    first_look,
+    frozen,
+    ours,
+)
+from otafl.systems import antennas
 from otafl.systems.system import LoadedScheme, Scheme, System
 
 OWN = "own"  # the system of what `register` is given
@@ -95,16 +107,23 @@ def in_hindsight(name: str, config: Any) -> bool:
 
 def make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee."""
-    arrays.refuse(name, SCHEMES[name], deployment)
+    antennas.refuse(name, SCHEMES[name], deployment)
     first = context.first if context.trace is None else first_look(context.trace)
     known = context if in_hindsight(name, config) else context._replace(trace=None)
     policy = _ask(name, config, deployment, message, known._replace(first=first))
     if policy.csi == "none" and known.trace is None and first is not None:
-        policy = _ask(name, config, deployment, message, known._replace(first=None))
+        policy = _ask(name, config, _without_statistics(name, deployment), message, known._replace(first=None))
         if policy.csi != "none":
             raise InputError(f"{name}: csi={policy.csi!r} must not depend on what the policy is told")
     check_gate(policy.gate, message)
-    return arrays.fitted(name, SCHEMES[name], policy, deployment)
+    return antennas.fitted(name, SCHEMES[name], policy, deployment)
+
+
+def _without_statistics(name: str, deployment: Deployment) -> Deployment:
+    """The site without the mean power of an antenna; otafl's own schemes use that on the server's side alone."""
+    if ours(scheme(name).factory):
+        return deployment
+    return deployment._replace(receiver=deployment.receiver._replace(antenna_rms=None))
 
 
 def _ask(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:

@@ -1,4 +1,4 @@
-"""`otafl plan SYSTEM`: the details of one system without training. A system that plans on its own names a `PLANNER`."""
+"""`otafl plan NAME`: a system, or one scheme, in detail without training. Who plans on its own names a `PLANNER`."""
 
 import warnings
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from rich.console import Console
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
 from otafl.core.plan import Context, Deployment, Message
-from otafl.systems import SYSTEMS
+from otafl.systems import SCHEMES, SYSTEMS
 
 NUMERICAL = (ArithmeticError, ValueError)  # overflow, division by zero and NumPy's LinAlgError among them
 
@@ -49,15 +49,15 @@ class Planner(NamedTuple):
 
 
 def available() -> list[str]:
-    """Names of the systems that plan on their own."""
-    return [name for name, system in SYSTEMS.items() if system.planner]
+    """Names of the systems, and of the single schemes, that plan on their own."""
+    return [name for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner]
 
 
 def load(name: str) -> Planner:
     if name not in available():
         raise InputError(f"scheme={name!r} must be one of {', '.join(available())}")
-    system = SYSTEMS[name]
-    planner: Planner = system.load(str(system.planner))
+    system = SYSTEMS[name] if name in SYSTEMS else next(one for one in SYSTEMS.values() if name in one.schemes)
+    planner: Planner = system.load(str(system.planner if name == system.name else system.schemes[name].planner))
     return planner
 
 

@@ -19,6 +19,7 @@ class Scheme(NamedTuple):
     private: bool = True  # False: a reference without privacy, which no budget stops
     hindsight: bool = False  # True: it is told the whole channel before the first round, which no server is
     settings: str | None = None  # "module:function" that chooses its options for a site and a target, without data
+    planner: str | None = None  # "module:PLANNER" of `otafl plan NAME`, where the scheme has one of its own
     antennas: Literal["any", "fixed", "one"] = "any"  # receivers it plans for: every beam, a fixed one
     array_note: str = ""  # what becomes of its certificate, or of its own privacy levels, at more than one antenna
 

@@ -101,7 +101,7 @@ def task(
     if found.owner is not None:
         found = found._replace(owner=array_of("owner", found.owner, axes=1))
     where = said.model_dump(include={"reward_fraction", "validation_fraction", "split_seed"})
-    train, test, owners = _held_out(found, x, y, owner, held_out, split_seed)
+    train, test, owners = _held_out(found, y, owner, held_out, split_seed)
     y_train, y_test, names, classes = labels_of(train[1], test[1])
     ids, holders = owners_of(owners, clients)
     count = clients if ids is None else len(holders)
@@ -133,14 +133,14 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def _held_out(found: Columns, x: Any, y: Any, owner: Any, held_out: Any, split_seed: int) -> tuple[Any, Any, Any]:
+def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int) -> tuple[Any, Any, Any]:
     """Training pair, held-out pair and the owners of the training samples."""
     features, targets = features_of("x", found.x), targets_of("y", found.y)
     same_length("x", features, "y", targets)
     if found.owner is not None:
         same_length("x", features, "owner", found.owner)
     if isinstance(held_out, bool) or not isinstance(held_out, int | float):
-        other = _other(found, x, y, owner, held_out)
+        other = _other(found, y, owner, held_out)
         pair = features_of("held_out x", other.x), targets_of("held_out y", other.y)
         same_length("held_out x", pair[0], "held_out y", pair[1])
         if pair[0].shape[1:] != features.shape[1:] or pair[1].shape[1:] != targets.shape[1:]:
@@ -156,7 +156,7 @@ def _held_out(found: Columns, x: Any, y: Any, owner: Any, held_out: Any, split_s
     return (features[train], targets[train]), (features[test], targets[test]), owners
 
 
-def _other(found: Columns, x: Any, y: Any, owner: Any, held_out: Any) -> Columns:
+def _other(found: Columns, y: Any, owner: Any, held_out: Any) -> Columns:
     """Held-out samples: a pair of arrays (or names of arrays in the same file), or a table like the training one's."""
     if isinstance(held_out, tuple | list) and len(held_out) == 2:
         first, second = held_out

@@ -1,7 +1,7 @@
 """Who holds which samples. NumPy, host.
 
 Every recipe takes the labels y (N,), the number of clients and a generator, and returns a `Partition` in which no
-sample has two owners; a recipe that leaves samples over says so by owner -1.
+sample has two owners, but for `shared`; a recipe that leaves samples over says so by owner -1.
 
 >>> y = np.repeat(np.arange(10), 20)
 >>> split = make("dirichlet", y, 4, np.random.default_rng(0), alpha=0.5)
@@ -51,9 +51,10 @@ def from_lists(lists: Sequence[NDArray[Any]], num_samples: int) -> Partition:
 
 def label_mix(partition: Partition, y: Labels, classes: int) -> Floats:
     """(K, C): share of each label among each client's samples; a client without samples has a row of zeros."""
-    owned = partition.owner >= 0
-    counts = np.zeros((len(partition.sizes), classes))
-    np.add.at(counts, (partition.owner[owned], y[owned]), 1)
+    clients, width = partition.rows.shape
+    held = np.arange(width) < partition.sizes[:, None]
+    place = np.arange(clients)[:, None] * classes + y[partition.rows]
+    counts = np.bincount(place[held], minlength=clients * classes).reshape(clients, classes)
     mix: Floats = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     return mix
 
@@ -179,6 +180,23 @@ def shards(options: ShardsOptions, y: Labels, num_clients: int, rng: Rng) -> Par
 
 
 @dataclass(frozen=True)
+class SharedOptions:
+    per_client: int = 10
+
+
+def shared(options: SharedOptions, y: Labels, num_clients: int, rng: Rng) -> Partition:
+    """Different samples for each client, drawn for each from all: many more clients than samples, who share them."""
+    validate.whole("per_client", options.per_client)
+    if options.per_client**2 > len(y):  # else most draws would have to be repeated
+        raise InputError(f"per_client={options.per_client} must be at most the root of the {len(y)} samples")
+    rows = rng.integers(0, len(y), (num_clients, options.per_client), dtype=np.int32)
+    while (again := np.flatnonzero(np.any(np.diff(np.sort(rows, axis=1)) == 0, axis=1))).size:
+        rows[again] = rng.integers(0, len(y), (again.size, options.per_client), dtype=np.int32)
+    sizes = np.full(num_clients, options.per_client, np.int32)
+    return Partition(rows, sizes, np.full(len(y), -1, np.int32))
+
+
+@dataclass(frozen=True)
 class OwnerOptions:
     """Nothing to set: the data say who holds what."""
 
@@ -208,6 +226,7 @@ PARTITIONS: dict[str, PartitionKind] = {
     "labels": PartitionKind("exactly k labels on each client", LabelsOptions, labels_per_client),
     "two-digits": PartitionKind("halves of two neighbouring classes on each client", TwoDigitsOptions, two_digits),
     "shards": PartitionKind("sorted by label, cut into shards, some shards each", ShardsOptions, shards),
+    "shared": PartitionKind("random samples for each client, shared by many", SharedOptions, shared),
     "owner": PartitionKind("as your own data say: otafl.task(x, y, owner=ids)", OwnerOptions, declared),
 }
 

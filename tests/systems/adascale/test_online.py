@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from otafl.core.errors import InputError
 from otafl.privacy.moments import sampled_gaussian_log_moment
 from otafl.systems.adascale import sweeps, variables
-from otafl.systems.adascale.comparison import run_epsilon
 from otafl.systems.adascale.design import (
     Leakage,
     Setting,
@@ -25,6 +24,7 @@ from otafl.systems.adascale.design import (
     optimal_excess,
     play,
 )
+from otafl.systems.adascale.methods import run_epsilon
 from otafl.systems.adascale.sweeps import whole_trace
 
 MNIST = Leakage(np.full(10, 0.1445), np.full(10, 0.01))

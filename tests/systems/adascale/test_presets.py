@@ -22,8 +22,8 @@ from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.adascale import reproduce as adascale
 from otafl.systems.adascale import variables
-from otafl.systems.adascale.comparison import NU_CIFAR10, NU_MNIST, leakage_table, run_epsilon
 from otafl.systems.adascale.design import CIFAR10, MNIST, Setting, algorithm1, draw
+from otafl.systems.adascale.methods import NU_CIFAR10, NU_MNIST, leakage_table, run_epsilon
 from otafl.systems.adascale.rivals import discounted_level
 
 SMALL = [

@@ -9,7 +9,7 @@ from otafl.core.errors import InputError
 from otafl.systems.adascale import rivals as rules
 from otafl.systems.adascale.design import Leakage, algorithm1, draw, optimal_excess, play, tune_V
 from otafl.systems.adascale.setting import CIFAR10, MNIST, Setting, path_loss_db
-from otafl.systems.adascale.statistics import expected_fill, stationary_level
+from otafl.systems.adascale.stationary import expected_fill, stationary_level
 from otafl.systems.adascale.tuning import tune_budget, tune_lyapunov
 from otafl.systems.adascale.variables import (
     leakage_of,

@@ -8,9 +8,9 @@ import tomli_w
 from rich.console import Console
 
 from otafl.channels import Channel, Geometry, PathLoss, place
-from otafl.core.files import read_toml
+from otafl.core.files import as_toml, read_toml
 from otafl.reproductions.curves import COLUMNS, Scheme, judge
-from otafl.reproductions.preset_run import as_toml, reproduce
+from otafl.reproductions.preset_run import reproduce
 from otafl.runs.comparing.tune import _first_best, tune_step_size
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter

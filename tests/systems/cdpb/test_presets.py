@@ -8,10 +8,10 @@ import pytest
 import tomli_w
 from rich.console import Console
 
-from otafl.core.files import read_toml
+from otafl.core.files import as_toml, read_toml
 from otafl.core.plan import Events
 from otafl.privacy import inverse_square
-from otafl.reproductions.preset_run import as_toml, reproduce
+from otafl.reproductions.preset_run import reproduce
 from otafl.runs import build
 from otafl.runs.presets import find, presets, read_preset
 from otafl.runs.progress import Reporter

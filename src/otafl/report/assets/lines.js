@@ -54,18 +54,17 @@ function series(scheme, chart, overEps) {
   const matrix = table && table.columns[chart.column];
   if (!matrix) return null;
   const eps = overEps ? table.columns.eps : null, evaluated = chart.table === "evaluations";
-  const lasting = (values) => (evaluated ? carried(table, values) : values);
-  const means = lasting(matrix), spent = eps && lasting(eps);
+  const means = carried(table, matrix), spent = eps && carried(table, eps);
   const points = table.round.map((round, index) => {
-    const y = column(means, index);
-    return { round, x: spent ? column(spent, index).mean : round, ...y, ...band(y) };
+    const y = column(means, index), stopped = table.end.filter((end) => end < round).length;
+    return { round, x: spent ? column(spent, index).mean : round, stopped, ends: table.end.includes(round), ...y, ...band(y) };
   }).filter((point) => !evaluated || point.count === matrix.length);
   const seeds = matrix.map((row, s) =>
     row.map((value, index) => ({ x: eps ? number(eps[s][index]) : table.round[index], y: number(value) })));
   return { scheme, points, seeds };
 }
 
-/** A seed that has stopped keeps its model and what it has spent: its last evaluation holds from then on. */
+/** A seed that has stopped keeps its model, its state and what it has spent: its last values hold from then on. */
 function carried(table, matrix) {
   return matrix.map((row, s) => {
     const last = table.round.indexOf(table.end[s]);
@@ -117,7 +116,7 @@ function drawLines(place, chart, schemes, options) {
   const frame = canvas(place, options.height,
     (a, b) => scale(finite.map((p) => p.x), a, b, false, [0]),
     (a, b) => scale(values, a, b, options.log, [...limits, ...(options.log ? [] : chart.whole ? [0, 1] : chart.id === "eps" ? [0] : [])], PAD),
-    { x: overEps ? "ε of the worst client, mean over seeds" : "round", y: chart.label + (options.log ? " (log)" : "") });
+    { x: overEps ? "ε of the worst client, mean over seeds" : chart.over, y: chart.label + (options.log ? " (log)" : "") });
   if (!frame) return empty(place, lines.length ? "infinite or undefined throughout" : "nothing to show");
   const { svg, box, x, y } = frame;
   const fit = (value) => (y.usable(value) ? y(value) : value === 0 || value < 0 ? (options.log ? box.bottom : NaN) : NaN);
@@ -129,7 +128,7 @@ function drawLines(place, chart, schemes, options) {
   for (const line of lines) svg.append(flats.includes(line) ? flat(line, box, fit) : curve(line, x, fit, options));
   place.replaceChildren(svg);
   svg.setAttribute("aria-label", describe(chart, lines));
-  readOut(place, svg, box, lines.filter((line) => !flats.includes(line)), x, y, overEps);
+  readOut(place, svg, box, lines.filter((line) => !flats.includes(line)), x, y, overEps, chart);
 }
 
 /** A text with a tail, cut so that it fits so many pixels. */
@@ -160,6 +159,8 @@ function curve(line, x, fit, options) {
   }
   const mean = good.map((p) => [x(p.x), fit(p.mean)]);
   group.append(node("path", { class: "mean", d: path(mean), fill: "none", stroke: colour, "stroke-width": 2.2, "stroke-dasharray": dash, "stroke-linejoin": "round" }));
+  const last = good[good.length - 1];
+  for (const p of good) if (p.ends && p !== last && !Number.isNaN(fit(p.mean))) group.append(node("line", { class: "stop", x1: x(p.x), x2: x(p.x), y1: fit(p.mean) - 6, y2: fit(p.mean) + 6, stroke: colour, "stroke-width": 1.4 }));
   const every = Math.max(1, Math.ceil(mean.length / 12));
   mean.forEach(([px, py], n) => {
     if ((mean.length - 1 - n) % every === 0 && !Number.isNaN(px + py)) group.append(marker(shape, px, py, 3.4, colour));
@@ -183,7 +184,7 @@ function empty(place, text) {
 }
 
 /** Values under the pointer or, with the arrow keys, under a cursor. */
-function readOut(place, svg, box, lines, x, y, overEps) {
+function readOut(place, svg, box, lines, x, y, overEps, chart) {
   const cursor = node("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
   const dots = node("g");
   svg.append(cursor, dots);
@@ -208,9 +209,11 @@ function readOut(place, svg, box, lines, x, y, overEps) {
       if (y.usable(near.mean)) dots.append(node("circle", { cx: x(near.x), cy: y(near.mean), r: 4.5, fill: "none", stroke: style(line.scheme.id).colour, "stroke-width": 2 }));
       const where = overEps ? ` at ε ${show(near.x, 3)}, round ${near.round}` : "";
       const band = Number.isFinite(near.sd) ? ` ± ${show(near.sd, 2)}` : "";
-      return { id: line.scheme.id, text: `${line.scheme.label}: ${show(near.mean)}${band}${where} (${near.count} seed${near.count === 1 ? "" : "s"})` };
+      const ended = near.stopped ? `, ${near.stopped} stopped` : "";
+      const of = chart.over === "round" ? ` (${near.count} seed${near.count === 1 ? "" : "s"}${ended})` : "";
+      return { id: line.scheme.id, text: `${line.scheme.label}: ${show(near.mean)}${band}${where}${of}` };
     }).filter(Boolean);
-    tell(read, overEps ? `ε ${show(stops[at], 3)}` : `round ${stops[at]}`, rows, px / box.width, aloud);
+    tell(read, overEps ? `ε ${show(stops[at], 3)}` : `${chart.over} ${stops[at]}`, rows, px / box.width, aloud);
   };
   const hide = () => { read.hidden = true; cursor.setAttribute("visibility", "hidden"); dots.replaceChildren(); };
   const nearest = (event) => {

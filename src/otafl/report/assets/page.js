@@ -106,6 +106,17 @@ if (document.getElementById("comparison")) {
   paintDifferences();
 }
 
+// --- folded parts: on a phone all but the results --------------------------------------------------------------------------
+
+const folds = [...document.querySelectorAll("details.fold")];
+for (const fold of folds) {
+  if (innerWidth < 640) fold.open = false;
+  fold.addEventListener("toggle", () => { if (fold.open) fold.querySelectorAll("figure.chart").forEach(draw); });
+}
+for (const link of document.querySelectorAll("nav a")) {
+  link.addEventListener("click", () => { const fold = document.querySelector(`${link.hash} > details.fold`); if (fold) fold.open = true; });
+}
+
 // --- light and dark, size ----------------------------------------------------------------------------------------------
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");

@@ -24,7 +24,7 @@ from otafl.core.plan import first_look
 from otafl.runs import build
 from otafl.runs.advice.designs import OWN_CLIENTS, design
 from otafl.runs.advice.site import AdviceSite, read_site
-from otafl.runs.limits import check_traces
+from otafl.runs.limits import check_kept
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.table import Row, plan_scheme
@@ -212,7 +212,7 @@ def asked(
         raise InputError("num_params is missing: say how large the model is (--num-params 9610), or give a task")
     validate.one_of("weights", weights, ("samples", "equal"))
     place = read_site(site, radio, samples)
-    check_traces([0], rounds or HORIZONS[-1], place.num_devices)
+    check_kept(1, rounds or HORIZONS[-1], place.num_devices)
     size, horizon = num_params or 1, rounds or HORIZONS[0]
     question = Question(place, size, eps, delta, horizon, weights, accountant, agreement, blocks)
     if blocks.get("task"):

@@ -13,7 +13,7 @@ import tomli_w
 
 from otafl.channels import Devices, dbm_to_w, load_devices, load_site, save_devices
 from otafl.channels.radio import Radio, read_radio
-from otafl.channels.records import Record
+from otafl.channels.rows import Record
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import write_atomic

@@ -156,7 +156,7 @@ def device_table(planned: Planned, question: Question) -> tuple[list[dict[str, A
     weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
     share = weight.sum(0) / max(weight.sum(), 1e-300)
     wanted = np.asarray(site.deployment.weights, float)
-    energy = planned_energy(plan, site.message).sum(0)
+    energy = planned_energy(plan, site.message, planned.uplink).sum(0)
     limit = np.asarray(site.deployment.energy, float) * max(int(live.sum()), 1)
     known = question.site.devices
     rows: list[dict[str, Any]] = [
@@ -165,7 +165,7 @@ def device_table(planned: Planned, question: Question) -> tuple[list[dict[str, A
             "gain_db": float(10 * np.log10(known.mean_power_gain[k])), "samples": int(known.samples[k]),
             "weight": float(wanted[k]), "share": float(share[k]),
             "heard": float(allowed[:, k].mean()) if live.any() else 0.0,
-            "energy": float(energy[k]) if planned.uplink.name == "analog" else None,
+            "energy": float(energy[k]) if planned.uplink.radio else None,
             "limit": float(limit[k]) if np.isfinite(limit[k]) else None,
         }
         for k in range(len(wanted))

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otafl.core.interval import half_width
 from otafl.runs import runner
 from otafl.runs.advice.value import Advice
-from otafl.runs.comparing.statistics import half_width, numbers
+from otafl.runs.comparing.statistics import numbers
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 

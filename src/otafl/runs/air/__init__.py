@@ -16,9 +16,9 @@ from otafl.core.plan import Link, Message, Plan
 from otafl.privacy import Ledger, PrivacyCard
 from otafl.runs.air.card import card_of, report_of
 from otafl.runs.air.job import open_job
-from otafl.runs.air.planned import Ahead, Inside, Plans, charged, link_of
+from otafl.runs.air.opening import settings_of
 from otafl.runs.air.round import Round, noisy_metric
-from otafl.runs.air.settings import settings_of
+from otafl.runs.air.schedule import Ahead, Inside, Plans, charged, link_of
 from otafl.runs.air.state import Folder, State
 from otafl.runs.air.sums import Medium
 from otafl.runs.air.trees import Form, flatten

@@ -16,10 +16,10 @@ from otafl.core.plan import Context, Deployment, Events, Message, Plan, Policy, 
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
-from otafl.runs.air.settings import Settings
+from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
-from otafl.runs.limits import check_traces
+from otafl.runs.limits import check_kept
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
 
@@ -48,7 +48,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message = _site(settings)
     count = len(deployment.weights)
-    check_traces([trace_seed], settings.rounds, count)
+    check_kept(1, settings.rounds, count, channel.antennas)
     trace, deployment = receive(draw(channel, count, settings.rounds, trace_seed), deployment)
     left = eps_left(privacy, count) if private else privacy.eps
     context = Context(

@@ -12,7 +12,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Plan
 from otafl.core.streams import Seed
-from otafl.core.uplink import received_snr, transmit_energy
+from otafl.core.uplink import received_snr
 from otafl.runs.air.replies import Fault, Sorted, sort
 from otafl.runs.air.sums import Heard, Shapes
 from otafl.runs.air.trees import digest, unflatten
@@ -129,7 +129,7 @@ class Round:
     def energy(self) -> Array:
         """(K,) J radiated."""
         heard = self._after_sending
-        return transmit_energy(self.plan, heard.norm, heard.sent, self._air.job.message.dim)
+        return self._air.job.uplink.energy(self.plan, heard.norm, heard.sent, self._air.job.message.dim)
 
     @property
     def snr(self) -> float:

@@ -24,8 +24,8 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
+from otafl.runs.air.opening import Settings, from_json
 from otafl.runs.air.replies import Fault
-from otafl.runs.air.settings import Settings, from_json
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.sealed import read_sealed, reading, unsealed, with_seal
 

@@ -9,8 +9,8 @@ from otafl.core.arrays import Array
 from otafl.privacy import audit
 from otafl.privacy.by_pld import distinct_rows
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.messages import message_trials
-from otafl.runs.audit.records import record_trials
+from otafl.runs.audit.canary_clients import message_trials
+from otafl.runs.audit.canary_records import record_trials
 from otafl.runs.audit.target import Target, Trial, certified, chosen
 
 Tick = Callable[[int], None]  # so many runs more are done
@@ -30,7 +30,7 @@ def trials_of(target: Target, seed: int) -> list[Trial]:
     return message_trials(target, seed) if target.records is None else record_trials(target)
 
 
-def tests_in(target: Target, trials: list[Trial]) -> int:
+def tests_in(trials: list[Trial]) -> int:
     """How many bounds one scheme's audit compares with its charge."""
     return sum(audit.statistics(bool(normal)) for trial in trials for normal in trial.normal)
 
@@ -38,7 +38,7 @@ def tests_in(target: Target, trials: list[Trial]) -> int:
 def attack(target: Target, runs: int, error: float, seed: int = 0, tick: Tick = lambda count: None) -> list[Canary]:
     """Play every pair of worlds `runs` times each; `error` is shared by all tests of this scheme."""
     trials = trials_of(target, seed)
-    beta = error / tests_in(target, trials)
+    beta = error / tests_in(trials)
     charges = _charges(target)
     found = []
     for number, trial in enumerate(trials):

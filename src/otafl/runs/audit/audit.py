@@ -13,7 +13,9 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.target import Target
 from otafl.runs.audit.targets import Prepared, prepare
+from otafl.runs.executors import Outcome, attempt
 from otafl.runs.folder.store import RunFolder, run_of
+from otafl.runs.remote import Elsewhere, Task, arrived, task_of, values_of
 from otafl.runs.schema import Experiment, Own, config_hash, load
 
 DEAREST = 0.99  # of the largest charge: such clients decide whether an attack was weak
@@ -110,27 +112,62 @@ def audit(
     schemes: list[str] | None = None,
     error: float = ERROR,
     seed: int = 0,
-    progress: Progress = lambda label, count: None,
+    progress: Progress | None = None,
     own: Own | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Audit:
     """Attack every scheme of an experiment, or of a run folder under what its own ledgers say.
 
-    `own`: data or a model of somebody's own that the run was made with.
+    `own`: data or a model of somebody's own that the run was made with. `elsewhere`: where schemes are attacked side by
+    side.
     """
     validate.whole("runs", runs, 4)
     validate.in_open("error", error, 0, 1)
     experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what, own or Own())
-    chosen = _chosen(experiment, schemes)
-    prepared = []
-    for scheme in chosen:
-        place = None if folder is None else folder.scheme(scheme.label or scheme.name)
-        if place is not None and not place.finished:
-            prepared.append(Prepared(place.label, np.nan, 0, [], "the run has not finished it"))
-        else:
-            prepared.append(prepare(experiment, scheme, place))
+    prepared = [_prepared(experiment, scheme, folder) for scheme in _chosen(experiment, schemes)]
     share = error / max(1, sum(len(one.targets) for one in prepared))
-    found = [_attack(one, runs, share, seed, progress) for one in prepared]
+    if elsewhere is None:
+        found = [_attack(one, runs, share, seed, progress or _quiet) for one in prepared]
+    else:
+        sent = task_of(experiment, *((folder.path, folder.path) if folder else (Path("/"), Path("/"))))
+        tasks = {one.label: Assault(sent, folder is not None, one.label, runs, share, seed) for one in prepared}
+        found = list(values_of(elsewhere.executor, attack_scheme, tasks, elsewhere.live).values())
     return Audit(experiment.title or "audit", found, runs, error)
+
+
+class Assault(NamedTuple):
+    """One scheme to attack, as it travels to a worker."""
+
+    task: Task
+    of_a_run: bool
+    label: str
+    runs: int
+    share: float  # of the error, for each of its targets
+    seed: int
+
+
+def attack_scheme(asked: Assault) -> Outcome:
+    """Prepare and attack one scheme; in a worker."""
+
+    def work() -> SchemeAudit:
+        experiment = arrived(asked.task)
+        folder = RunFolder.open(Path(asked.task.folder)) if asked.of_a_run else None
+        (scheme,) = _chosen(experiment, [asked.label])
+        one = _prepared(experiment, scheme, folder)
+        return _attack(one, asked.runs, asked.share, asked.seed, _quiet)
+
+    return attempt(work)
+
+
+def _quiet(label: str, count: int) -> None:
+    """Nobody watches."""
+
+
+def _prepared(experiment: Experiment, scheme: Any, folder: RunFolder | None) -> Prepared:
+    place = None if folder is None else folder.scheme(scheme.label or scheme.name)
+    if place is not None and not place.finished:
+        return Prepared(place.label, np.nan, 0, [], "the run has not finished it")
+    return prepare(experiment, scheme, place)
 
 
 def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:

@@ -38,8 +38,9 @@ REALISED = (
     "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
 )
 ANOTHER = "the training was repeated for this audit and played another plan than the run; that plan is attacked"
-DECODED = "what the server has after decoding is attacked, not the ciphertexts"
+DECODED = "what the server has after decoding is attacked, not what it received (votes, energies, ciphertexts)"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
+COINS = "its charge averages over private coins; an attack on one plan would know them"
 DESIGN = "accounting={!r} is a design value, no certificate: the attack is held against every round charged in full"
 WHOLE = "observer keeps the imaginary part"
 ANTENNAS = "observer keeps both parts of every antenna"
@@ -87,6 +88,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     ledger.spend(recorded, each_round=planned.releases[0])
     if not np.isfinite(ledger.guarantee()) or not np.all(np.isfinite(inverse_square(recorded))):
         return Prepared(planned.label, np.inf, len(live), [], "charged ε = ∞: there is no promise to refute")
+    if np.any(recorded.rate < site.message.rate):
+        return Prepared(planned.label, ledger.guarantee(), len(live), [], COINS)
     return Prepared(
         planned.label, ledger.guarantee(), len(live), _targets(planned, facts, plan, trace, recorded, notes)
     )

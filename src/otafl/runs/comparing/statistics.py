@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-LEVEL = 0.95
+from otafl.core.interval import LEVEL, half_width
 
 
 class Gap(NamedTuple):
@@ -49,18 +49,6 @@ def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
     spread = f" ± {np.std(good, ddof=1):.{0 if large else digits}f}" if good.size > 1 else ""
     count = f" ({good.size} of {every.size})" if good.size < every.size else ""
     return (f"{mean:.4g}" if large else f"{mean:.{digits}f}") + spread + count
-
-
-def half_width(values: Iterable[float], level: float = LEVEL) -> float:
-    """Half of the Student interval of a mean; inf below two values, of which nothing follows.
-
-    >>> round(half_width([1.0, 2.0, 3.0]), 3)  # 4.303 s / sqrt(3)
-    2.484
-    """
-    found = np.asarray(list(values), float)
-    if found.size < 2:
-        return float("inf")
-    return float(special.stdtrit(found.size - 1, (1 + level) / 2) * np.std(found, ddof=1) / np.sqrt(found.size))
 
 
 def paired(a: Mapping[Any, float], b: Mapping[Any, float]) -> Gap:

@@ -15,11 +15,14 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
-from otafl.runs.comparing.settings import STEP_SCALE, from_plans
+from otafl.runs.comparing.from_plans import STEP_SCALE, from_plans
 from otafl.runs.comparing.tune import LAST, trained
+from otafl.runs.executors import Outcome, attempt
 from otafl.runs.planning.facts import parts_of
 from otafl.runs.progress import Reporter
+from otafl.runs.remote import Elsewhere, Task, arrived, made, task_of, values_of
 from otafl.runs.schema import Experiment
+from otafl.runs.workbench import Workbench
 
 FEWEST_ROUNDS = 25
 STEP_RANGE = (0.05, 1.2)  # s of the step rule, log scale
@@ -108,19 +111,30 @@ def on_validation(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"task": task, "seeds": list(SEEDS)})
 
 
+def run_trial(task: Task) -> Outcome:
+    """Train all schemes of one trial; in a worker. Called once more, `trained` finds what is there."""
+    return attempt(lambda: len(trained(arrived(task), Path(task.folder), None)))
+
+
 def search(
-    experiment: Experiment, count: int, folder: Path, reporter: Reporter | None = None
-) -> tuple[Experiment, list[str]]:
+    experiment: Experiment, count: int, folder: Path, reporter: Reporter | None = None,
+    shared: Workbench | None = None, elsewhere: Elsewhere | None = None,
+) -> tuple[Experiment, list[str]]:  # fmt: skip
     """Every scheme with its best trial; `folder/trials.json` says how it was found. Goes on where it stopped."""
     validate.whole("trials", count)
+    shared = shared or Workbench()
     linear = experiment.task.model.name == "logistic"
     tried = points(count, experiment.rounds, STEP_SCALE[linear])
     held_out = on_validation(experiment)
     scores: dict[str, list[tuple[float, float]]] = {label: [] for label in experiment.labels}
-    for n, point in enumerate(tried):
-        trial = at(held_out, point)
-        planned, _ = from_plans(trial, build.build_task(trial), point.step_scale)
-        for label, score in _scores(planned, folder / f"trial-{n:03d}", reporter).items():
+    trials = {n: _planned(at(held_out, point), point, shared) for n, point in enumerate(tried)}
+    places = {n: folder / f"trial-{n:03d}" for n in trials}
+    if elsewhere is not None:
+        store = made(folder)
+        tasks = {f"trial {n}": task_of(trial, places[n], store) for n, trial in trials.items()}
+        values_of(elsewhere.executor, run_trial, tasks, elsewhere.live)
+    for n, trial in trials.items():
+        for label, score in _scores(trial, places[n], reporter, shared).items():
             scores[label].append(score)
     best = {label: _winner(row) for label, row in scores.items()}
     edges = {label: at_edges(tried[n], experiment.rounds) for label, n in best.items() if n}
@@ -136,7 +150,11 @@ def search(
     outside = (
         f"rounds, step and clip norm were chosen by {count} trials per scheme on a validation split of the private data"
     )
-    return _with_best(experiment, tried, best, outside), said
+    return _with_best(experiment, tried, best, outside, shared.task(experiment)), said
+
+
+def _planned(trial: Experiment, point: Point, shared: Workbench) -> Experiment:
+    return from_plans(trial, shared.task(trial), point.step_scale)[0]
 
 
 def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]]) -> list[str]:
@@ -150,10 +168,11 @@ def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]])
     return notes + ([f"at an edge of its range, so a wider one might do better: {said}"] if said else [])
 
 
-def _with_best(experiment: Experiment, tried: list[Point], best: dict[str, int], outside: str) -> Experiment:
+def _with_best(
+    experiment: Experiment, tried: list[Point], best: dict[str, int], outside: str, task: build.Task
+) -> Experiment:
     """Own knobs are planned anew for all devices, each scheme at the point that won for it."""
     schemes = []
-    task = build.build_task(experiment)
     for n, label in enumerate(experiment.labels):
         point = tried[best[label]]
         trial = at(experiment, point)
@@ -195,10 +214,10 @@ def _winner(scores: list[tuple[float, float]]) -> int:
 
 
 def _scores(
-    experiment: Experiment, folder: Path, reporter: Reporter | None
+    experiment: Experiment, folder: Path, reporter: Reporter | None, shared: Workbench
 ) -> dict[str, tuple[float, float]]:
     """(loss, its standard error) of every scheme; NaN where it diverged."""
-    runs = trained(experiment, folder, reporter)
+    runs = trained(experiment, folder, reporter, shared)
     diverged = (float("nan"), 0.0)
     return {label: diverged if place is None else _loss(place.read("evaluations")) for label, place in runs.items()}
 

@@ -113,23 +113,30 @@ def leaf_name(number: int) -> str:
     return f"leaf{number:04d}"
 
 
-def fits(done: int, state: Arrays, segments: list[Arrays], leaves: list[np.ndarray], every: int) -> bool:
+def fits(
+    done: int,
+    state: Arrays,
+    segments: list[Arrays],
+    leaves: list[np.ndarray],
+    evaluations: int,
+    required: set[str] = REQUIRED,
+) -> bool:
     """Whether a scheme with these leaves could have written this: the same leaves, and records of every round.
 
-    Leaves have the seeds as their first axis, records (seeds, rounds, ...), evaluations (seeds, rounds / every, ...).
+    Leaves have the seeds as their first axis, records (seeds, rounds, ...), evaluations (seeds, evaluations, ...).
     """
     like = {leaf_name(n): (leaf.dtype, leaf.shape) for n, leaf in enumerate(leaves)}
     if {name: (leaf.dtype, leaf.shape) for name, leaf in state.items()} != like:
         return False
     seeds, first = leaves[0].shape[0], segments[0]
     recorded = {name for name in first if not name.startswith("info.")}
-    if any(set(one) != set(first) for one in segments) or recorded != REQUIRED:
+    if any(set(one) != set(first) for one in segments) or recorded != required:
         return False
     for name in first:
         parts = [one[name] for one in segments]
         if any(part.ndim < 2 or part.shape[0] != seeds or part.shape[2:] != parts[0].shape[2:] for part in parts):
             return False
-        rounds = -(-done // every) if name.startswith("eval.") else done
+        rounds = evaluations if name.startswith("eval.") else done
         if sum(part.shape[1] for part in parts) != rounds:
             return False
     return True

@@ -1,5 +1,6 @@
 """From a run's records to its tables: rounds, devices, evaluations, and the summary that people compare."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,14 +8,17 @@ import numpy as np
 from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
 from otafl.core.arrays import Array
-from otafl.core.plan import STOPS, Events
-from otafl.privacy import Budget, Release, eps_curve, noise_multiplier
-from otafl.runs.build import SchemeSetup, Task
-from otafl.runs.folder.chunks import Chunk
+from otafl.core.messages import Stats
+from otafl.core.plan import STOPS, Events, Plan
+from otafl.privacy import Budget, Release, noise_multiplier
+from otafl.runs.build import SchemeSetup, Site, Task
+from otafl.runs.folder.chunks import Chunk, Evaluation
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]
+AT_LIMIT = 0.999  # share of the limit of a round from which on it binds
+AT_ONCE = 1 << 23  # clients x evaluations in memory
 
 
 class Outcome(NamedTuple):
@@ -24,6 +28,11 @@ class Outcome(NamedTuple):
     events: list[Events]  # per seed, live = rounds that were run
     releases: list[tuple[Release, ...]]  # per seed, what accompanied every live round
     eval_round: np.ndarray  # (S, E) rounds run at each evaluation
+
+    @property
+    def seen(self) -> "Seen":
+        """What of it is not about single clients."""
+        return Seen(self.played.live, self.played.info, self.played.eval, self.eval_round)
 
 
 class Rounds(NamedTuple):
@@ -76,37 +85,75 @@ class Evaluations(NamedTuple):
         return {metric if name == "score" else name: leaf for name, leaf in self._asdict().items()}
 
 
-def rounds_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Rounds:
-    """What every round did."""
-    played, stats = outcome.played, outcome.played.stats
-    seed_axis, round_axis = np.nonzero(played.live)
-    energy, limit = _energy(outcome, setup)
-    weights = np.stack([site.deployment.weights for site in setup.sites])[:, None]
-    snr, noise, heard = [], [], []
-    for s, site in enumerate(setup.sites):
-        plan, gain = played.of_seed(s), site.trace.gain[: played.live.shape[1]]
-        snr.append(uplink.received_snr(plan, gain, stats.norm[s], stats.sent[s], site.deployment))
-        link = uplink.uplink_of(site.policy).lower(plan, gain, site.deployment)
-        noise.append(link.noise_std)
-        heard.append(np.where(stats.sent[s], link.weight, 0.0).sum(-1))
+class Seen(NamedTuple):
+    """What a run left of its rounds and evaluations, without anything per client. S seeds, T rounds, E evaluations."""
+
+    live: np.ndarray  # (S, T)
+    info: Columns  # (S, T) each
+    eval: Evaluation  # (S, E, ...)
+    eval_round: np.ndarray  # (S, E) rounds run at each evaluation
+
+
+class Energies(NamedTuple):
+    """J, in rows that stand for equally many clients and rounds."""
+
+    seed: np.ndarray
+    energy: np.ndarray
+
+
+class RoundColumns(NamedTuple):
+    """What a rounds table says of some rounds of one seed, each (T,)."""
+
+    rx_scale: np.ndarray
+    noise_std: np.ndarray
+    sent: np.ndarray
+    sent_weight: np.ndarray
+    heard_weight: np.ndarray
+    snr: np.ndarray
+    energy_share: np.ndarray
+    clipped_share: np.ndarray
+
+
+def per_round(plan: Plan, gain: np.ndarray, site: Site, stats: Stats, energy: np.ndarray) -> RoundColumns:
+    """Of rounds (T, K) of one seed, in which clients radiated this energy."""
+    link = uplink.uplink_of(site.policy).lower(plan, gain, site.deployment)
+    return RoundColumns(
+        rx_scale=plan.rx_scale,
+        noise_std=link.noise_std,
+        sent=stats.sent.sum(-1),
+        sent_weight=np.sum(site.deployment.weights * stats.sent, -1),
+        heard_weight=np.where(stats.sent, link.weight, 0.0).sum(-1),
+        snr=uplink.received_snr(plan, gain, stats.norm, stats.sent, site.deployment),
+        energy_share=np.max(energy / site.deployment.energy, -1),
+        clipped_share=np.mean(stats.raw_norm > stats.norm * (1 + 1e-5), -1),
+    )
+
+
+def rounds_table(columns: RoundColumns, update_norm: np.ndarray, seen: Seen, seeds: list[int]) -> Rounds:
+    """What every round that was run did, from columns (S, T)."""
+    seed_axis, round_axis = np.nonzero(seen.live)
 
     def ran(values: Any) -> Array:
-        return np.asarray(values)[played.live]
+        return np.asarray(values)[seen.live]
 
     return Rounds(
         seed=np.asarray(seeds)[seed_axis],
         round=round_axis,
-        rx_scale=ran(played.plan.rx_scale),
-        noise_std=ran(noise),
-        update_norm=ran(played.update_norm),
-        sent=ran(stats.sent.sum(-1)),
-        sent_weight=ran(np.sum(weights * stats.sent, -1)),
-        heard_weight=ran(heard),
-        snr=ran(snr),
-        energy_share=ran(np.max(energy / limit, -1)),
-        clipped_share=ran(np.mean(stats.raw_norm > stats.norm * (1 + 1e-5), -1)),
-        info={name: ran(values) for name, values in played.info.items()},
+        update_norm=ran(update_norm),
+        **{name: ran(values) for name, values in columns._asdict().items()},
+        info={name: ran(values) for name, values in seen.info.items()},
     )
+
+
+def columns_of(outcome: Outcome, setup: SchemeSetup) -> RoundColumns:
+    """What the rounds table needs of a run that was kept, (S, T) each."""
+    played, (energy, _) = outcome.played, radiated(outcome, setup)
+    found = []
+    for s, site in enumerate(setup.sites):
+        plan, gain = played.of_seed(s), site.trace.gain[: played.live.shape[1]]
+        stats = Stats(*(leaf if isinstance(leaf, tuple) else leaf[s] for leaf in played.stats))
+        found.append(per_round(plan, gain, site, stats, energy[s]))
+    return RoundColumns(*(np.stack([np.asarray(value) for value in values]) for values in zip(*found)))
 
 
 def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Devices:
@@ -114,7 +161,7 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
     live, stats = outcome.played.live, outcome.played.stats
     seed_axis, round_axis = np.nonzero(live)
     clients = stats.norm.shape[-1]
-    energy, limit = _energy(outcome, setup)
+    energy, limit = radiated(outcome, setup)
     multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
     fields = (stats.sent, stats.norm, stats.raw_norm, energy, limit, multiplier)
     return Devices(
@@ -125,15 +172,16 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
     )
 
 
-def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
-    played, dim = outcome.played, setup.sites[0].message.dim
-    energy = uplink.transmit_energy(played.plan, played.stats.norm, played.stats.sent, dim)
+def radiated(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
+    played, first = outcome.played, setup.sites[0]
+    spent = uplink.uplink_of(first.policy).energy
+    energy = spent(played.plan, played.stats.norm, played.stats.sent, first.message.dim)
     return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
 
 
 def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
     """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
-    energy, _ = _energy(outcome, setup)
+    energy, _ = radiated(outcome, setup)
     run = np.where(outcome.played.live[..., None], energy, 0.0).sum(1)
     return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
 
@@ -156,18 +204,19 @@ def signal_of(rounds: Rounds, setup: SchemeSetup, budget: Budget, seeds: list[in
     return found
 
 
-def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Budget) -> Evaluations:
-    """How good the model was, and what it had cost."""
+def evaluations_table(
+    seen: Seen, task: Task, seeds: list[int], eps_after: Callable[[int, np.ndarray], np.ndarray]
+) -> Evaluations:
+    """How good the model was, and what it had cost: eps_after(place of the seed, rounds (E,)) -> (E,)."""
     larger = METRICS[task.metric].larger_is_better
-    rows, found = [], outcome.played.eval
+    rows, found = [], seen.eval
     for s, seed in enumerate(seeds):
         # A seed that has stopped is evaluated again with the others; only its first evaluation at that round counts.
-        keep = np.concatenate([[True], np.diff(outcome.eval_round[s]) > 0])
+        keep = np.concatenate([[True], np.diff(seen.eval_round[s]) > 0])
         right, total = found.right[s, keep].astype(float), found.total[s, keep].astype(float)
         per_class = right / np.maximum(total, 1)
-        client = per_class @ task.label_mix[s].T
-        rounds = outcome.eval_round[s, keep]
-        worst = client.min(-1) if larger else client.max(-1)
+        rounds = seen.eval_round[s, keep]
+        worst = worst_client(per_class, task.label_mix[s], larger)
         worst = worst if task.classes else np.full(len(rounds), np.nan)  # clients are told apart by their labels
         loss = found.loss[s, keep].astype(float)
         rows.append(Evaluations(
@@ -177,9 +226,16 @@ def evaluations_table(outcome: Outcome, task: Task, seeds: list[int], budget: Bu
             worst_client=worst,
             loss=loss,
             penalty=found.penalty[s, keep].astype(float),
-            eps=eps_curve(outcome.events[s], rounds, budget, outcome.releases[s]),
+            eps=eps_after(s, rounds),
         ))  # fmt: skip
     return Evaluations(*(np.concatenate(leaves) for leaves in zip(*rows)))
+
+
+def worst_client(per_class: np.ndarray, label_mix: np.ndarray, larger: bool) -> np.ndarray:
+    """(E,) from (E, C) and (K, C); some evaluations at a time where all of them times all clients are many."""
+    step = max(1, AT_ONCE // len(label_mix))
+    found = [per_class[e : e + step] @ label_mix.T for e in range(0, len(per_class), step)]
+    return np.concatenate([client.min(-1) if larger else client.max(-1) for client in found])
 
 
 def value_at_eps(
@@ -199,11 +255,11 @@ def value_at_eps(
     return (float(value[-1]), False) if near else (float("nan"), False)
 
 
-def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
+def stop_reasons(seen: Seen, horizon: int) -> list[str]:
     """Why each seed's run ended: its horizon, the budget, or what a policy inside the loop said in its last round."""
-    said = outcome.played.info.get("stopped_by")
+    said = seen.info.get("stopped_by")
     reasons = []
-    for s, ran in enumerate(outcome.played.live.sum(1)):
+    for s, ran in enumerate(seen.live.sum(1)):
         code = 0 if ran >= horizon else 1
         if code and said is not None and ran < said.shape[1]:
             code = int(said[s, ran])
@@ -211,27 +267,32 @@ def stop_reasons(outcome: Outcome, horizon: int) -> list[str]:
     return reasons
 
 
-def uncertified(outcome: Outcome) -> list[str]:
+def uncertified(seen: Seen) -> list[str]:
     """What must stand on every output of rounds that a certifying policy ran without a certificate."""
-    said = outcome.played.info.get("certified")
+    said = seen.info.get("certified")
     if said is None:
         return []
-    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(outcome.played.live)]
+    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(seen.live)]
     if not any(share):
         return [NO_CERTIFICATE]
     return [] if min(share) == 1 else [f"{NO_CERTIFICATE} in {1 - np.mean(share):.1%} of the rounds"]
 
 
 def summarise(
-    evaluations: Evaluations, rounds: Rounds, devices: Devices, target: float, every: int, metric: str = "accuracy"
+    evaluations: Evaluations,
+    rounds: Rounds,
+    devices: Devices | Energies,
+    target: float,
+    every: int,
+    metric: str = "accuracy",
 ) -> dict[str, Any]:
     """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
     final, best, at_eps = figures(metric)
     larger = METRICS[metric].larger_is_better
-    seeds = np.unique(evaluations.seed)
+    seeds = list(dict.fromkeys(evaluations.seed.tolist()))  # in the run's order, as all lists of a summary
     out: dict[str, list[float]] = {name: [] for name in (
         final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
-        "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+        "mean_rx_scale", "silent_weight", "energy_per_round", "full_power")}  # fmt: skip
     for seed in seeds:
         e = Evaluations(*(column[evaluations.seed == seed] for column in evaluations))
         own = rounds.seed == seed
@@ -246,6 +307,7 @@ def summarise(
         out["rounds"].append(float(np.sum(own)))
         out["mean_rx_scale"].append(float(np.mean(rounds.rx_scale[own])) if np.any(own) else float("nan"))
         out["silent_weight"].append(float(1 - np.mean(rounds.sent_weight[own])) if np.any(own) else float("nan"))
+        out["full_power"].append(float(np.mean(rounds.energy_share[own] >= AT_LIMIT)) if np.any(own) else 0.0)
         spent = devices.energy[devices.seed == seed]
         out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
     none = {} if metric == "accuracy" else {name: [float("nan")] * len(seeds) for name in figures("accuracy")}

@@ -19,7 +19,8 @@ def least_eps(ledger: Ledger, planned: Events) -> float:
         return float("nan")
     rounds = int(np.argmax(planned.live)) + 1
     first = pick(planned, slice(rounds))
-    return float(Ledger(ledger.budget, ledger.clients, [*ledger.parts, first], ledger.releases).spent().worst)
+    held = ([*ledger.parts, first], ledger.releases)
+    return Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums).worst()
 
 
 def least(eps: float | None) -> str:

@@ -37,10 +37,11 @@ def inputs_of(system: str, file: Path, overrides: list[str]) -> BaseModel:
 
 
 def asked_of(experiment: Experiment, system: str) -> planning.Asked:
-    """The first scheme of a system in an experiment, at the site of the first seed."""
-    mine = [one for one in experiment.scheme if one.name in SYSTEMS[system].schemes]
+    """The first scheme of a system (or of that name) in an experiment, at the site of the first seed."""
+    names = [*SYSTEMS[system].schemes] if system in SYSTEMS else [system]
+    mine = [one for one in experiment.scheme if one.name in names]
     if not mine:
-        known = ", ".join(SYSTEMS[system].schemes)
+        known = ", ".join(names)
         raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
     wanted, facts = mine[0], facts_of(experiment)
     told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)

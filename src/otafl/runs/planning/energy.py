@@ -5,25 +5,44 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.errors import RunError
 from otafl.core.plan import Deployment, Message, Plan
+from otafl.core.uplink import ANALOG, Uplink
+from otafl.privacy.retire import retired
 
 ROUNDING = 1e-9  # relative; policies plan to the limit itself
 
 
-def planned_energy(plan: Plan, message: Message) -> Array:
+def planned_energy(plan: Plan, message: Message, uplink: Uplink = ANALOG) -> Array:
     """Most that each client radiates, J, (..., K): data and artificial noise.
 
     The largest message that passes the gate where the norm is bounded, the mean where only the mean square is.
     """
     gate = np.maximum(np.asarray(plan.max_norm, float), 0.0)
-    largest = np.minimum(gate, message.bound) ** 2 if np.isfinite(message.bound) else np.asarray(message.mean_square)
-    data = np.where(np.asarray(plan.max_norm) >= 0, np.abs(plan.tx) ** 2 * largest, 0.0)
-    return data + message.dim * np.abs(plan.noise) ** 2
+    mean = np.sqrt(np.asarray(message.mean_square, float))
+    largest = np.minimum(gate, message.bound) if np.isfinite(message.bound) else mean
+    return uplink.energy(plan, largest, np.asarray(plan.max_norm) >= 0, message.dim)
 
 
-def check_energy(plan: Plan, live: Array, deployment: Deployment, message: Message, where: str, first: int = 0) -> None:
+def within_run(plan: Plan, message: Message, joules: float, uplink: Uplink = ANALOG) -> Plan:
+    """The plan (T, K) with every client silent in the rounds that would take its run above so many J.
+
+    Who is silent follows from channels and plan alone, so it is public. Later rounds that cost less are sent.
+    """
+    energy = planned_energy(plan, message, uplink)
+    inside = np.zeros(energy.shape, bool)
+    spent = np.zeros(energy.shape[-1])
+    for t in np.flatnonzero(plan.live):
+        inside[t] = spent + energy[t] <= joules
+        spent += np.where(inside[t], energy[t], 0.0)
+    return retired(plan, inside, keep_noise=False)
+
+
+def check_energy(
+    plan: Plan, live: Array, deployment: Deployment, message: Message, where: str, first: int = 0,
+    uplink: Uplink = ANALOG,
+) -> None:  # fmt: skip
     """Raise RunError with the round and the client where a plan (T, K) of rounds from `first` on passes a limit."""
     with np.errstate(invalid="ignore"):  # dead rounds may hold anything
-        energy = planned_energy(plan, message)
+        energy = planned_energy(plan, message, uplink)
     limit = np.broadcast_to(np.asarray(deployment.energy, float), energy.shape)
     over = np.asarray(live, bool)[:, None] & ~(energy <= limit * (1 + ROUNDING))
     if not np.any(over):

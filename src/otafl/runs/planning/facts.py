@@ -64,8 +64,11 @@ def deal(
 ) -> list[partitions.Partition]:
     """Who holds which training samples, per seed: as the data say, or dealt out."""
     wanted = experiment.task
-    if wanted.clients > len(labels):
-        raise InputError(f"task.clients={wanted.clients} is more than the {len(labels)} training samples of {name}")
+    if wanted.clients > len(labels) and wanted.partition.kind != "shared":
+        raise InputError(
+            f"task.clients={wanted.clients} is more than the {len(labels)} training samples of {name}; "
+            "task.partition.kind='shared' lets clients share them"
+        )
     if wanted.partition.kind == "owner" and owner is not None:
         return [partitions.by_owner(owner, wanted.clients)] * len(experiment.seed_list)
     kind = partitions.PARTITIONS[wanted.partition.kind]

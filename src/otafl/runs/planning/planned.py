@@ -20,7 +20,7 @@ from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least, least_eps
-from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
@@ -28,16 +28,15 @@ from otafl.runs.schema import Experiment, extreme_numbers
 
 def refuse_retirement(label: str, loop: str, own: uplink.Uplink) -> None:
     """A closed loop would need a filter per client inside it. On our uplinks a silent client adds nothing (encrypted:
-    a zero, so that the sum still opens); what somebody else's does with silence is tried out in one round only."""
+    a zero, so that the sum still opens); where an uplink has a charge of its own, or is somebody else's, that is not
+    shown."""
     if loop != "open":
         raise InputError(
             f"{label}: privacy.stop='each' needs a plan made in advance, and a closed loop has none; use stop='worst'"
         )
-    if not uplink_checks.is_own(own):
-        raise InputError(
-            f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}, which is not otafl's; use "
-            "stop='worst'"
-        )
+    known = uplink_checks.is_own(own) and (own.release is None or own.name in ("analog", "perfect"))
+    if not known:
+        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}; use stop='worst'")
 
 
 class Planned:
@@ -46,6 +45,8 @@ class Planned:
     A closed loop has no plans in advance; its ledgers hold the cap.
     """
 
+    streamed = False  # whether rounds go by in blocks (`runs.streamed`)
+
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task | Facts):
         self.experiment, self.scheme = experiment, scheme
         self.label = scheme.label or scheme.name
@@ -53,7 +54,7 @@ class Planned:
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
         self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
         with self._planning():
-            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task)
+            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
@@ -71,6 +72,9 @@ class Planned:
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
         if self.loop == "round":
             check_public(self.label, first.policy.feedback, task.public_samples, task.metric)
+        self.run_energy = experiment.radio.run_energy if self.uplink.radio else None
+        if self.run_energy is not None and self.loop != "open":
+            raise InputError(f"{self.label}: radio.run_energy needs a plan made in advance; a closed loop has none")
         if experiment.privacy.stop == "each" and self.capped:
             refuse_retirement(self.label, self.loop, self.uplink)
         self.plans: list[Plan] = []
@@ -115,9 +119,12 @@ class Planned:
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
             check_silence(site.policy, site.message, plan)
+            if self.run_energy is not None:
+                plan = within_run(plan, site.message, self.run_energy, self.uplink)
             plan = self._retire(plan, site, ledger)
             charged = self._charge(plan, site, site.trace, ledger)
-            check_energy(charged, charged.live, site.deployment, site.message, f"{self.label}: seed {seed}")
+            where = f"{self.label}: seed {seed}"
+            check_energy(charged, charged.live, site.deployment, site.message, where, uplink=self.uplink)
             self._try_uplink(charged, site.trace, site)
             if self.capped and not np.any(charged.live):
                 released = self.released(plan, site.trace, site)

@@ -32,6 +32,8 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
         return ledger
     before = read_ledger(earlier, clients)
     try:
+        if before.sums is not None:
+            ledger.charge(before.sums)
         for part in before.parts:
             ledger.spend(part)
         for release in before.releases:
@@ -50,7 +52,7 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
         return privacy.eps
     before = read_ledger(privacy.already_spent, clients)
     budget = Budget(privacy.eps, privacy.delta, privacy.accountant, privacy.accounting)
-    left = float(np.min(Ledger(budget, clients, before.parts, before.releases).zcdp_left()))
+    left = float(np.min(Ledger(budget, clients, before.parts, before.releases, sums=before.sums).zcdp_left()))
     if left <= 0:
         raise BudgetExceeded(
             f"privacy.already_spent={str(privacy.already_spent)!r}: nothing is left of eps={privacy.eps:g}, "

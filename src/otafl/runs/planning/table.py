@@ -25,8 +25,6 @@ from otafl.runs.schema import Experiment
 
 UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients
 AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is what binds
-RADIO = "analog"  # the uplink whose energy and channel uses mean something; ideal and digital ones have none here
-
 
 TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
         "least_eps", "reason")  # fmt: skip
@@ -103,7 +101,7 @@ def plan(experiment: Experiment, agreement: float | None = None) -> PlanTable:
 
     agreement: norm of the mean of clipped messages over the clip norm, in (0, 1]; None guesses it from the samples.
     """
-    check_traces(experiment.seed_list, experiment.rounds, experiment.task.clients)
+    check_traces(experiment)
     facts = facts_of(experiment)
     if agreement is not None:
         validate.in_left_open("agreement", agreement, 0, 1)
@@ -153,12 +151,12 @@ def row_of(planned: Planned, agreement: float) -> Row:
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in seen]))
 
-    radio = planned.uplink.name == RADIO
-    uses = max(one.rounds for one in seen) * site.message.dim
+    radio = planned.uplink.radio
+    uses = max(one.uses for one in seen)
     bandwidth = build.bandwidth_of(planned.experiment)
     return Row(
         **about, feasible=True, reason="", least_eps=None, rounds=[one.rounds for one in seen],
-        eps=[float(one.ledger.spent().worst) for one in seen], mu=[attack.mu for attack in attacks],
+        eps=[one.ledger.worst() for one in seen], mu=[attack.mu for attack in attacks],
         tpr_at_1pct=max(attack.tpr_at_1pct for attack in attacks), noise_over_clip=mean("noise_over_clip"),
         merit=_merit(planned, seen, agreement), dropped_weight=mean("dropped_weight"), bias=mean("bias"),
         energy_mean=mean("energy_mean") if radio else None,
@@ -181,7 +179,8 @@ class _Seed:
         live = np.asarray(whole.live, bool)
         self.rounds = int(np.sum(live))
         released = planned.released(whole, site.trace, site)
-        self.ledger = Ledger(ledger.budget, ledger.clients, [*ledger.parts, released], [*ledger.releases])
+        held = ([*ledger.parts, released], [*ledger.releases])
+        self.ledger = Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums)
         plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
         link = planned._link(whole, site.trace, site, 0)
         bound = clip_norm(site.message)
@@ -196,10 +195,11 @@ class _Seed:
         wanted = np.asarray(site.deployment.weights, float)
         self.dropped_weight = float(np.mean(np.sum(np.where(allowed, 0.0, wanted), -1)))
         self.bias = float(np.sum(np.abs(share - wanted)) / 2)
-        energy = planned_energy(plan, site.message)
+        energy = planned_energy(plan, site.message, planned.uplink)
         self.energy_mean, self.energy_max = float(energy.sum(0).mean()), float(energy.sum(0).max())
         limit = np.asarray(site.deployment.energy, float)
         self.fill, self.at_limit = float(np.max(energy / limit)), np.any(energy >= AT_LIMIT * limit, axis=0)
+        self.uses = round(float(planned.uplink.uses(whole, site.trace, site.deployment)[live].sum()))
         self.silent = int(np.sum(~np.any(allowed, axis=0)))
         self.noise_of = _noise_of(planned, released)
 
@@ -249,7 +249,7 @@ def _noise_of(planned: Planned, released: Events) -> str:
     if not np.any(total > 0):
         return "nobody"
     if own > 1 - 1e-9:
-        return "devices" if planned.uplink.name == RADIO else "devices (no radio)"
+        return "devices" if planned.uplink.radio else "devices (no radio)"
     return "receiver" if own < 1e-9 else f"receiver, devices {own:.0%}"
 
 
@@ -260,7 +260,7 @@ def _binding(planned: Planned, seen: list[_Seed], horizon: int) -> str:
     silent, full = max(one.silent for one in seen), max(int(np.sum(one.at_limit)) for one in seen)
     if silent:
         return f"power: {silent} never heard"
-    if full and planned.uplink.name == RADIO:
+    if full and planned.uplink.radio:
         return f"power: {full} at their limit"
     return "rounds"
 

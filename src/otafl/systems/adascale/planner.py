@@ -10,9 +10,9 @@ from rich.table import Table
 
 from otafl.core.files import plain
 from otafl.systems.adascale import variables
-from otafl.systems.adascale.comparison import METHODS, RECONSTRUCTIONS, Scene, device_epsilon, run_epsilon
 from otafl.systems.adascale.design import certify
 from otafl.systems.adascale.from_experiment import keys
+from otafl.systems.adascale.methods import METHODS, RECONSTRUCTIONS, Scene, device_epsilon, run_epsilon
 from otafl.systems.adascale.online import cut_to_budget, queue_of
 from otafl.systems.adascale.planner_inputs import Inputs, convergence, read_site
 from otafl.systems.adascale.planner_pictures import pictures

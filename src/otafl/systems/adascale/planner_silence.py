@@ -6,7 +6,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.systems.adascale import variables
-from otafl.systems.adascale.comparison import Scene
+from otafl.systems.adascale.methods import Scene
 from otafl.systems.adascale.odometer import Odometer, guard
 from otafl.systems.adascale.planner_inputs import Inputs
 

@@ -27,7 +27,7 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Radio, load
-from otafl.systems.adascale.comparison import half_width_95, leakage_table, paint_leakage
+from otafl.systems.adascale.methods import half_width_95, leakage_table, paint_leakage
 from otafl.systems.adascale.setting import Setting
 
 METHODS = {

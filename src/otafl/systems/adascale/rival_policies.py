@@ -15,7 +15,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Message, Obs, Policy
 from otafl.systems.adascale import rivals, tuning, variables
-from otafl.systems.adascale.comparison import COARSE_ORDERS, run_epsilon
+from otafl.systems.adascale.methods import COARSE_ORDERS, run_epsilon
 from otafl.systems.adascale.offline import water_level
 from otafl.systems.adascale.online import Rule
 from otafl.systems.adascale.policy import Tuning, check_tuning, floors_of, rule_policy

@@ -12,7 +12,7 @@ from otafl.core import validate
 from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
 from otafl.systems.adascale.online import Rule, View
-from otafl.systems.adascale.statistics import resolved_level, stationary_level
+from otafl.systems.adascale.stationary import resolved_level, stationary_level
 
 Estimate = Literal["mean_of_min", "min_of_means"]
 

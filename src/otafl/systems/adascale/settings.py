@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
-from otafl.systems.adascale.statistics import expected_fill
+from otafl.systems.adascale.stationary import expected_fill
 from otafl.systems.adascale.variables import typical_floor, unit_noise
 from otafl.systems.baselines.settings import without_trusted_noise
 from otafl.systems.simulated import Options, Refusal, bench, best

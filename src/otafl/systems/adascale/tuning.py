@@ -20,7 +20,7 @@ from otafl.systems.adascale.online import algorithm1, play
 from otafl.systems.adascale.rivals import liu_simeone_rule, lyapunov_rule
 from otafl.systems.adascale.roots import Function, bracketed_root, expand_bracket
 from otafl.systems.adascale.setting import rayleigh
-from otafl.systems.adascale.statistics import stationary_level
+from otafl.systems.adascale.stationary import stationary_level
 from otafl.systems.adascale.variables import noise_floor
 
 CALIBRATION_TRACES = 3

@@ -6,21 +6,27 @@ import numpy as np
 
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
-from otafl.privacy import Budget
-from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost, trial
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.events import events
+from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost, planned, trial
 
 HEARD = 0.95  # weight from which on energy does not bind
+LESS, LEAST = 0.84, 1e-9  # factor of the headroom from one try to the next, and where tries end
 BACKED_OFF = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1)
 
 
 def spending_scale(at: Bench) -> float:
     """Receive scaling at which all rounds together spend the budget: sqrt(tv) / (wmax sensitivity z).
 
-    The loudest client is charged with its declared gain error; z = sqrt(T / (2 B)) where costs add.
+    The loudest client is charged with its declared gain error; z = sqrt(T / (2 B)) where costs add. At an array a round
+    costs more than the amplitude says: how much more, simulated channels tell.
     """
     moved = float(np.max(np.asarray(at.deployment.weights) * at.message.sensitivity))
     loudest = moved * (1 + float(at.deployment.gain_error))
-    return math.sqrt(at.deployment.trusted_noise_var) / (loudest * at.multiplier)
+    scale = math.sqrt(at.deployment.trusted_noise_var) / (loudest * at.multiplier)
+    if at.deployment.receiver.antennas == 1:
+        return scale
+    return scale * math.sqrt(at.rho / cost("constant", {"rx_scale": scale}, at))
 
 
 def best_scale(at: Bench) -> float:
@@ -51,8 +57,17 @@ def constant(
 def weakest(
     deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
 ) -> Options | Refusal:
-    """Costs grow in proportion to energy, so the back-off is one division on simulated channels."""
+    """Costs grow in proportion to energy, so the back-off is one division on simulated channels; more with sampling."""
     if (refusal := without_trusted_noise(deployment)) is not None:
         return refusal
     at = bench(deployment, message, budget, rounds, channel, seed)
-    return {"headroom": min(1.0, at.rho / cost("weakest", {"headroom": 1.0}, at))}
+    headroom = min(1.0, at.rho / cost("weakest", {"headroom": 1.0}, at))
+    while not budget.counted.additive and headroom > LEAST and not _affords(at, headroom):
+        headroom *= LESS
+    return {"headroom": headroom}
+
+
+def _affords(at: Bench, headroom: float) -> bool:
+    """Whether all rounds fit: with sampling a loud round costs more than in proportion to its energy."""
+    _, plan, trace, site = planned("weakest", {"headroom": headroom}, at)
+    return bool(np.all(Ledger(at.budget, at.devices).affordable(events(plan, trace, site, at.message))))

@@ -26,7 +26,7 @@ from otafl.systems.cares.closed_form import eta_budget, eta_LT
 from otafl.systems.cares.constraint_ends import eta_P, eta_Q, eta_U
 from otafl.systems.cares.conv_budget import ConvBudget, conv_budget
 from otafl.systems.cares.monotone import is_upper_interval
-from otafl.systems.cares.planned import certify_planned
+from otafl.systems.cares.planned_sequence import certify_planned
 from otafl.systems.cares.problem import Problem, default_loss_gap
 from otafl.systems.cares.relax import NearestArm, Relaxation, nearest_arm, relaxations
 from otafl.systems.cares.sets import FeasibleSets, GridSets, feasible_sets, grid_sets

@@ -13,7 +13,7 @@ from otafl.core.files import plain
 from otafl.systems.cares.certifier import Certificate, auto_grid, certify
 from otafl.systems.cares.from_experiment import keys
 from otafl.systems.cares.picture import draw_trilemma
-from otafl.systems.cares.planned import certify_planned
+from otafl.systems.cares.planned_sequence import certify_planned
 from otafl.systems.cares.planner_inputs import Inputs, problem_of
 from otafl.systems.cares.relax import reward_alone, rounded_up
 from otafl.systems.cares.summary import summarise

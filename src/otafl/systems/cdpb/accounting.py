@@ -18,7 +18,7 @@ from otafl.privacy.participation import hidden_replace_rdp, visible_eps, visible
 from otafl.privacy.pld import pld_eps
 from otafl.privacy.rdp import ORDERS, rdp_to_eps, sampled_gaussian_rdp
 from otafl.systems.cdpb.model import IDLE, Params, Scheme, Stats, stats
-from otafl.systems.cdpb.moments import Draw
+from otafl.systems.cdpb.participants import Draw
 
 ACCOUNTINGS = ("visible", "hidden", "none", "paper")
 ADJACENCIES = ("zero-out", "replace")

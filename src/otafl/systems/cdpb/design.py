@@ -31,7 +31,6 @@ from otafl.systems.cdpb.model import (
     scheme,
     stats,
 )
-from otafl.systems.cdpb.moments import B_exact, Draw, Inverse, draw_rounds, inverse_moments
 from otafl.systems.cdpb.paper import (
     PAPER,
     PaperSolution,
@@ -44,6 +43,7 @@ from otafl.systems.cdpb.paper import (
     stage1,
     theorem3,
 )
+from otafl.systems.cdpb.participants import B_exact, Draw, Inverse, draw_rounds, inverse_moments
 from otafl.systems.cdpb.portion import BestPortion, best_portion, idle_twin
 from otafl.systems.cdpb.rho_schedule import Law, follow, resolve_on_change, unknown
 from otafl.systems.cdpb.solver import Design

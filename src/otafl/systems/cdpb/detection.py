@@ -6,7 +6,7 @@ along x and the energy of the d - 1 others are sufficient, so the Renyi divergen
 Float64, host.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -97,16 +97,3 @@ def detection_of_design(params: Params, u: float, dims: list[int], scheme: Schem
     base = float((others + absent) / params.d)
     shift = float(np.sqrt(at.rho) * params.W / np.sqrt(base))
     return energy_detection(float(at.p_top), shift, ratio, dims, params.alpha)
-
-
-def plot(records: list[Detection], axes: Any) -> None:
-    """RDP between hidden and visible, and how well the energy tells presence."""
-    d = [r.d for r in records]
-    axes.semilogx(d, [r.eps for r in records], "o-", label="true, energy seen")
-    axes.semilogx(d, [r.visible for r in records], "k--", label="visible")
-    axes.semilogx(d, [r.hidden for r in records], "k:", label="hidden")
-    axes.set(xlabel="coordinates d", ylabel="RDP of one round")
-    twin = axes.twinx()
-    twin.semilogx(d, [r.auc for r in records], "C3.-", alpha=0.6)
-    twin.set(ylabel="AUC of energy detection", ylim=(0.5, 1.0))
-    axes.legend(loc="center left", fontsize="small")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from otafl.core.errors import Infeasible, InputError, OtaflError
-from otafl.crypto import budget, feasibility, planning
+from otafl.crypto import budget, choosing, feasibility
 from otafl.crypto import ring as rings
 from otafl.crypto.modes import secrecy
 from otafl.crypto.parameters import LEAST_WIDTH, LIMITS, STANDARD, Parameters
@@ -45,9 +45,9 @@ def choose(inputs: Inputs, channel: budget.Fading) -> tuple[Parameters, float | 
         return dataclasses.replace(base, sigma_phi=inputs.sigma_phi), None
     bits = inputs.smudging_bits or 40.0
     if inputs.Lambda_log2 is not None:
-        return planning.flooded(base, channel, bits, inputs.mode, inputs.h_floor), bits
-    made = planning.plan_parameters(base, channel, bits, inputs.tau, inputs.mode, inputs.f, inputs.snr_db_max)
-    return planning.flooded(made.parameters, channel, bits, inputs.mode, inputs.h_floor), bits
+        return choosing.flooded(base, channel, bits, inputs.mode, inputs.h_floor), bits
+    made = choosing.plan_parameters(base, channel, bits, inputs.tau, inputs.mode, inputs.f, inputs.snr_db_max)
+    return choosing.flooded(made.parameters, channel, bits, inputs.mode, inputs.h_floor), bits
 
 
 def _noise(p: Parameters, channel: budget.Fading, mode: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 `record.toml` has one row per published table or figure, in words; `verdicts.json` has the verdict on every claim, as
 the full-size reproductions judged it. After new full-size runs
 
-    python -m otafl.reproductions.record docs/results/index.md RUNS
+    python -m otafl.reproductions.verdicts docs/results/index.md RUNS
 
 takes the verdicts from RUNS/NAME/results.json and writes the table into the page, between `<!-- begin record -->` and
 `<!-- end record -->`; without RUNS it only writes the table.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otafl.core.files import FileModel, read, to_json, write_atomic
+from otafl.core.markdown import table as markdown_table
 from otafl.reproductions.findings import HOLDS
 from otafl.reproductions.pages import fill
 
@@ -110,12 +111,7 @@ def page_table() -> str:
         held = f" ({sum(one['verdict'] == HOLDS for one in own)} of {len(own)} claims in full)" if own else ""
         rows.append([f"[{row.source}]({row.page})", f"`otafl reproduce {row.preset}`", row.says or "not in the paper",
                      row.measured, f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
-    return markdown(HEAD, rows)
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+    return "\n".join(markdown_table(HEAD, rows))
 
 
 INDEX_HEAD = ("published", "command", "the paper says", "measured here", "verdict here", "on record", "why, on record")
@@ -150,7 +146,7 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     notes = [SMOKE] * quick + [f"On record: full-size runs of {record().date}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
     text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *row[2:]] for row in rows]
-    write_atomic(folder / "index.md", "\n".join(["# Reproductions", "", markdown(INDEX_HEAD, text), "",
+    write_atomic(folder / "index.md", "\n".join(["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "",
                                                  *(f"- {note}" for note in notes), ""]))  # fmt: skip
     write_atomic(folder / "index.html", _html(rows, notes))
 

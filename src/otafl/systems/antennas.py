@@ -38,6 +38,11 @@ def fitted(name: str, entry: Scheme, policy: Policy, deployment: Deployment) -> 
         raise InputError(
             f"{name}: channel.antennas={receiver.antennas} must be 1: its uplink {kind.name!r} does not carry an array"
         )
+    if not deployment.trusted_noise_var > 0:
+        raise InputError(
+            f"{name}: channel.antennas={receiver.antennas} needs trusted receiver noise: artificial noise alone leaves "
+            "directions without any; raise radio.trusted_share"
+        )
     if policy.loop != "open":
         raise InputError(
             f"{name}: channel.antennas={receiver.antennas} must be 1: a closed loop counts its own cost, by one antenna"

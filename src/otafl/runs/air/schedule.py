@@ -62,7 +62,7 @@ class Ahead:
                 "eps or the noise, or lower the receive scaling"
             )
         self.plan = plan._replace(live=live)
-        check_energy(self.plan, live, job.deployment, job.message, job.policy.name)
+        check_energy(self.plan, live, job.deployment, job.message, job.policy.name, uplink=job.uplink)
         try_uplink(job, self.plan)
         self._silent = np.asarray(plan.max_norm) < 0
         for coin in COINS if np.any(self._silent) else ():
@@ -126,7 +126,7 @@ class Inside:
         """What an open loop is held to before its first round, of one round (1, K)."""
         job = self._job
         check_silence(job.policy, job.message, plan, number)
-        check_energy(plan, plan.live, job.deployment, job.message, job.policy.name, number)
+        check_energy(plan, plan.live, job.deployment, job.message, job.policy.name, number, job.uplink)
         if number == 0:
             try_uplink(job, plan)
 

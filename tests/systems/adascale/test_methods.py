@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from otafl.systems.adascale.comparison import METHODS, leakage_table, paint_leakage, run_epsilon
 from otafl.systems.adascale.design import draw, optimal_excess
+from otafl.systems.adascale.methods import METHODS, leakage_table, paint_leakage, run_epsilon
 from otafl.systems.adascale.setting import CIFAR10, MNIST
 from otafl.systems.adascale.variables import leakage_of, noise_floor
 

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
+from otafl.core.interval import half_width
 from otafl.core.plan import Deployment, Message
 from otafl.privacy.rdp import EXACT_LIMIT, ORDERS, rdp_to_eps, total_rdp
 from otafl.systems.adascale import rivals, tuning, variables
@@ -215,15 +215,8 @@ def _summary(name: str, values: Floats) -> dict[str, Any]:
 
 
 def half_width_95(values: Any) -> float:
-    """Half of the 95 % Student interval of the mean of a few seeds; NaN for one.
-
-    >>> round(half_width_95([1.0, 2.0, 3.0]), 3)  # 4.303 s / sqrt(3)
-    2.484
-    """
-    values = np.asarray(values, float)
-    if values.size < 2:
-        return float("nan")
-    return float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / np.sqrt(values.size))
+    """Half of the 95 % interval of the mean of a few seeds; NaN, written as null, for one."""
+    return half_width(values) if np.size(values) > 1 else float("nan")
 
 
 def paint_leakage(records: list[dict[str, Any]], panels: list[Any]) -> None:

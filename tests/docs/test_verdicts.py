@@ -5,18 +5,18 @@ import re
 import pytest
 from pages import ROOT
 
-from otafl.reproductions import record
+from otafl.reproductions import verdicts
 from otafl.reproductions.pages import PLACE, fill
 from otafl.runs.presets import presets
 
 RESULTS = ROOT / "docs" / "results"
-ROWS = record.record().row
+ROWS = verdicts.record().row
 NUMBER = re.compile(r"[+-]?\d[\d.,]*(?:·10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+|e[+-]\d+)?")
 
 
 def test_page_holds_the_table():
     page = (RESULTS / "index.md").read_text(encoding="utf-8")
-    assert fill(page, {"record": record.page_table()}) == page
+    assert fill(page, {"record": verdicts.page_table()}) == page
     assert "CARES, Table 1" in page
 
 
@@ -28,17 +28,17 @@ def test_every_published_figure_has_a_row_and_every_row_a_preset():
 
 
 def test_every_verdict_on_record_belongs_to_a_preset_and_no_row_is_open():
-    claims = record.on_record()
+    claims = verdicts.on_record()
     assert set(claims) <= set(presets())
     assert not [row.preset for row in ROWS if not row.own(claims)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.source)
-def test_figures_stand_on_the_page_named(row: record.Row):
+def test_figures_stand_on_the_page_named(row: verdicts.Row):
     """Every number under "measured" is on the detailed page, or in the evidence that the run wrote."""
     file, _, anchor = row.page.partition("#")
     page = (RESULTS / file).read_text(encoding="utf-8")
-    evidence = " ".join(one["evidence"] for one in row.own(record.on_record()))
+    evidence = " ".join(one["evidence"] for one in row.own(verdicts.on_record()))
     there = set(NUMBER.findall(page)) | set(NUMBER.findall(evidence))
     there |= {number.strip(".,+") for number in there}
     missing = {number for number in NUMBER.findall(row.measured) if number.strip(".,+") not in there}
@@ -49,7 +49,7 @@ def test_figures_stand_on_the_page_named(row: record.Row):
 
 def test_verdicts_on_the_pages_are_those_on_record():
     """Pages hold the tables of the same runs, between markers: claim by claim the same word."""
-    known, compared = record.on_record(), set()
+    known, compared = verdicts.on_record(), set()
     for page in RESULTS.glob("*.md"):
         for place in PLACE.finditer(page.read_text(encoding="utf-8")):
             name, table = place["name"], place[0].partition("| claim | verdict | evidence |")[2]
@@ -62,7 +62,7 @@ def test_verdicts_on_the_pages_are_those_on_record():
 
 def test_verdicts_on_the_page_without_markers_are_those_on_record():
     """AdaScale's page is laid out by hand; its four tables of verdicts are not."""
-    known = record.on_record()
+    known = verdicts.on_record()
     pairs = {(one["claim"], one["verdict"]) for name in known for one in known[name] if name.startswith("adascale")}
     page = (RESULTS / "adascale.md").read_text(encoding="utf-8")
     tables = re.findall(r"\| claim \| verdict \| evidence \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", page)

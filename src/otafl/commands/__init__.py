@@ -1,0 +1,1 @@
+"""Verbs of the command line that have much to say, and what all verbs share."""

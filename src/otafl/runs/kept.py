@@ -1,0 +1,152 @@
+"""What a run leaves whose rounds were all kept, client by client: tables, ledgers, certificate."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from otafl.bounds.sequence import SequenceCertificate
+from otafl.core import uplink
+from otafl.core.errors import RunError
+from otafl.core.plan import cut
+from otafl.privacy import account, check_release, eps_curve, release
+from otafl.privacy.card import Observer
+from otafl.privacy.eavesdropper import overheard
+from otafl.runs.certificates import measured, without
+from otafl.runs.folder.chunks import Chunk, scalars
+from otafl.runs.folder.results import (
+    Columns,
+    Devices,
+    Energies,
+    Evaluations,
+    Outcome,
+    Rounds,
+    Seen,
+    columns_of,
+    devices_table,
+    energy_per_device,
+    evaluations_table,
+    radiated,
+    rounds_table,
+)
+
+if TYPE_CHECKING:
+    from otafl.runs.execution import Execution
+
+
+class Findings(NamedTuple):
+    """All that `finish` writes down, however the rounds were kept."""
+
+    seen: Seen
+    rounds: Rounds
+    evaluations: Evaluations
+    devices: Columns  # "devices": one row per seed, round and client; "device_quantiles": over the clients
+    devices_name: str
+    energy: Devices | Energies
+    joules: dict[str, list[float]]  # of a whole run, per seed: mean over devices, and the largest
+    certificate: dict[str, Any]
+    observers: list[Observer]
+    left_out: int
+    zeroed: int
+
+
+def kept(run: "Execution", records: Chunk) -> Findings:
+    """The findings of records that hold every round of every client."""
+    outcome = _outcome(run, records)
+    for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
+        ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
+    seeds, seen = run.experiment.seed_list, outcome.seen
+    energy, limit = radiated(outcome, run.setup)
+    _check_energy(run, records.live, energy, limit)
+    live, clients = records.live, energy.shape[-1]
+    recorded = run.experiment.engine.record_devices
+
+    def eps_after(s: int, rounds: np.ndarray) -> np.ndarray:
+        return np.asarray(eps_curve(outcome.events[s], rounds, run.budget, outcome.releases[s]))
+
+    return Findings(
+        seen=seen,
+        rounds=rounds_table(columns_of(outcome, run.setup), records.update_norm, seen, seeds),
+        evaluations=evaluations_table(seen, run.task, seeds, eps_after),
+        devices=devices_table(outcome, run.setup, seeds)._asdict() if recorded else {},
+        devices_name="devices",
+        energy=Energies(np.repeat(np.asarray(seeds)[np.nonzero(live)[0]], clients), energy[live].reshape(-1)),
+        joules=energy_per_device(outcome, run.setup),
+        certificate=_certificate(run, outcome),
+        observers=_eavesdropper(run, outcome),
+        left_out=int(np.sum(records.stats.left_out[records.live])),
+        zeroed=int(np.sum(records.stats.zeroed[records.live])),
+    )
+
+
+def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
+    rows: list[SequenceCertificate | None] = []
+    for s, site in enumerate(run.setup.sites):
+        plan = outcome.played.of_seed(s)
+        trace = cut(site.trace, slice(len(plan.live)))
+        known = None if without(site) else measured(plan, outcome.events[s], trace, site)
+        rows.append(None if known is None else run.certified(s, known._replace(cost=known.cost.sum(0))))
+    return run.certificate(rows)
+
+
+def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
+    """The second receiver that the experiment declares, charged by the budget's accountant; the worst seed."""
+    who = run.experiment.privacy.eavesdropper
+    if who is None:
+        return []
+    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
+    if why := _not_overheard(run):
+        return [Observer("eavesdropper", sees, None, f"not covered: {why}")]
+    budget = run.budget
+    found = []
+    for s, site in enumerate(run.setup.sites):
+        plan = outcome.played.of_seed(s)
+        everyone = np.ones(plan.tx.shape[-1], bool)  # two receivers may cancel artificial noise
+        trace = cut(site.trace, slice(len(plan.live)))
+        alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
+        heard = overheard(plan, alone, who)
+        found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
+    why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
+    return [Observer("eavesdropper", sees, float(max(found)), why)]
+
+
+def _not_overheard(run: "Execution") -> str:
+    """Why nothing is proved about a second receiver; empty where it is charged."""
+    if run.uplink.name == "perfect":
+        return "an ideal uplink is no radio"
+    if run.uplink.name != "analog":
+        return f"what the uplink {run.uplink.name!r} tells it is not counted here"
+    if run.loop != "open":
+        return "a plan that was played is no guarantee"
+    if run.experiment.privacy.already_spent is not None:
+        return "what it heard of the earlier run is not declared"
+    return ""
+
+
+def _outcome(run: "Execution", records: Chunk) -> Outcome:
+    live, info = records.live, records.info
+    released = []
+    for s, site in enumerate(run.setup.sites):
+        plan = records.of_seed(s)
+        trace = cut(site.trace, slice(live.shape[1]))
+        released.append(run.released(plan, trace, site))
+        check_release(run.uplink, released[-1], plan, trace, site.deployment, site.message)
+    ran = np.cumsum(live, axis=1)
+    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
+    if run.plans:
+        until = live.shape[1]
+        found = [scalars(one, axes=1) for one in run.infos]
+        info = {name: np.stack([one[name][:until] for one in found]) for name in found[0]}
+    if run.uplink.decode != uplink.ANALOG.decode:
+        info = {**info, "refused": records.refused.astype(float)}
+    return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
+
+
+def _check_energy(run: "Execution", live: np.ndarray, energy: np.ndarray, limit: np.ndarray) -> None:
+    """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
+    on the mean, which `energy.check_energy` holds its plans to."""
+    over = (energy > limit * (1 + 1e-9)) & live[..., None]
+    if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
+        s, round_, client = (int(i) for i in np.argwhere(over)[0])
+        where = f"round {round_}, seed {run.experiment.seed_list[s]}: client {client}"
+        sent, most = energy[s, round_, client], limit[s, 0, client]
+        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {most:.6g} J")

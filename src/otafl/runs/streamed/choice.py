@@ -1,0 +1,55 @@
+"""Which runs go by in blocks, in how large blocks, and which cannot."""
+
+from typing import Any
+
+from otafl import systems
+from otafl.core.errors import InputError
+from otafl.privacy.participation import CERTIFIED
+from otafl.runs.schema import Experiment
+from otafl.runs.sites import measured_gains
+
+DEVICE_ROUNDS = 1 << 23  # clients x rounds of one seed: above it rounds go by
+BLOCK = 1 << 20  # clients x rounds x seeds in memory at a time, but a whole round at least
+
+
+def goes_by(experiment: Experiment) -> bool:
+    """Whether the rounds of this experiment are not kept client by client."""
+    wanted = experiment.engine.stream
+    return experiment.rounds * experiment.task.clients > DEVICE_ROUNDS if wanted is None else wanted
+
+
+def rounds_at_once(experiment: Experiment) -> int:
+    return max(1, BLOCK // (experiment.task.clients * len(experiment.seed_list)))
+
+
+def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
+    """What needs all rounds of all clients at once."""
+    privacy = experiment.privacy
+    reasons = {
+        "is told the whole channel (hindsight)": systems.in_hindsight(scheme.name, scheme),
+        f"hears with channel.antennas={experiment.channel.antennas}": experiment.channel.antennas > 1,
+        "plays measured gains": measured_gains(experiment) is not None,
+        f"counts by privacy.accountant={privacy.accountant!r}, which needs every round; use 'zcdp' or 'gaussian'": (
+            privacy.accountant in ("rdp", "pld")
+        ),
+        f"counts silence by privacy.accounting={privacy.accounting!r}": privacy.accounting not in CERTIFIED,
+        "lets clients retire (privacy.stop='each')": privacy.stop == "each" and privacy.eps is not None,
+        "has a budget of energy for the whole run (radio.run_energy)": experiment.radio.run_energy is not None,
+        "charges an eavesdropper round by round": privacy.eavesdropper is not None,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise _refusal(label, reason, experiment)
+
+
+def refuse_uplink(experiment: Experiment, label: str, name: str) -> None:
+    if name not in ("analog", "perfect"):
+        raise _refusal(label, f"has the uplink {name!r}", experiment)
+
+
+def _refusal(label: str, reason: str, experiment: Experiment) -> InputError:
+    size = f"rounds={experiment.rounds} x task.clients={experiment.task.clients}"
+    return InputError(
+        f"{label}: {reason}; with {size} rounds go by in blocks. Lower one of them, or set engine.stream=false to keep "
+        "all of them in memory"
+    )

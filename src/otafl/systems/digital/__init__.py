@@ -1,0 +1,30 @@
+"""Digital rivals: one-bit votes that are added in the air, and quantised messages on orthogonal channels.
+
+obda         votes.py (error, charge), obda.py (policy and uplink)
+orthogonal   rates.py (rates, channel uses, time), orthogonal.py
+"""
+
+from otafl.systems.system import Scheme, System
+
+SYSTEM = System(
+    name="digital",
+    summary="digital rivals: majority votes, orthogonal channels",
+    package=__name__,
+    schemes={
+        "obda": Scheme(
+            "one-bit votes added in the air, the server keeps the majority's sign",
+            "obda:obda",
+            settings="settings:obda",
+            antennas="one",
+            array_note="its charge is that of one received sum",
+        ),
+        "orthogonal": Scheme(
+            "digital reference: quantised messages, a channel per device, own noise",
+            "orthogonal:orthogonal",
+            settings="settings:orthogonal",
+            planner="planner:PLANNER",
+            antennas="one",
+            array_note="its rates are those of one antenna",
+        ),
+    },
+)

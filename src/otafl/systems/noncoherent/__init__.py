@@ -1,0 +1,31 @@
+"""Non-coherent rivals: nobody knows a channel, and the server measures energies. One non-coherent uplink serves both.
+
+energies.py   laws, decisions and charges
+uplink.py     two bins per coordinate, simulated phase by phase
+"""
+
+from otafl.systems.system import Scheme, System
+
+ONE = "its charge is that of one antenna's two bins"
+
+SYSTEM = System(
+    name="noncoherent",
+    summary="non-coherent rivals: energies in two bins, no channel knowledge",
+    package=__name__,
+    schemes={
+        "fsk-mv": Scheme(
+            "signs as energy in one of two bins, the louder bin decides",
+            "fsk_mv:fsk_mv",
+            settings="settings:fsk_mv",
+            antennas="one",
+            array_note=ONE,
+        ),
+        "energy-difference": Scheme(
+            "numbers as energies of two bins, the server takes the difference (REED)",
+            "energy_difference:energy_difference",
+            settings="settings:energy_difference",
+            antennas="one",
+            array_note=ONE,
+        ),
+    },
+)

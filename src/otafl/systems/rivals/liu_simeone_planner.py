@@ -1,0 +1,127 @@
+"""`otafl plan liu-simeone`: how much power every round gets under one privacy budget. No training."""
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from rich.console import Console
+
+from otafl.core import validate
+from otafl.core.arrays import Floats
+from otafl.core.errors import Infeasible
+from otafl.core.files import plain
+from otafl.privacy import classic_budget, gaussian_budget
+from otafl.systems.planning import Asked, Planner
+from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+
+BUDGETS = {"paper": paper_budget, "zcdp": classic_budget, "gaussian": gaussian_budget}
+
+
+class Inputs(Site):
+    """Schema of FILE."""
+
+    SYMBOLS: ClassVar[dict[str, str]] = {
+        **{"K": "num_clients", "T": "rounds", "G": "clip_norm", "p": "weights", "E": "max_energy", "h": "gain"},
+        **{"Delta": "sensitivity", "clients": "num_clients"},
+    }
+    conditioning: float = 0.01  # mu/L, in [0, 1)
+    budget: Literal["paper", "zcdp", "gaussian"] = "zcdp"  # R by the paper's conversion, the classic or the exact one
+
+
+def keys(asked: Asked) -> dict[str, Any]:
+    """What FILE would say of an experiment; a budget by its accountant, or the classic one."""
+    exact = asked.context.accountant == "gaussian"
+    own = {"conditioning": asked.config.conditioning, "budget": "gaussian" if exact else "zcdp"}
+    return site_keys(asked) | own
+
+
+def online(worth: Floats, price: float, cap: Floats, budget: float) -> Floats:
+    """Squared amplitudes when each round is solved as if the rest had its limit."""
+    out, left = np.zeros(len(cap)), budget
+    for t, limit in enumerate(cap):
+        if limit > 0 and left > 0:
+            rest = len(cap) - t
+            out[t] = allocate(worth[t:], np.full(rest, price), np.full(rest, limit), left).square[0]
+            left -= price * out[t]
+    return out
+
+
+def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
+    """(F1) of every round; what the same budget does online and at one power."""
+    checked(inputs)
+    validate.in_left_open("trusted_share", inputs.trusted_share, 0, 1)
+    weights = weights_of(inputs)
+    gain, energy = gains_of(inputs, len(weights)), per_client("max_energy", inputs.max_energy, len(weights))
+    trusted = inputs.trusted_share * inputs.noise_std**2
+    sensitivity = np.full(len(weights), inputs.sensitivity or 2 * inputs.clip_norm)
+    cap = caps(gain, energy, weights, inputs.clip_norm)
+    if np.any(cap <= 0):
+        raise Infeasible(f"round {int(np.argmin(cap))}: a client at gain 0 cannot be aligned; leave that round out")
+    price, worth = price_of(weights, sensitivity, trusted), worths(inputs.rounds, inputs.conditioning)
+    budget = float(BUDGETS[inputs.budget](inputs.eps, inputs.delta))
+    found: Allocation = allocate(worth, np.full(inputs.rounds, price), cap, budget)
+    even = np.minimum(cap.min(), budget / (price * inputs.rounds))
+    by_round = online(worth, price, cap, budget)
+
+    def objective(square: Floats) -> float:
+        return float(np.sum(worth / square))
+
+    report: dict[str, Any] = plain({
+        "square": found.square, "amplitude": np.sqrt(found.square), "cap": cap, "price_of_privacy": found.price,
+        "free": found.free, "budget": budget, "budget_rule": inputs.budget,
+        "budgets": {name: float(rule(inputs.eps, inputs.delta)) for name, rule in BUDGETS.items()},
+        "spent": price * float(np.sum(found.square)), "zcdp_per_square": price, "worth": worth,
+        "objective": objective(found.square), "objective_online": objective(by_round),
+        "objective_one_power": objective(np.full(inputs.rounds, even)), "online_square": by_round,
+        "rounds_at_limit": int(np.sum(found.square >= cap * (1 - 1e-12))), "eps": inputs.eps, "delta": inputs.delta,
+        "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit"],
+    })  # fmt: skip
+    return report
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """The level, who is at its limit, and what knowing the future is worth."""
+    square = np.asarray(report["square"], float)
+    free = "privacy is free: full power fits the budget" if report["free"] else "privacy binds"
+    console.print(
+        f"[bold]{free}[/bold]: zCDP {report['spent']:.6g} of {report['budget']:.6g} ({report['budget_rule']})"
+    )
+    console.print(
+        f"  amplitude {np.sqrt(square.min()):.4g} to {np.sqrt(square.max()):.4g}; {report['rounds_at_limit']} of "
+        f"{len(square)} rounds at the weakest device's limit"
+    )
+    relative = (report[name] / report["objective"] for name in ("objective_online", "objective_one_power"))
+    console.print("  noise in the loss over the optimum's: online {:.4g}, one power {:.4g}".format(*relative))
+    said = ", ".join(f"{name} {value:.6g}" for name, value in report["budgets"].items())
+    console.print(f"  budgets at eps {report['eps']:g}, delta {report['delta']:g}: {said}")
+    for line in report["notes"]:
+        console.print(f"[dim]{line}[/dim]")
+
+
+def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Amplitudes over rounds with the weakest device's limit."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for name, style, label in (("cap", ":", "limit"), ("square", "-", "hindsight"), ("online_square", "--", "online")):
+        axes.plot(np.sqrt(np.asarray(report[name], float)), style, label=label)
+    axes.set(yscale="log", xlabel="round", ylabel="amplitude c", title="Liu-Simeone: power over rounds")
+    axes.legend()
+    file = folder / "liu-simeone.png"
+    figure.savefig(file, dpi=160)
+    return [file]
+
+
+PLANNER = Planner(
+    summary="Liu-Simeone: power of every round under one privacy budget",
+    inputs=Inputs,
+    keys=keys,
+    example=(Path(__file__).parent / "examples" / "liu-simeone.toml").read_text(encoding="utf-8"),
+    plan=plan,
+    show=show,
+    pictures=pictures,
+)

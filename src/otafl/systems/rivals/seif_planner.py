@@ -1,0 +1,97 @@
+"""`otafl plan seif`: how much of the energy becomes artificial noise, round by round. No training."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from rich.console import Console
+
+from otafl.core import validate
+from otafl.core.files import plain
+from otafl.core.plan import Message
+from otafl.privacy import Budget, calibrate
+from otafl.systems.planning import Asked, Planner
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+from otafl.systems.rivals.split import noise_per_square, power_split
+
+
+class Inputs(Site):
+    """Schema of FILE."""
+
+    SYMBOLS: ClassVar[dict[str, str]] = {
+        **{"K": "num_clients", "T": "rounds", "G": "clip_norm", "p": "weights", "E": "max_energy", "h": "gain"},
+        **{"Delta": "sensitivity", "clients": "num_clients", "d": "num_params", "z": "multiplier"},
+    }
+    num_params: int
+    multiplier: float | None = None  # noise over sensitivity of every round; default: for eps over all rounds, zCDP
+
+
+def keys(asked: Asked) -> dict[str, Any]:
+    """What FILE would say of an experiment."""
+    return site_keys(asked) | {"num_params": asked.deployment.dim, "multiplier": asked.config.multiplier}
+
+
+def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
+    """The split of every round, and what sending less would have given."""
+    checked(inputs)
+    validate.whole("num_params", inputs.num_params, 1, 10**10)
+    weights = weights_of(inputs)
+    count = len(weights)
+    gain, energy = gains_of(inputs, count), per_client("max_energy", inputs.max_energy, count)
+    sensitivity = np.full(count, inputs.sensitivity or 2 * inputs.clip_norm)
+    multiplier = inputs.multiplier
+    if multiplier is None:
+        ones = np.ones(count)
+        message = Message(inputs.num_params, inputs.clip_norm, ones, sensitivity, ones, "client", "replace")
+        target = Budget(inputs.eps, inputs.delta, "zcdp", adjacency="replace")
+        multiplier = calibrate(target, inputs.rounds, message, weights)
+    noise, trusted = inputs.noise_std**2, inputs.trusted_share * inputs.noise_std**2
+    found = power_split(
+        gain, energy=energy, weights=weights, bound=inputs.clip_norm, dim=inputs.num_params, trusted_noise_var=trusted,
+        sensitivity=sensitivity, multiplier=multiplier,
+    )  # fmt: skip
+    needed = noise_per_square(weights, sensitivity, multiplier)
+    less = needed * noise / trusted if trusted else np.inf
+    with np.errstate(divide="ignore"):
+        update_noise = (noise + found.artificial) / found.square
+    report: dict[str, Any] = plain({
+        "multiplier": multiplier, "square": found.square, "artificial_var": found.artificial,
+        "shares": found.shares.mean(0), "receiver_var": noise, "trusted_var": trusted,
+        "update_noise_var": update_noise,  # per coordinate of the update, with all of the receiver's noise
+        "reduced_power": {"square": trusted / needed, "update_noise_var": less},
+        "rounds_with_noise": int(np.sum(found.artificial > 0)), "rounds": inputs.rounds,
+        "notes": ["others' noise is counted: no local privacy, and none against clients that collude"],
+    })  # fmt: skip
+    return report
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """How often noise is needed, and whether it pays."""
+    ours = np.asarray(report["update_noise_var"], float)
+    console.print(
+        f"[bold]noise multiplier {report['multiplier']:.6g}[/bold] in each of {report['rounds']} rounds; artificial "
+        f"noise in {report['rounds_with_noise']}"
+    )
+    console.print(
+        f"  noise variance of the update: median {np.median(ours):.4g}, worst {ours.max():.4g} per coordinate"
+    )
+    less = report["reduced_power"]["update_noise_var"]
+    told = "nothing, no receiver noise is trusted" if less == "inf" else f"{less:.4g}, where energy does not bind"
+    console.print(f"  with less power instead of noise: {told}")
+    for line in report["notes"]:
+        console.print(f"[dim]{line}[/dim]")
+
+
+def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
+    return []
+
+
+PLANNER = Planner(
+    summary="Seif-Tandon-Li: power between messages and artificial noise",
+    inputs=Inputs,
+    keys=keys,
+    example=(Path(__file__).parent / "examples" / "seif.toml").read_text(encoding="utf-8"),
+    plan=plan,
+    show=show,
+    pictures=no_pictures,
+)

@@ -1,0 +1,144 @@
+"""Runs whose rounds go by in blocks: the same models and ledgers as runs that keep everything, whatever the blocks."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otafl.core.errors import InputError
+from otafl.privacy import Ledger
+from otafl.report.run import Run
+from otafl.runs import runner
+from otafl.runs.build import build_task
+from otafl.runs.folder.store import RunFolder
+from otafl.runs.planning.planned import Planned
+from otafl.runs.progress import Reporter, Tick
+from otafl.runs.schema import Experiment, load
+from otafl.runs.streamed import choice
+from otafl.runs.streamed.execution import StreamedExecution
+
+LABELS = ("constant", "cares-adaptive")
+CLIENTS_AND_SEEDS = 4 * 2
+Tiny = Callable[..., Experiment]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, tiny_text: str) -> dict[str, Path]:
+    """The tiny experiment kept whole, gone by round by round, and its open loop in blocks of three."""
+    folder = tmp_path_factory.mktemp("streamed")
+    (folder / "tiny.toml").write_text(tiny_text)
+    made = {"whole": runner.start(load(folder / "tiny.toml"), folder / "whole")}
+    for rounds, alone in ((1, []), (3, ["scheme=[{name='constant', rx_scale=0.4}]"])):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(choice, "BLOCK", rounds * CLIENTS_AND_SEEDS)
+            experiment = load(folder / "tiny.toml", ["engine.stream=true", *alone])
+            made[f"blocks of {rounds}"] = runner.start(experiment, folder / f"by{rounds}")
+    return made
+
+
+def content(folder: Path, label: str, name: str) -> bytes:
+    return RunFolder.open(folder).scheme(label).content(name)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_models_are_those_of_a_run_that_keeps_everything_to_the_bit(runs: dict[str, Path], label: str) -> None:
+    for name in ("model.npz", "rounds.parquet"):
+        found = [content(folder, label, name) for folder in runs.values() if label in Run(folder).labels]
+        assert len(found) >= 2 and set(found) == {found[0]}, name
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ledgers_say_the_same_eps_and_do_not_depend_on_the_blocks(
+    runs: dict[str, Path], label: str, seed: int
+) -> None:
+    one = content(runs["blocks of 1"], label, f"ledger-{seed}.bin")
+    if label == "constant":
+        assert one == content(runs["blocks of 3"], label, f"ledger-{seed}.bin")
+    whole, summed = Ledger.from_bytes(content(runs["whole"], label, f"ledger-{seed}.bin")), Ledger.from_bytes(one)
+    np.testing.assert_array_equal(summed.zcdp(), whole.zcdp())
+    assert summed.spent().worst == whole.spent().worst and summed.rounds() == whole.rounds()
+    assert summed.parts == [] and summed.sums is not None
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_everything_else_that_is_told_agrees(runs: dict[str, Path], label: str) -> None:
+    whole, by = Run(runs["whole"]), Run(runs["blocks of 1"])
+    for name in ("summary", "certificate"):
+        left, right = (RunFolder.open(run.folder).scheme(label).json(name) for run in (whole, by))
+        assert set(left) == set(right)
+        for key, value in left.items():
+            assert right[key] == (pytest.approx(value, rel=1e-12) if _numeric(value) else value), key
+    assert whole.card(label).data["guarantee"] == by.card(label).data["guarantee"]
+    left, right = (RunFolder.open(run.folder).scheme(label).read("evaluations") for run in (whole, by))
+    for name in left:
+        np.testing.assert_allclose(left[name], right[name], rtol=1e-12)
+    files = [set(RunFolder.open(run.folder).scheme(label).hashes()) for run in (whole, by)]
+    assert files[0] ^ files[1] == {"devices.parquet", "device_quantiles.parquet"}
+
+
+def _numeric(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, int | float) for item in value)
+
+
+def test_device_quantiles_are_those_of_the_devices(runs: dict[str, Path]) -> None:
+    devices = Run(runs["whole"]).frame("devices").groupby(["scheme", "seed", "round"], sort=False)
+    table = Run(runs["blocks of 1"]).frame("device_quantiles").set_index(["scheme", "seed", "round", "quantile"])
+    for place, own in devices:
+        for quantile in (0.0, 0.25, 1.0):
+            row = table.loc[(*place, quantile)]
+            for name in ("norm", "raw_norm", "energy", "noise_multiplier"):
+                assert row[name] == np.quantile(own[name], quantile, method="lower")
+
+
+def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
+    runs: dict[str, Path], tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "BLOCK", CLIENTS_AND_SEEDS)
+
+    class Breaks(Reporter):
+        def tick(self, tick: Tick) -> None:
+            if tick.round == 4:
+                raise MemoryError("in the fourth round")
+
+    with pytest.raises(MemoryError):
+        runner.start(tiny("engine.stream=true", "scheme=[{name='constant', rx_scale=0.4}]"), tmp_path / "cut", Breaks())
+    assert RunFolder.open(tmp_path / "cut").scheme("constant").saved() == [2, 3]
+    runner.resume(tmp_path / "cut")
+    for name in ("model.npz", "ledger-0.bin", "rounds.parquet", "evaluations.parquet", "device_quantiles.parquet"):
+        assert content(runs["blocks of 1"], "constant", name) == content(tmp_path / "cut", "constant", name), name
+
+
+def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> None:
+    for eps in (5.0, 30.0, 60.0):
+        experiment = tiny(f"privacy.eps={eps}", "scheme=[{name='constant', rx_scale=0.4}]", "engine.stream=true")
+        task = build_task(experiment)
+        whole = Planned(experiment, experiment.scheme[0], task)
+        place = RunFolder(tmp_path, "").scheme("constant")
+        streamed = StreamedExecution(experiment, experiment.scheme[0], task, place, Reporter())
+        assert streamed.ran == [int(np.sum(plan.live)) for plan in whole.plans]
+        assert streamed.least_eps == whole.least_eps and streamed.affordable == whole.affordable
+
+
+@pytest.mark.parametrize(("setting", "reason"), [
+    ("privacy.accountant='rdp'", "needs every round"),
+    ("privacy.stop='each'", "retire"),
+    ("scheme=[{name='adascale', nu=1.0, tuning='hindsight'}]", "whole channel"),
+])  # fmt: skip
+def test_what_needs_all_rounds_at_once_is_refused(tiny: Tiny, tmp_path: Path, setting: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        runner.start(tiny("engine.stream=true", "scheme=[{name='constant'}]", setting), tmp_path / "run")
+
+
+def test_large_runs_go_by_unless_told_otherwise(tiny: Tiny) -> None:
+    assert not choice.goes_by(tiny())
+    large = ["task.clients=100000", "rounds=100", "task.partition={kind='shared'}"]
+    assert choice.goes_by(tiny(*large)) and not choice.goes_by(tiny(*large, "engine.stream=false"))
+    assert choice.rounds_at_once(tiny(*large, "task.clients=10000000")) == 1
+
+
+def test_a_record_that_several_clients_hold_has_no_record_level_guarantee(tiny: Tiny, tmp_path: Path) -> None:
+    shared = ["task.partition={kind='shared', per_client=5}", "clients={kind='gradient', unit='record'}"]
+    with pytest.raises(InputError, match="several clients hold one record"):
+        runner.start(tiny(*shared, "scheme=[{name='constant'}]"), tmp_path / "run")
