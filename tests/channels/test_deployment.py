@@ -173,7 +173,7 @@ def test_distance_without_a_law(write):
         ("distance_m = 100", "distance_m = 1e300", "device 1, distance_m=1e+300: gives a path loss"),
         ("samples = 6000", "samples = true", "device 1, samples=True: must be a number"),
         ("samples = 6000", "samples = 1" + "0" * 400, "must be a number"),
-        ('name = "a"', "name = 3", "device 1, name=3: must be printable text"),
+        ('name = "a"', "name = 3", "device 1, name=3: must be printable text of at most 200"),
         ('name = "a"', 'name = "device-2"', "device 2, name='device-2': already used in device 1"),
         ("[radio]", "[radios]", "unknown key 'radios'; did you mean 'radio'?"),
         ("[radio]", 'devices_file = "x.csv"\n[radio]', "either [[device]] tables or devices_file"),

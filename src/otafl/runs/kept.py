@@ -91,11 +91,11 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
 def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
     """The second receiver that the experiment declares, charged by the budget's accountant; the worst seed."""
     who = run.experiment.privacy.eavesdropper
-    if who is None or run.uplink.name != "analog":
+    if who is None:
         return []
-    if run.loop != "open":
-        why = "not covered: a plan that was played is no guarantee"
-        return [Observer("eavesdropper", "its own antennas", None, why)]
+    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
+    if why := _not_overheard(run):
+        return [Observer("eavesdropper", sees, None, f"not covered: {why}")]
     budget = run.budget
     found = []
     for s, site in enumerate(run.setup.sites):
@@ -105,9 +105,21 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
         alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
         heard = overheard(plan, alone, who)
         found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
-    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
     return [Observer("eavesdropper", sees, float(max(found)), why)]
+
+
+def _not_overheard(run: "Execution") -> str:
+    """Why nothing is proved about a second receiver; empty where it is charged."""
+    if run.uplink.name == "perfect":
+        return "an ideal uplink is no radio"
+    if run.uplink.name != "analog":
+        return f"what the uplink {run.uplink.name!r} tells it is not counted here"
+    if run.loop != "open":
+        return "a plan that was played is no guarantee"
+    if run.experiment.privacy.already_spent is not None:
+        return "what it heard of the earlier run is not declared"
+    return ""
 
 
 def _outcome(run: "Execution", records: Chunk) -> Outcome:

@@ -27,12 +27,17 @@ from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
 
 
-def refuse_retirement(label: str, loop: str, uplink_name: str) -> None:
-    """A closed loop would need a filter per client; a sum of ciphertexts opens only if all take part."""
+def refuse_retirement(label: str, loop: str, own: uplink.Uplink) -> None:
+    """A closed loop would need a filter per client inside it. On our uplinks a silent client adds nothing (encrypted:
+    a zero, so that the sum still opens); where an uplink has a charge of its own, or is somebody else's, that is not
+    shown."""
     if loop != "open":
-        raise InputError(f"{label}: privacy.stop='each' needs a plan made in advance; a closed loop has none")
-    if uplink_name not in ("analog", "perfect"):
-        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {uplink_name!r}; use 'worst'")
+        raise InputError(
+            f"{label}: privacy.stop='each' needs a plan made in advance, and a closed loop has none; use stop='worst'"
+        )
+    known = uplink_checks.is_own(own) and (own.release is None or own.name in ("analog", "perfect"))
+    if not known:
+        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}; use stop='worst'")
 
 
 class Planned:
@@ -75,7 +80,7 @@ class Planned:
         if self.run_energy is not None and self.loop != "open":
             raise InputError(f"{self.label}: radio.run_energy needs a plan made in advance; a closed loop has none")
         if experiment.privacy.stop == "each" and self.capped:
-            refuse_retirement(self.label, self.loop, self.uplink.name)
+            refuse_retirement(self.label, self.loop, self.uplink)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs

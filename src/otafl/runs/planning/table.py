@@ -17,6 +17,7 @@ from otafl.core.plan import Events, Plan
 from otafl.privacy import Ledger, attack_success
 from otafl.privacy.events import total_noise_var
 from otafl.runs import build
+from otafl.runs.limits import check_traces
 from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
@@ -100,6 +101,7 @@ def plan(experiment: Experiment, agreement: float | None = None) -> PlanTable:
 
     agreement: norm of the mean of clipped messages over the clip norm, in (0, 1]; None guesses it from the samples.
     """
+    check_traces(experiment)
     facts = facts_of(experiment)
     if agreement is not None:
         validate.in_left_open("agreement", agreement, 0, 1)
