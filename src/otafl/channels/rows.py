@@ -16,6 +16,10 @@ class UnitWarning(UserWarning):
     """A value is allowed but looks like another unit (dB for linear, amplitude for power)."""
 
 
+class IgnoredWarning(UserWarning):
+    """A file says something that is not used."""
+
+
 class Record(NamedTuple):
     """One row of a CSV file or one table of a TOML file; empty cells are absent."""
 

@@ -50,7 +50,7 @@ def ideal(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     one = np.ones_like(trace.rms_gain)
     perfect = Trace(one + 0j, one + 0j, one, one, one, one, trace.coin)
     unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
-    exact = deployment._replace(gain_error=0.0, phase_error=0.0)
+    exact = deployment._replace(gain_error=0.0, phase_error=0.0, least_gain=0.0, miss_prob=0.0)
     return perfect, exact._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)
 
 

@@ -26,6 +26,7 @@ from otafl.runs.folder.chunks import Chunk, Evaluation, merge, read, scalars
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
 from otafl.runs.kept import Findings, kept
+from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
@@ -262,7 +263,7 @@ class Execution(Planned):
 
     def certified(self, s: int, seen: Measured) -> SequenceCertificate:
         """The certificate of one seed's rounds."""
-        server, known = build.server_of(self.experiment, self.scheme), self.experiment.channel.pilots is None
+        server, known = build.server_of(self.experiment, self.scheme), statistics_known(self.experiment)
         at, delta = self.setup.sites[s], self.budget.delta
         return certificates.concluded(seen, at, self.task, server, delta, self.releases[s], known)
 

@@ -14,6 +14,7 @@ from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncert
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
 from otafl.runs.kept import Findings
+from otafl.runs.planning.channel_risk import said_of_channel
 from otafl.runs.traffic import traffic
 
 if TYPE_CHECKING:
@@ -101,7 +102,11 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=[*run.uplink.assumed, *_retirement(run, worst)],
+        assumptions=[
+            *run.uplink.assumed,
+            *_retirement(run, worst),
+            *said_of_channel(run.experiment, run.horizon),
+        ],
         observers=found.observers,
         reward=in_words(site, run.releases[worst], int(np.sum(found.seen.live[worst]))),
         identity=_identity(run),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otafl.channels import draw
+from otafl.channels.channel import Rows
 from otafl.core.arrays import Array
 from otafl.core.plan import Deployment
 from otafl.core.uplink import float_bits
@@ -45,12 +45,15 @@ def traffic(run: "Execution") -> dict[str, Any]:
     experiment, message = run.experiment, run.setup.sites[0].message
     bits = None if run.uplink.bits is None else run.uplink.bits(message.dim)
     channel, deployment = site_of(experiment, message, run.task.sizes[0])
-    rounds = min(FADES, experiment.rounds)
-    gain = draw(channel, experiment.task.clients, rounds, experiment.seed_list[0]).gain
-    known = deployment.noise_var > 0
-    needed = float_bits(message.dim) if bits is None else bits
+    needed, uses = float_bits(message.dim) if bits is None else bits, None
+    if deployment.noise_var > 0:
+        rounds = min(FADES, experiment.rounds)
+        fades = Rows(channel, experiment.task.clients, rounds, experiment.seed_list[0])
+        # round by round: all of them of a million devices are gigabytes
+        rates = sum(mean_rates(fades.take(1).gain, deployment) for _ in range(rounds)) / rounds
+        uses = uses_in_turn(needed, rates)
     return {
         "bandwidth_hz": bandwidth_of(experiment),
         "bits": bits,
-        "digital_uses": uses_in_turn(needed, mean_rates(gain, deployment)) if known else None,
+        "digital_uses": uses,
     }

@@ -20,6 +20,7 @@ from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import release
 from otafl.runs.build import Task, limited, site_of
 from otafl.runs.comparing import run_energy
+from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import within_run
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems import settings as rules
@@ -59,7 +60,8 @@ def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
     channel, deployment = site_of(experiment, message, sizes)
     privacy = experiment.privacy
     eps = math.inf if privacy.eps is None else privacy.eps
-    budget = Budget(eps, privacy.delta, privacy.accountant, privacy.accounting, message.adjacency)
+    delta = delta_left(privacy.delta, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
+    budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
     return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
 
 

@@ -20,6 +20,7 @@ from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least, least_eps
+from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
@@ -52,7 +53,10 @@ class Planned:
         self.label = scheme.label or scheme.name
         private = systems.SCHEMES[scheme.name].private
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
-        self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
+        count = experiment.task.clients
+        self.delta = delta_left(experiment.privacy.delta, experiment.channel, experiment.horizon(scheme), count)
+        target = experiment.privacy.model_copy(update={"delta": self.delta})
+        self.eps_left = eps_left(target, count) if private else target.eps
         with self._planning():
             self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
         first = self.setup.sites[0]
@@ -60,14 +64,14 @@ class Planned:
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
         self.budget = Budget(
             eps=(experiment.privacy.eps or np.inf) if self.capped else np.inf,
-            delta=experiment.privacy.delta,
+            delta=self.delta,
             accountant=experiment.privacy.accountant,
             accounting=experiment.privacy.accounting,
             adjacency=first.message.adjacency,
             adaptive=self.loop != "open",
             order=None,
         )
-        earlier, count = experiment.privacy.already_spent, experiment.task.clients
+        earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
         if self.loop == "round":
@@ -87,7 +91,7 @@ class Planned:
 
     def _with_target(self, eps: float | None) -> Experiment:
         """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
-        privacy = self.experiment.privacy.model_copy(update={"eps": eps})
+        privacy = self.experiment.privacy.model_copy(update={"eps": eps, "delta": self.delta})
         return self.experiment.model_copy(update={"privacy": privacy})
 
     @contextmanager

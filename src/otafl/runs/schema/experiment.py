@@ -7,6 +7,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from otafl import systems
 from otafl.channels import CHANNELS, PUBLISHED, Channel
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.runs.folder.store import slug
@@ -109,6 +110,12 @@ class Experiment(FileModel):
                 raise InputError("radio.path_loss belongs to devices with distances; else use channel.path_loss")
         elif radio.power_dbm is not None or radio.max_energy is not None or radio.noise_std is not None:
             raise InputError(f"radio: the devices bring their powers; give one of {', '.join(NOISES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _everybody_is_heard(self) -> "Experiment":
+        if self.channel.mean_power_gain is not None:
+            validate.positive("channel.mean_power_gain", self.channel.mean_power_gain)
         return self
 
     @model_validator(mode="after")

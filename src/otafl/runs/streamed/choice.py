@@ -6,7 +6,7 @@ from otafl import systems
 from otafl.core.errors import InputError
 from otafl.privacy.participation import CERTIFIED
 from otafl.runs.schema import Experiment
-from otafl.runs.sites import measured_gains
+from otafl.runs.sites import played_by
 
 DEVICE_ROUNDS = 1 << 23  # clients x rounds of one seed: above it rounds go by
 BLOCK = 1 << 20  # clients x rounds x seeds in memory at a time, but a whole round at least
@@ -28,7 +28,7 @@ def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
     reasons = {
         "is told the whole channel (hindsight)": systems.in_hindsight(scheme.name, scheme),
         f"hears with channel.antennas={experiment.channel.antennas}": experiment.channel.antennas > 1,
-        "plays measured gains": measured_gains(experiment) is not None,
+        "plays measured gains": played_by(experiment) is not None,
         f"counts by privacy.accountant={privacy.accountant!r}, which needs every round; use 'zcdp' or 'gaussian'": (
             privacy.accountant in ("rdp", "pld")
         ),
