@@ -6,7 +6,7 @@ from otafl.core.errors import InputError
 from otafl.privacy import scores
 from otafl.privacy.one_run import OneRun, one_run
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.messages import sizes_of
+from otafl.runs.audit.canary_clients import sizes_of
 from otafl.runs.audit.target import Target, chosen, width_of
 
 QUIET = 64  # directions along which nobody sends, at most: they tell the noise
