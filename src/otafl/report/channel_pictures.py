@@ -4,7 +4,6 @@
 """
 
 import csv
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from otafl.channels import (
     roll,
     stale_gain_error,
 )
-from otafl.report.plots import COLOURS, STYLE
+from otafl.report.plots import COLOURS, STYLE, as_svg
 
 Paint = Callable[..., None]
 SITES = {
@@ -49,13 +48,7 @@ def drawn(paint: Paint, panels: int = 1, height: float = 3.2) -> str:
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
         figure = Figure(figsize=(3.6 * panels if panels > 1 else 5.2, height), layout="constrained")
         paint(*np.atleast_1d(figure.subplots(1, panels)))
-        for axis in [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axis.get_scale() == "log"]:
-            axis.set_major_formatter(lambda value, _: f"{value:g}")
-            axis.set_minor_formatter(lambda value, _: "")
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+        return as_svg(figure, tight=False)
 
 
 def fading() -> str:

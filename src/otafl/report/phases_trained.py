@@ -101,7 +101,7 @@ def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter |
 
 
 def overlay(panels: dict[float, Any], told: dict[str, Any]) -> None:
-    """Marks on the panels of their ε: filled where somebody leads, open where schemes are alike, with the accuracy."""
+    """Marks on the panels of their ε, filled where the best scheme leads beyond its interval; the best accuracy."""
     for cell in told["cells"]:
         axes = panels.get(cell["eps"])
         if axes is None or not cell["air"]:
@@ -110,8 +110,8 @@ def overlay(panels: dict[float, Any], told: dict[str, Any]) -> None:
         best = float(np.mean(cell["air"][label]))
         face = "black" if apart else "white"
         axes.plot(cell["joules"], cell["devices"], "o", markersize=5, markeredgecolor="black", markerfacecolor=face)
-        told_as = f"{best:.2f} {label}" if apart else f"{best:.2f}"
-        axes.annotate(told_as, (cell["joules"], cell["devices"]), xytext=(4, 4), textcoords="offset points", fontsize=6)
+        axes.annotate(f"{best:.2f}", (cell["joules"], cell["devices"]), xytext=(0, 6), textcoords="offset points",
+                      fontsize=7, ha="center", bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6})  # fmt: skip
 
 
 def trained_preset(
@@ -120,7 +120,7 @@ def trained_preset(
     """`otafl reproduce demo-phases-trained`: phases.json and one line per cell."""
     told = trained(path, folder, overrides, reporter)
     lines = [sentence(cell) for cell in told["cells"]]
-    head = [f"# {told['title']}", "", f"Run on {told['date']}, {told['rounds']} rounds.", ""]
+    head = [f"Run on {told['date']}, {told['rounds']} rounds.", ""]
     write_atomic(folder / "results.md", "\n".join([*head, *(f"- {line}" for line in lines)]) + "\n")
     for line in lines:
         console.print(line, markup=False, highlight=False)
