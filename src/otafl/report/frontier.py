@@ -15,7 +15,7 @@ from rich.table import Table
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.report.comparison import found_in, placed
+from otafl.report.comparison import placed
 from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
@@ -34,7 +34,7 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
     """One point per target and scheme."""
     found = []
     for part in parts:
-        for entry, place in placed(found_in(part)):
+        for entry, place in placed(part.found):
             accuracy, joules = numbers(entry["final_accuracy"]), numbers(entry["joules_mean"])
             found.append({
                 "devices": devices, "eps": part.target, "label": entry["label"], "private": place != "ref",

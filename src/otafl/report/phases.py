@@ -10,6 +10,7 @@ from rich.console import Console
 from otafl.bounds import merit
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
+from otafl.report.phases_trained import overlay, stored
 from otafl.report.plots import STYLE
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
@@ -40,8 +41,11 @@ def diagram(eps: list[float], joules: np.ndarray, terms: dict[str, float]) -> di
     return {"joules": joules.tolist(), "terms": terms, "sheets": sheets}
 
 
-def picture(told: dict[str, Any]) -> str:
-    """SVG: one panel per ε; colour: lead of the ridge in S, lines: devices from which on it is marginal and useful."""
+def picture(told: dict[str, Any], points: dict[str, Any] | None = None) -> str:
+    """SVG: one panel per ε; colour: lead of the ridge in S, lines: devices from which on it is marginal and useful.
+
+    points: the trained grid, drawn on top.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -51,11 +55,14 @@ def picture(told: dict[str, Any]) -> str:
         panels = figure.subplots(1, len(told["sheets"]), sharey=True, squeeze=False)[0]
         for axes, sheet in zip(panels, told["sheets"]):
             gain = np.broadcast_to(100 * np.array(sheet["gain"]), (len(devices), len(joules)))
-            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto")
+            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto",
+                                    rasterized=True)  # fmt: skip
             for (name, line), dash in zip(sheet["devices"].items(), ((0, (4, 3)), "-")):
                 axes.plot(joules, line, color="black", linestyle=dash, linewidth=1.2, label=name)
             axes.set(xscale="log", yscale="log", ylim=(10, 1e5), xlabel="J per device, whole run",
                      title=f"ε = {sheet['eps']:g}")  # fmt: skip
+        if points is not None:
+            overlay({sheet["eps"]: axes for sheet, axes in zip(told["sheets"], panels)}, points)
         panels[0].set_ylabel("devices")
         panels[0].legend(loc="upper right")
         figure.colorbar(shown, ax=list(panels), label="lead of the ridge in S (%)")
@@ -68,7 +75,7 @@ def picture(told: dict[str, Any]) -> str:
 def phases_preset(
     path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
 ) -> None:
-    """`otafl reproduce demo-phases`: phases.json, phases.svg and one line per ε; nothing is trained."""
+    """`otafl reproduce demo-phases`: phases.json, phases.svg with the stored trained grid, and one line per ε."""
     experiment, wanted = load(path, overrides), settings_of(path, overrides)
     clip = experiment.clients.clip_norm
     terms = {"delta": experiment.privacy.delta, "noise_var": experiment.radio.noise_var(), "clip_norm": clip,
@@ -76,7 +83,7 @@ def phases_preset(
     told = diagram(wanted["eps"], np.geomspace(float(wanted["joules"][0]), float(wanted["joules"][1]), 120), terms)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "phases.json", to_json(told))
-    write_atomic(folder / "phases.svg", picture(told))
+    write_atomic(folder / "phases.svg", picture(told, stored()))
     lines = [sentence(sheet, told["joules"]) for sheet in told["sheets"]]
     write_atomic(folder / "results.md", "\n".join(f"- {line}" for line in lines) + "\n")
     for line in lines:
