@@ -48,7 +48,7 @@ test-ray: $(RAY)/.ready         ## sweeps on a real Ray cluster of three nodes o
 	$(RAY)/bin/python -m pytest tests/connect/test_ray.py
 
 test: $(VENV)/.dev-ready        ## the whole test suite without the slow part
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder  # short files last
 
 slow: $(VENV)/.dev-ready        ## long reproductions and soak tests
 	$(BIN)/python -m pytest -m slow

@@ -1,4 +1,4 @@
-"""Shared by all tests: one CPU thread pool, a compilation cache, and where the real data are."""
+"""Shared by all tests: one CPU thread pool, a compilation cache, plots where they are asked for, and the real data."""
 
 import os
 import shutil
@@ -17,6 +17,22 @@ import jax
 
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_plots() -> Iterator[None]:
+    """Reports have no plots: they take longer than most runs. Tests that look at plots ask for `plots`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("otafl.report.draw", lambda data, folder: [])
+        yield
+
+
+@pytest.fixture
+def plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports with their plots."""
+    from otafl.report.plots import draw
+
+    monkeypatch.setattr("otafl.report.draw", draw)
 
 
 @pytest.fixture

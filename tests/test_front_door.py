@@ -104,7 +104,7 @@ def _flat(held):
     return x[y >= 0], y[y >= 0]
 
 
-def test_regression_is_told_in_its_metric_and_never_in_accuracy(tmp_path):
+def test_regression_is_told_in_its_metric_and_never_in_accuracy(tmp_path, plots):
     y = X @ SLOPE
     net = otafl.model(lambda key: {"w": jnp.zeros(5)}, lambda p, x: x @ p["w"], loss="mse", metric="mae")
     task = otafl.task(X, y, held_out=(X[:40], y[:40]), clients=6, reward_fraction=0.0)

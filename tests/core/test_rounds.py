@@ -1,4 +1,7 @@
-"""Properties of the round that hold for every scheme."""
+"""Properties of the round that hold for every scheme.
+
+A new number of rounds or seeds is a new program, seconds to compile: tests share 5 rounds of one seed where they can.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +87,7 @@ def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
     net, optimizer, batch = small.model(), optax.sgd(0.5, momentum=0.9), small.seeds([1, 2])
-    traces = [small.trace(6, 1), small.trace(6, 2)]
+    traces = [small.trace(4, 1), small.trace(4, 2)]
     plans = [plan_ahead(policy, (), one)[1] for one in traces]
     rows = small.rows_of(plans, traces, site)
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
@@ -97,13 +100,13 @@ def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
             start = stop
         return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((carry.params, carry.opt))]
 
-    assert run([6]) == run([6]) == run([3, 6]) == run([1, 2, 6])
+    assert run([4]) == run([4]) == run([2, 4]) == run([1, 2, 4])  # chunks of 4, 2 and 1: three compilations
 
 
-@pytest.mark.parametrize("client_map", ["map", 2, 3])
+@pytest.mark.parametrize("client_map", ["map", 3, pytest.param(2, marks=pytest.mark.slow)])
 def test_client_mapping_changes_only_rounding(client_map):
     clients, site = clipped(), small.deployment()
-    policy, traces = constant(clients, site, rx_scale=0.3), [small.trace(4)]
+    policy, traces = constant(clients, site, rx_scale=0.3), [small.trace(5)]
     whole, record, _ = small.train(clients, [policy], traces, site, [0])
     parts, chunked, _ = small.train(clients, [policy], traces, site, [0], client_map=client_map)
     np.testing.assert_allclose(record.stats.norm, chunked.stats.norm, rtol=1e-5)
@@ -134,7 +137,7 @@ def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
         carry, _, _ = small.train(clients, [policy] * len(seeds), traces, site, seeds, seed_map="threads")
         return [np.asarray(leaf)[seeds.index(wanted)].tobytes() for leaf in jax.tree.leaves(carry.params)]
 
-    assert model([5, 6, 7], 6) == model([6], 6) == model([6, 5], 6)
+    assert model([5, 6, 7], 6) == model([6], 6) == model([6, 7, 5], 6)
 
 
 @pytest.mark.parametrize("client_map", ["vmap", 3])

@@ -96,6 +96,7 @@ def test_lifted_is_the_protocol_over_python_integers():
     assert not refused
 
 
+@pytest.mark.slow  # three trainings each; one round of each mode is exact above, its noise is measured below
 @pytest.mark.parametrize("mode", OPEN)
 def test_training_differs_from_plain_by_the_predicted_noise(mode):
     """Rms over coordinates against eta sqrt(sum tau^2 / P), tau from the budget given the gains."""
@@ -212,7 +213,6 @@ allow_insecure = true
 def test_a_run_says_it_aloud_on_the_terminal_the_card_and_the_page(mode, tmp_path, monkeypatch, capsys):
     from otafl import cli
 
-    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
     (tmp_path / "open.toml").write_text(EXPERIMENT.format(mode=mode), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["otafl", "run", str(tmp_path / "open.toml"), "--out", str(tmp_path / "run")])
     with contextlib.suppress(SystemExit):  # whether it worked shows in what it leaves

@@ -39,7 +39,6 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uplink, "simulation_keys", lambda job: made.append(honest(job)) or made[-1])
         patch.setattr(SchemeFolder, "clear_checkpoints", lambda self: None)
-        patch.setattr("otafl.report.draw", lambda data, folder: [])
         folder = runner.start(experiment(), tmp_path_factory.mktemp("keys") / "run")
     return folder, made
 

@@ -29,10 +29,9 @@ COMMANDS = get_command(cli.app).commands
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """An empty folder with the examples in it. Plots are left out: tests/report draws them."""
+    """An empty folder with the examples in it."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
     known = set(systems.SYSTEMS)
     yield tmp_path
     for name in {*systems.SYSTEMS} - known | {systems.OWN}:

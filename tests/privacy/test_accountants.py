@@ -161,14 +161,16 @@ def test_exact_gaussian_composes():
     assert gaussian.eps_from_rho(np.sum(z**-2.0) / 2, 1e-6) == gaussian.eps(np.sqrt(np.sum(z**-2.0)), 1e-6)
 
 
-def test_pld_treats_equal_devices_as_one_although_their_amplitudes_are_rounded():
+def test_pld_treats_equal_devices_as_one_although_their_amplitudes_are_rounded(monkeypatch):
     """Twelve devices, two kinds, amplitudes off by a few last digits: two sequences, not one that dominates all."""
+    rounds = 8
+    monkeypatch.setattr("otafl.privacy.by_pld.MECHANISMS", 6 * rounds)
     rng = np.random.default_rng(0)
     kinds = np.where(np.arange(12) < 6, 1.0, 0.5)
-    level = np.exp(rng.normal(-0.5, 0.3, (40, 1)))
-    amp = level * kinds * (1 + 2e-16 * rng.integers(-4, 5, (40, 12)))
-    ones = np.ones((40, 12))
-    run = Events(amp, 0 * ones, ones > 0, ones, np.ones(40), np.ones(40, bool), np.full(12, 0.05), np.ones(12))
+    level = np.exp(rng.normal(-0.5, 0.3, (rounds, 1)))
+    amp = level * kinds * (1 + 2e-16 * rng.integers(-4, 5, (rounds, 12)))
+    ones = np.ones((rounds, 12))
+    run = Events(amp, 0 * ones, ones > 0, ones, np.ones(rounds), np.ones(rounds, bool), np.full(12, 0.05), np.ones(12))
     spend = account("pld", run, 1e-5)
     assert not any("distinct clients" in note for note in spend.notes)
     assert np.unique(spend.eps).size == 2

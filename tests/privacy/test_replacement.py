@@ -30,7 +30,7 @@ def test_never_above_the_run_without_sampling(accountant, make_events):
     )
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+@pytest.mark.parametrize("accountant", ["rdp", pytest.param("pld", marks=pytest.mark.slow)])
 def test_releases_count_once_and_chunks_change_nothing(accountant, make_events):
     run = make_events(np.full((40, 2), [1.0, 2.0]), rate=0.05)
     release = Release("reward", 1.0, 4.0)

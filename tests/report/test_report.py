@@ -271,7 +271,7 @@ def test_where_the_page_goes(make_run, tmp_path, monkeypatch):
         write_report([tmp_path / "nowhere"])
 
 
-def test_plots_are_pictures_and_the_same_run_gives_the_same_bytes(make_run):
+def test_plots_are_pictures_and_the_same_run_gives_the_same_bytes(make_run, plots):
     run = make_run("r", {"_under": {}, NASTY: {"private": False}})
     first = {path: path.read_bytes() for path in write_report([run])}
     names = {"report", "accuracy", "accuracy_over_eps", "worst_client", "loss", "eps", "energy"}

@@ -107,6 +107,7 @@ def test_an_interruption_keeps_what_is_done(stop: BaseException, three: Callable
     assert calls == ["good", "last"]
 
 
+@pytest.mark.slow  # its halves are fast: signals in tests/runs/test_interrupts.py, what is kept above
 def test_control_c_during_training_and_going_on(tmp_path: Path):
     """One real preset in a process of its own: SIGINT ends it with 130, the same command finishes it."""
     script = (

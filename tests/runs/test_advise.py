@@ -194,7 +194,6 @@ def test_the_command_line_says_it_first_writes_everything_and_exits_3_where_noth
 def test_simulate_trains_the_best_three(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [])
     words = ["otafl", "advise", "60", "--num-params", "110", "--eps", "20", "--rounds", "5", "--simulate", "--json"]
     monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as stop:

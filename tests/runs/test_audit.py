@@ -44,6 +44,8 @@ OPTIONS: dict[str, str] = {  # what a scheme needs besides its name on this site
     "eezofl": 'mode = "digital"\ndp_noise = 3.0\nsmudging_bits = 10\nallow_insecure = true\n'
     'clients = { kind = "zero-order", directions = 4, clip_norm = 2.0 }',
 }
+# One open loop of every system that sends analog sums (one program serves them all), and the closed loop.
+ONE_OF_EACH = ("constant", "adascale", "biasvar", "cares-static", "cdpb", "fedavg-dp", "liu-simeone", "cares-adaptive")
 ELSEWHERE = {"adascale-lyapunov"}  # its tuning finds no weight on this site
 RECORDS = '[[scheme]]\nname = "fedavg-dp"\nlabel = "way {}"\nclients = {{ kind = "per-sample", {} }}\n'
 KINDS = ("batch = 4", "rate = 0.2, divisor = 4.0, size_max = 40", 'batch = 4, sampling = "without-replacement"')
@@ -68,16 +70,17 @@ def quieter(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- experiments -------------------------------------------------------------------------------------------------
 
 
-def test_no_scheme_is_refuted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one-of-each", "all"])
+def test_no_scheme_is_refuted(every: bool, tmp_path: Path) -> None:
     systems.remove(systems.OWN)  # what another test registered
-    schemes = [name for name in systems.SCHEMES if name not in ELSEWHERE]
+    schemes = [name for name in (systems.SCHEMES if every else ONE_OF_EACH) if name not in ELSEWHERE]
     text = "".join(f'[[scheme]]\nname = "{name}"\n{OPTIONS.get(name, "")}\n' for name in schemes)
     # So much eps that all run all rounds: one compiled program serves nearly all of them.
     found = audit(experiment_of(tmp_path, text, "privacy.eps=5000"), runs=40, error=SURE)
     assert not found.failed
     attacked = {scheme.label for scheme in found.schemes if scheme.canaries}
     told = {scheme.label: scheme.reason for scheme in found.schemes if scheme.reason}
-    assert {*attacked, *told} == set(schemes) and len(attacked) > 15
+    assert {*attacked, *told} == set(schemes) and len(attacked) > len(schemes) / 2
     assert all("no promise to refute" in why or "not one round" in why for why in told.values()), told
     closed = next(scheme for scheme in found.schemes if scheme.label == "cares-adaptive")
     assert closed.eps == 5000.0 and any("closed loop" in note for note in closed.notes)

@@ -50,7 +50,7 @@ def test_another_seed_gives_another_model(tiny: Tiny, tmp_path: Path, reference:
         ).read_bytes()
 
 
-@pytest.mark.parametrize("every", [1, 3, 1000])
+@pytest.mark.parametrize("every", [3, *(pytest.param(every, marks=pytest.mark.slow) for every in (1, 1000))])
 def test_how_a_run_is_cut_into_chunks_does_not_change_the_model(
     every: int, tiny: Tiny, tmp_path: Path, reference: Path
 ) -> None:

@@ -77,7 +77,7 @@ def test_gradients_are_those_of_the_same_network_of_layers():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("slots", [False, True])
+@pytest.mark.parametrize("slots", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_gradients_formed_in_parts_are_those_formed_at_once(monkeypatch, slots):
     net = linear()
     params, made = net.init(jax.random.key(0)), per_sample(net)

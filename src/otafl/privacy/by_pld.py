@@ -7,6 +7,7 @@ by their Renyi bound, whichever is smaller.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,12 @@ SAME = 1e-12  # relative: equal devices whose 1/z^2 differ by the rounding of th
 MECHANISMS = 8 * pld.BINS
 
 
+@lru_cache(maxsize=32)  # a run's end asks for each several times: eps, attack, card
+def _composed(square: bytes, rate: float, beside: float, bins: int, interval: float | None) -> Any:
+    z = 1 / np.sqrt(np.frombuffer(square, np.float64))
+    return pld.compose(z, np.full(z.size, rate), beside, False, bins, interval)
+
+
 class Row(NamedTuple):
     """All that one client's rounds cost, or a bound of it for several clients."""
 
@@ -34,9 +41,8 @@ class Row(NamedTuple):
         self, halved: bool = False, beside: bool = True, bins: int = pld.BINS, interval: float | None = None
     ) -> Any:
         """Distribution of the loss, contributions of the whole or half the sensitivity; not where `gaussian`."""
-        square = self.square[self.square > 0] / (4 if halved else 1)
-        z = 1 / np.sqrt(square)
-        return pld.compose(z, np.full(z.size, self.rate), self.beside if beside else 0.0, False, bins, interval)
+        square = np.asarray(self.square[self.square > 0], np.float64) / (4 if halved else 1)
+        return _composed(square.tobytes(), self.rate, self.beside if beside else 0.0, bins, interval)
 
     @property
     def mu(self) -> float:

@@ -54,6 +54,7 @@ def small(tmp_path, keep=("Ideal FedAvg", "design, rho 0.2")):
     return path, [f"{key}={as_toml(value)}" for key, value in data["preset"]["quick"].items()]
 
 
+@pytest.mark.slow
 def test_figure_two_end_to_end(tmp_path):
     """Measured constants, tuned steps, two deployments, both parts of F apart, the common ledger's eps."""
     path, _ = small(tmp_path)
