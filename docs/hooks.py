@@ -4,7 +4,10 @@ A page says `![...](../images/made/NAME.svg)`; what NAME is, says the table belo
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from otafl.report import channel_pictures
 
 
 def frontier() -> str:
@@ -15,7 +18,15 @@ def frontier() -> str:
     return frontier.picture(stored)
 
 
-MADE: dict[str, Callable[[], str]] = {"frontier": frontier}
+def munich() -> str:
+    return channel_pictures.munich(Path(__file__).parents[1] / "examples" / "munich" / "places.csv")
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "frontier": frontier,
+    "channels-munich": munich,
+    **{f"channels-{name}": picture for name, picture in channel_pictures.PICTURES.items()},
+}
 
 
 def on_files(files: Any, config: Any) -> Any:

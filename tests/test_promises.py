@@ -1,5 +1,6 @@
 """Policies that promise one thing and do another, in both loops."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,8 +185,13 @@ def test_only_a_scheme_labelled_hindsight_gets_the_trace():
     ]
 
 
-def test_hindsight_is_said_in_the_summary(tmp_path):
-    folder = run(tmp_path, lambda *told: policy(), hindsight=True)
+def test_hindsight_and_undeclared_silence_are_said(tmp_path):
+    """One client never sends, though its plan says that it does so surely: its weight is dropped in the certificate."""
+    silent = lambda obs: np.where(np.arange(3) == 0, -1.0, np.inf)  # noqa: E731
+    step = lambda state, obs: (state, plan_of(obs, max_norm=silent(obs)), ())  # noqa: E731
+    folder = run(tmp_path, lambda *told: policy(step), hindsight=True)
+    certified = json.loads((folder / "schemes/mine/certificate.json").read_text())
+    assert certified["dropped_weight"][0] > 0.2
     said = (folder / "schemes/mine/summary.json").read_text()
     assert '"csi": "hindsight"' in said and "told the whole channel" in (folder / "schemes/mine/card.md").read_text()
 

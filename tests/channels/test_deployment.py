@@ -173,7 +173,7 @@ def test_distance_without_a_law(write):
         ("distance_m = 100", "distance_m = 1e300", "device 1, distance_m=1e+300: gives a path loss"),
         ("samples = 6000", "samples = true", "device 1, samples=True: must be a number"),
         ("samples = 6000", "samples = 1" + "0" * 400, "must be a number"),
-        ('name = "a"', "name = 3", "device 1, name=3: must be printable text"),
+        ('name = "a"', "name = 3", "device 1, name=3: must be printable text of at most 200"),
         ('name = "a"', 'name = "device-2"', "device 2, name='device-2': already used in device 1"),
         ("[radio]", "[radios]", "unknown key 'radios'; did you mean 'radio'?"),
         ("[radio]", 'devices_file = "x.csv"\n[radio]', "either [[device]] tables or devices_file"),
@@ -222,12 +222,16 @@ def test_measured_gains_stand_for_the_law(write, tmp_path):
     text = TOML.replace("distance_m = 100\n", "").replace("mean_gain = 1e-10\n", "")
     site = load_site(write('gains_file = "gains.csv"\n' + text, "site.toml"))
     np.testing.assert_allclose(site.devices.mean_power_gain, [5e-10, 3e-10])
-    assert site.devices.gains.shape == (2, 2)
+    assert site.devices.trace.gain.shape == (2, 2)
     with pytest.raises(InputError, match=r"device 2, mean_gain=1e-10: gains\.csv has measured gains"):
         load_site(write('gains_file = "gains.csv"\n' + TOML.replace("distance_m = 100\n", ""), "site.toml"))
+    shorter = write('gains_file = "gains.csv"\n' + text, "site.toml")
+    (tmp_path / "gains.csv").write_text("1e-5,inf\n")
+    with pytest.raises(InputError, match=r"gains\.csv: gain at \(1, 2\) is \(inf\+0j\); it must be finite"):
+        load_site(shorter)
     (tmp_path / "gains.csv").write_text("1e-5,0\n")
-    with pytest.raises(InputError, match=r"gains\.csv: row 1, column 2: a gain must be finite and not 0"):
-        load_site(tmp_path / "site.toml")
+    with pytest.raises(InputError, match=r"gains\.csv: no path to device-2; move them, or set without_path"):
+        load_site(shorter)
 
 
 def test_hata_range_is_reported_at_the_device(write):

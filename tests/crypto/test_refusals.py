@@ -1,5 +1,6 @@
 """What a device refuses, whoever drives it: trapdoors, rogue keys, unchecked sums, resent scalars, malformed input."""
 
+import dataclasses
 import hashlib
 
 import jax
@@ -269,3 +270,31 @@ def test_whatever_arrives_only_typed_refusals_leave(job, name, data):
     except OtaflError as refusal:
         said = str(refusal)
     assert said and "\n" not in said
+
+
+ODD = [None, "x", b"x", [], [[1], [1, 2]], {}, True, 1j, np.zeros((2, 2)), np.array(["a"]), float("nan")]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_whatever_stands_in_a_message_is_refused_and_not_raised(params, make_clients, odd):
+    """Fields that are compared with bytes, sizes and widths, seeds: nothing odd is taken for a number or a name."""
+    one, two, *_ = make_clients(params)
+    board = [one.public._replace(setup=odd), two.public]
+    calls = [
+        lambda: one.accept_board(board),
+        lambda: Client("z", one.agreed._replace(digest=odd)),
+        lambda: Client("z", one.agreed._replace(insecure_test_rng=odd)) if odd is not True else one.check_key(None),
+        lambda: participant.collect([], odd, 0, 0, np.zeros((1, 1), np.uint32)),
+        lambda: randomness.insecure_test_rng(odd) if odd is not True else one.check_key(None),
+        *(lambda name=name: dataclasses.replace(params, **{name: odd}) for name in ("f", "sigma_phi", "sigma_e", "P")),
+        lambda: dataclasses.replace(params, secret=odd),
+    ]
+    for call in calls:
+        with pytest.raises(InputError):
+            call()
+
+
+def test_masked_scalars_are_no_scalars(params, make_clients):
+    client, *_ = make_clients(params)
+    with pytest.raises(InputError, match="values must be real numbers"):
+        client.encrypt(np.ma.masked_array([1.0], [True]), 60, 0, 0, client._board)

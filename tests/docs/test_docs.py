@@ -88,7 +88,7 @@ EXAMPLES = sorted(file.name for file in (ROOT / "examples").glob("*.py"))
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in EXAMPLES]
 )
 def test_examples_run(name, desk, monkeypatch, capsys):
-    for library in ("torch", "flax", "equinox"):
+    for library in ("torch", "flax", "equinox", "sionna"):
         if library in name:
             pytest.importorskip(library)
     for script, *arguments in [["scaling_sweep.py", "swept"], [name, "swept"]] if name == "recount.py" else [[name]]:

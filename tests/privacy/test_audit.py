@@ -5,8 +5,10 @@ import pytest
 from scipy import stats
 from scipy.special import ndtr
 
+from otafl.core.errors import InputError
 from otafl.privacy import audit, gaussian, pld_eps, scores
 from otafl.privacy.by_pld import Row
+from otafl.privacy.one_run import one_run
 
 DELTA, BETA = 1e-5, 1e-3
 
@@ -145,3 +147,27 @@ def test_the_crowds_score_is_a_ratio_of_two_mixtures() -> None:
     naive = np.log(density(seen, 0.5, 0.4, True) / density(seen, 0.6, 0.5, False)).sum(1)
     found = scores.crowd_score(seen, sizes, np.ones(2), rates, others)
     np.testing.assert_allclose(found, naive, rtol=1e-9)
+
+
+def test_one_run_passes_its_charge_exactly_as_often_as_it_may_and_finds_noise_that_is_short() -> None:
+    """Noncentral t: 300 tight runs at error 0.05; a true ratio of 2 with the power that the law gives."""
+    rng, beta, count, rest, repeats = np.random.default_rng(5), 0.05, 12, 30, 300
+    passed = {1.0: 0, 2.0: 0}
+    for ratio in passed:
+        for _ in range(repeats):
+            signs = rng.choice([-1.0, 1.0], count)
+            noise = rng.normal(size=count + rest) / ratio  # the charge says that its std is 1
+            found = one_run(signs * 0.5 + noise[:count], signs, noise[count:], beta)
+            passed[ratio] += found.low > 1.0
+    assert stats.binomtest(passed[1.0], repeats, beta).pvalue > 1e-6
+    limit = stats.nct.ppf(1 - beta, rest, np.sqrt(count) / 2)
+    power = stats.nct.sf(limit, rest, np.sqrt(count))
+    assert stats.binomtest(passed[2.0], repeats, float(power)).pvalue > 1e-6
+
+
+def test_one_run_without_noise_is_infinitely_far_apart_and_bad_input_is_refused() -> None:
+    assert one_run(np.array([1.0, -1.0]), np.array([1.0, -1.0]), np.zeros(5), 0.01).low == np.inf
+    for wrong in ((np.ones(3), np.ones(2), np.ones(5)), (np.ones(2), np.zeros(2), np.ones(5)),
+                  (np.ones(2), np.ones(2), np.ones(1)), (np.array([np.nan, 1]), np.ones(2), np.ones(5))):  # fmt: skip
+        with pytest.raises(InputError):
+            one_run(*wrong, 0.01)

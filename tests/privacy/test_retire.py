@@ -48,6 +48,27 @@ def test_every_client_stays_within_its_own_cap_and_leaves_no_round_too_early(rou
                 assert costs.spent().eps[k] > 6.0 * (1 - 1e-9)
 
 
-def test_an_accountant_whose_costs_do_not_add_is_refused():
+@pytest.mark.parametrize(("accountant", "rate"), [("rdp", 1.0), ("rdp", 0.3), ("pld", 0.5)])
+def test_accountants_whose_costs_do_not_add_count_the_rounds_of_each_client(accountant, rate):
+    """Each client's last round against a search, client by client, with a ledger of its own."""
+    events = run(9, 3, 4)._replace(rate=np.full(3, rate))
+    events = events._replace(amp=0.7 * events.amp)
+    budget = Budget(5.0, 1e-5, accountant)
+    inside = rounds_in(Ledger(budget, 3), events)
+    counts = inside.sum(0)
+    assert np.all(np.diff(inside.astype(int), axis=0) <= 0) and len(set(counts)) > 1 and np.any(counts < 9)
+    for k, count in enumerate(counts):
+        for rounds, fits in ((count, True), (count + 1, False)):
+            alone = np.zeros((9, 3), bool)
+            alone[:rounds, k] = True
+            if rounds <= 9:
+                assert (Ledger(budget, 3, [masked(events, alone, True)]).spent().eps[k] <= 5.0) == fits
+    ledger = Ledger(budget, 3)
+    charged = masked(events, inside, True)
+    assert np.array_equal(ledger.affordable(charged), charged.live)
+    ledger.spend(charged)
+
+
+def test_noise_that_leaves_with_its_device_needs_costs_that_add():
     with pytest.raises(InputError, match="costs add"):
-        rounds_in(Ledger(Budget(6.0, 1e-5, "pld"), 2), run(3, 2, 0))
+        rounds_in(Ledger(Budget(6.0, 1e-5, "pld"), 2), run(3, 2, 0), keep_noise=False)

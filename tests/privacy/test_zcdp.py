@@ -65,3 +65,15 @@ def test_bad_inputs():
     with pytest.raises(InputError, match="rho"):
         zcdp.classic_eps(-1.0, 1e-5)
     assert zcdp.classic_eps(np.inf, 1e-5) == zcdp.optimal_eps(np.inf, 1e-5) == np.inf
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=40), st.integers(-3, 3))
+def test_columns_are_held_to_the_cap_by_their_strict_sums(costs, steps):
+    """At the cap itself and a few doubles around it, where a float64 sum alone would decide wrongly."""
+    column = np.array(costs)
+    table = np.stack([column, column / 3, column[::-1]], axis=1)
+    cap = zcdp.strict_sum(costs)
+    for _ in range(abs(steps)):
+        cap = float(np.nextafter(cap, np.inf if steps > 0 else -np.inf))
+    assert zcdp.within(table, cap) == all(math.fsum(c) <= cap for c in table.T)
+    assert zcdp.largest_sum(table) == max(math.fsum(c) for c in table.T)

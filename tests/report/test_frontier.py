@@ -3,7 +3,7 @@
 import numpy as np
 
 from otafl.bounds import merit
-from otafl.report import frontier, phases
+from otafl.report import frontier, phases, phases_trained
 
 
 def points():
@@ -32,3 +32,20 @@ def test_the_diagram_knows_how_many_devices_are_useful():
     for sheet in told["sheets"]:
         assert min(sheet["gain"]) > -0.005 and max(sheet["gain"]) > 0.15  # nobody beats the ridge
     assert phases.picture(told).startswith("<svg") and "alike" in phases.sentence(told["sheets"][0], told["joules"])
+
+
+def cell(ridge: list[float], other: list[float]) -> dict:
+    return {"devices": 200, "joules": 1e-3, "eps": 8.0, "seeds": [0, 1, 2], "ideal": {"dp": [0.95, 0.94, 0.96]},
+            "air": {"other": other, "ridge": ridge}}  # fmt: skip
+
+
+def test_a_trained_cell_names_its_leader_only_beyond_the_paired_interval():
+    clear, close = cell([0.9, 0.91, 0.92], [0.8, 0.81, 0.83]), cell([0.9, 0.8, 0.95], [0.85, 0.86, 0.91])
+    assert phases_trained.leader(clear) == ("ridge", 0.096667, True)
+    assert not phases_trained.leader(close)[2]
+    assert "cannot tell" in phases_trained.sentence(close) and "without a radio 0.950" in phases_trained.sentence(clear)
+    terms = {"delta": 1e-5, "noise_var": 0.0025, "clip_norm": 1.0, "sensitivity": 2.0, "agreement": 0.14,
+             "num_params": 650.0}  # fmt: skip
+    told = phases.diagram([8.0], np.geomspace(1e-5, 10.0, 10), terms)
+    marked = phases.picture(told, {"cells": [clear, close]})
+    assert ">0.91<" in marked and ">0.91<" not in phases.picture(told)

@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -284,3 +285,16 @@ def test_plots_are_pictures_and_the_same_run_gives_the_same_bytes(make_run, plot
 def test_console_table_still_reads_the_store(make_run):
     shown, footer = comparison(make_run("r", TWO))
     assert shown.row_count == 2 and "cap ε=50" in footer
+
+
+def test_no_picture_shows_the_source_of_mathematics(tmp_path):
+    """Figures set no mathematics, so that labels with $ and _ are literal: log axes must not write it either."""
+    from matplotlib.figure import Figure
+
+    from otafl.report.plots import STYLE, as_svg
+
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none"}):
+        figure = Figure()
+        figure.subplots().loglog([1e-5, 1e3], [1e-3, 1e6])
+        drawn = as_svg(figure)
+    assert "mathdefault" not in drawn and "$" not in drawn and ">0.001<" in drawn

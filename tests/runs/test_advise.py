@@ -19,6 +19,7 @@ from otafl.runs.advice.site import read_site
 from otafl.runs.advice.value import Advice, advise
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
+from otafl.systems import settings as designing
 
 SITE = Path(__file__).parents[2] / "examples/site37.toml"
 GAMMA = 0.935  # of the worked example
@@ -201,3 +202,36 @@ def test_simulate_trains_the_best_three(
     answer = json.loads(capsys.readouterr().out)
     assert [row["scheme"] for row in answer["simulated"]] == [row["scheme"] for row in answer["schemes"][:3]]
     assert all(0 < row["half_width"] < 0.2 and row["seeds"] == 5 for row in answer["simulated"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"eps": "much"}, "eps"), ({"eps": float("nan")}, "eps"), ({"rounds": 10**6}, "rounds"),
+        ({"delta": "x"}, "delta"), ({"num_params": 1.5}, "num_params"), ({"agreement": 2}, "agreement"),
+        ({"samples": 0}, "samples"), ({"radio": [1]}, "radio"), ({"accountant": 3}, "accountant"),
+    ],
+)  # fmt: skip
+def test_arguments_are_checked_by_name(words: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=rf"advise: {said}"):
+        asked(20, **{"num_params": 650, "eps": 8.0, **words})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("problem", [FloatingPointError("rx_scale=0.0"), ValueError("no bracket")])
+def test_a_design_that_fails_numerically_is_a_refusal(problem: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites 400 dB apart: searches find no bracket, plans no scale."""
+
+    def fails(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(designing, "rule", lambda name: fails)
+    found = consider(asked(3, 650, 8.0, rounds=3), ["constant"])
+    assert "fails numerically on this site" in found[0].why_not and found[0].merit is None
+
+
+def test_names_in_a_site_file_are_short_and_on_one_line(tmp_path: Path) -> None:
+    for name in ('"a\nb"', "x" * 201):
+        (tmp_path / "site.csv").write_text(f"name,distance_m,power_dbm,samples\n{name},50,10,100\n")
+        with pytest.raises(InputError, match="printable text of at most 200") as refusal:
+            read_site(str(tmp_path / "site.csv"))
+        assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300

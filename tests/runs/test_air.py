@@ -532,6 +532,21 @@ def test_a_sealed_state_that_contradicts_itself_is_refused(tmp_path: Path, chang
         otafl.Air.restore(tmp_path / "air")
 
 
+@pytest.mark.parametrize(("key", "value"), [
+    ("site", -1), ("site", None), ("num_params", 1.5), ("num_params", -1), ("clip_norm", "x"), ("rounds", True),
+    ("radio", 3), ("privacy", None), ("seed", -1), ("seed", []), ("weights", 7), ("message", "x"), ("scheme", {}),
+])  # fmt: skip
+def test_sealed_settings_are_checked_as_those_at_the_door(tmp_path: Path, key: str, value: Any) -> None:
+    opened(folder=tmp_path / "air").close()
+    path = tmp_path / "air" / "loop.json"
+    loop = json.loads(path.read_text())
+    loop.pop("seal")
+    loop["settings"] = json.dumps(json.loads(loop["settings"]) | {key: value})
+    path.write_text(json.dumps(with_seal(loop)))
+    with pytest.raises(InputError):
+        otafl.Air.restore(tmp_path / "air")
+
+
 def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:
     air = opened(folder=tmp_path)
     r = next(air)

@@ -11,12 +11,13 @@ import pytest
 
 from audit_cases import charged_eps, message_target, plan_of, record_target, site
 from otafl.clients import PerSample
-from otafl.core.errors import PrivacyViolation
+from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.uplink import ANALOG
 from otafl.privacy import events, pld_eps
 from otafl.runs.audit import canaries
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.both_parts import both_parts
+from otafl.runs.audit.single import single_run
 from otafl.runs.audit.target import Target
 
 ERROR, SURE = 1e-3, 1e-6
@@ -61,6 +62,15 @@ def test_noise_below_the_charge_is_found(factor: float, runs: int) -> None:
     target = message_target(rounds=4, weights=(1.0,))
     assert refuted(quieter(target, factor), runs)
     assert not refuted(target, runs, SURE)
+
+
+def test_one_run_finds_noise_far_below_the_charge_and_lets_a_whole_mechanism_pass() -> None:
+    target = message_target(weights=(0.1,) * 10)
+    fine, short = single_run(target, SURE), single_run(quieter(target, 1 / 8), SURE)
+    assert fine.low < 1 < fine.high and fine.noise == pytest.approx(1, abs=0.3)
+    assert short.low > 1 and short.mu == pytest.approx(8, rel=0.5)
+    with pytest.raises(InputError, match="coordinates without a canary"):
+        single_run(message_target(weights=(1 / 16,) * 16), SURE)
 
 
 def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(monkeypatch: pytest.MonkeyPatch) -> None:

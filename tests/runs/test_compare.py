@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.report.comparison import lines, rows, run_and_write, sentence, table, verdicts
+from otafl.report.comparison import brief, lines, rows, run_and_write, sentence, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
-from otafl.runs.comparing.compare import compare, not_separated, question_of, rank
+from otafl.runs.comparing.compare import Part, compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.progress import Reporter
@@ -217,3 +217,19 @@ def test_trials_choose_for_every_scheme_and_the_card_says_so(tmp_path: Path):
     assert [Path(task.folder).name for task in there.given] == ["trial-000", "trial-001", "run"]
     for name in ("trials/trials.json", "run/schemes/a/done.json"):  # the same choice and the same bytes by an executor
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_what_is_left_of_the_budget_is_said_with_its_reason():
+    assert unspent(entry("a", [0.5], 9.8)) == ""
+    assert "power limit in 80%" in unspent(entry("a", [0.5], 4.0, full_power=[0.8]))
+    assert "energy of the run" in unspent(entry("a", [0.5], 4.0, full_power=[0.8], run_energy=0.1))
+    assert "60% of ε" in unspent(entry("a", [0.5], 4.0))
+
+
+def test_a_page_has_one_row_per_scheme_with_every_target():
+    found = rank([entry("a", [0.5, 0.6], 9.0), entry("b", [0.7, 0.9], 9.9)], target=10.0)
+    parts = [Part(eps, Path("x"), Path("x"), [], found) for eps in (5.0, 10.0)]
+    text = brief(parts).splitlines()
+    assert text[0].startswith("| scheme | ε = 5 | ε = 10 | e | J per device")
+    assert text[2].startswith("| b | 0.800 ± 0.141 | 0.800 ± 0.141 | 0.90, 0.90 |")
+    assert sum(line.startswith("| ") for line in text) == 3 and "b is first" in "".join(text)

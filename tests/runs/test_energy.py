@@ -11,7 +11,7 @@ from otafl.core.errors import InputError, RunError
 from otafl.core.plan import Deployment, Message, Plan
 from otafl.runs import runner
 from otafl.runs.planning import planned as planning
-from otafl.runs.planning.energy import check_energy, planned_energy
+from otafl.runs.planning.energy import check_energy, planned_energy, within_run
 
 ONES = np.ones(2)
 SITE = Deployment(np.array([4.0, 9.0]), 0.01, 0.01, ONES / 2, 10)
@@ -107,3 +107,22 @@ def test_add_remove_needs_declared_weights(tiny: Any, tmp_path: Path) -> None:
     folder = runner.start(tiny(clients, *POISSON_RUN[1:], "task.weights='equal'"), tmp_path / "run")
     card = (folder / "schemes/adascale-equal/card.md").read_text()
     assert "add-remove adjacency" in card and "client sizes and weights are treated as public" not in card
+
+
+def test_a_run_of_limited_energy_is_spent_round_by_round_and_never_passed() -> None:
+    """Against a loop over clients; a round that does not fit is skipped, a later one that does is sent."""
+    rng = np.random.default_rng(3)
+    rounds, clients, joules = 40, 5, 3.0
+    tx = rng.exponential(0.3, (rounds, clients)) + 0j
+    made = Plan(tx, 0.01 * tx, np.full(tx.shape, np.inf), np.ones(rounds), np.ones(tx.shape), np.arange(rounds) < 35)
+    message = Message(7, 2.0, np.full(clients, 4.0), np.full(clients, 4.0), np.ones(clients), "client", "replace")
+    found = within_run(made, message, joules)
+    for k in range(clients):
+        spent = 0.0
+        for t in range(rounds):
+            cost = abs(tx[t, k]) ** 2 * 4 + 7 * abs(0.01 * tx[t, k]) ** 2
+            sends = t < 35 and spent + cost <= joules
+            spent += cost * sends
+            assert (found.max_norm[t, k] >= 0) == sends
+            assert (found.noise[t, k] != 0) == sends
+    assert np.all(planned_energy(found, message)[found.live].sum(0) <= joules)

@@ -111,11 +111,11 @@ def test_summarise_is_a_loop_over_seeds() -> None:
     )
     r = Rounds(*[none] * 11, info={})._replace(
         seed=np.repeat(seeds, rounds), round=np.tile(np.arange(rounds), 2), rx_scale=rng.random(16),
-        sent_weight=rng.random(16),
+        sent_weight=rng.random(16), energy_share=np.tile([1.0, 0.5], 8),
     )  # fmt: skip
     d = Devices(*[none] * 9)._replace(seed=np.repeat(seeds, rounds * clients), energy=rng.random(48))
     got = summarise(e, r, d, 1.0, 2)
-    assert got["seeds"] == [3, 7]
+    assert got["seeds"] == [7, 3]
     for place, seed in enumerate(got["seeds"]):
         kept = (column[e.seed == seed].tolist() for column in e)
         mine: dict[str, Any] = dict(zip(e._fields, kept))
@@ -131,6 +131,7 @@ def test_summarise_is_a_loop_over_seeds() -> None:
             "silent_weight": 1 - sum(r.sent_weight[n] for n in own) / 8,
             "accuracy_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["score"], 1.0, 2),
             "worst_client_at_eps": naive_value_at_eps(mine["round"], mine["eps"], mine["worst_client"], 1.0, 2),
+            "full_power": 0.5,
             "energy_per_round": sum(v for v, s in zip(d.energy, d.seed) if s == seed) / 24,
         }
         for name, value in expected.items():

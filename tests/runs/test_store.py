@@ -170,7 +170,7 @@ def shorter(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         ("checkpoint", without("segments")),
         ("checkpoint", lambda arrays: {**arrays, "segments": np.array(["x"])}),
         ("checkpoint", lambda arrays: {}),
-        ("records", without("live")),
+        ("records", lambda arrays: {**arrays, "plan.more": arrays["live"]}),
         ("records", without("eval.loss")),
         ("records", without("plan.rx_scale")),
         ("records", shorter),

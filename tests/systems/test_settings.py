@@ -183,3 +183,15 @@ def test_automatic_arms_of_cares_spend_the_budget_within_the_horizon() -> None:
     at = simulated.bench(site(200), message(200), budget(), 25, CHANNEL, 0)
     spent = simulated.cost("cares-static", {"arms": "auto", "diagnostic": True}, at)
     assert spent >= 0.9 * at.rho
+
+
+def test_the_weakest_device_affords_all_rounds_of_poisson_batches() -> None:
+    """Under sampling the cost of a loud round passes its share of energy: a division alone ended after a quarter."""
+    ones = np.ones(4)
+    site = Deployment(300 * ones, 0.05**2, 0.05**2, ones / 4, 53)
+    message = Message(53, np.inf, 1.02 * ones, ones / 60, 0.06 * ones, "record", "zero-out")
+    budget = Budget(1.0, 1e-6, "rdp", adjacency="zero-out")
+    found = settings("weakest", site, message, budget, 60, Channel())
+    at = simulated.bench(site, message, budget, 60, Channel(), 0)
+    assert isinstance(found, dict)
+    assert simulated.trial("weakest", found, at).rounds == 60

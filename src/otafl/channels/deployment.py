@@ -12,16 +12,17 @@ import io
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.channels.measured import mean_power, read_gains
+from otafl.channels.large_scale import Chance, large_scale, roll
+from otafl.channels.measured import Played, Recording, open_recording
 from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
-from otafl.channels.rows import Record, UnitWarning, unknown
-from otafl.core.arrays import Complexes, Floats, Integers
+from otafl.channels.rows import IgnoredWarning, Record, UnitWarning, unknown
+from otafl.core.arrays import Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment
 
@@ -29,10 +30,6 @@ GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
 HEIGHT = "device_height_m"
 COLUMNS = ("name", *GAIN, *POWER, "samples", HEIGHT)
-
-
-class IgnoredWarning(UserWarning):
-    """A deployment file says something that is not used."""
 
 
 class Devices(NamedTuple):
@@ -43,7 +40,8 @@ class Devices(NamedTuple):
     mean_power_gain: Floats  # (K,) E|h|^2
     power_w: Floats  # (K,) per complex sample
     samples: Integers  # (K,)
-    gains: Complexes | None = None  # (rounds, K) measured, where the file names them; E|h|^2 is then their mean
+    trace: Played | None = None  # measured gains, where the file names them; E|h|^2 is then their mean
+    k_factor_db: Floats | None = None  # (K,) of a 38.901 path loss; -inf without line of sight
 
 
 class Site(NamedTuple):
@@ -121,7 +119,7 @@ def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio |
         radio = read_radio(Record(source, "[radio]", data["radio"]))
     if radio is not None and radio.path_loss is not None:
         path_loss = radio.path_loss
-    measured = path.parent / Record(source, "file", data).text("gains_file") if "gains_file" in data else None
+    measured = _recording(source, data["gains_file"], path.parent) if "gains_file" in data else None
     if "devices_file" in data:
         beside = path.parent / Record(source, "file", data).text("devices_file")
         return _devices(_csv_records(beside), path_loss, str(beside), measured), radio
@@ -130,6 +128,20 @@ def _read_toml(path: Path, path_loss: PathLoss | None) -> tuple[Devices, Radio |
         raise InputError(f"{path}: device must be a list of [[device]] tables")
     records = (Record(source, f"device {number}", table) for number, table in enumerate(tables, 1))
     return _devices(records, path_loss, source, measured), radio
+
+
+def _recording(source: str, given: Any, folder: Path) -> Recording:
+    """`gains_file`: a name, or a table with a `file` and how it is played."""
+    table = {"file": given} if isinstance(given, str) else given
+    if not isinstance(table, dict) or "file" not in table:
+        raise InputError(f"{source}: gains_file must be a file name or a table with a file")
+    record = Record(source, "gains_file", table)
+    record.refuse_unknown([field.name for field in dataclasses.fields(Recording)])
+    words = {key: record.text(key) for key in table}
+    try:
+        return Recording(folder / words.pop("file"), **words)  # type: ignore[arg-type]
+    except InputError as error:
+        raise InputError(f"{source}: gains_file: {error}") from None
 
 
 def _csv_records(path: Path) -> Iterable[Record]:
@@ -172,28 +184,46 @@ def _check_header(path: Path, header: list[str]) -> None:
 
 
 def _devices(
-    records: Iterable[Record], path_loss: PathLoss | None, source: str, measured: Path | None = None
+    records: Iterable[Record], path_loss: PathLoss | None, source: str, measured: Recording | None = None
 ) -> Devices:
     records = list(records)
     if not records:
         raise InputError(f"{source}: no devices; at least one is required")
-    names = _names(records)
-    gains = None
+    names, trace, rice = _names(records), None, None
     if measured is None:
-        distance, gain = np.array([_gain(record, path_loss) for record in records]).T
+        chance = roll(len(records), path_loss.seed or 0) if path_loss is not None and path_loss.drawn else None
+        heard = [_gain(record, path_loss, chance and chance.of(k)) for k, record in enumerate(records)]
+        distance, gain, factors = np.array(heard).T
+        rice = None if chance is None else factors
     else:
-        gains, distance = read_gains(measured), np.full(len(records), np.nan)
-        gain = mean_power(measured, gains, len(records))
-        for record in records:
-            if (key := record.choose(GAIN, required=False)) is not None:
-                raise record.mistake(key, f"{measured.name} has measured gains; give the one or the other")
+        trace = _played(records, names, measured)
+        records = [record for record, kept in zip(records, trace.listed) if kept]
+        names, gain, distance = trace.names, trace.mean_power, np.full(len(records), np.nan)
     power = np.array([_power(record) for record in records])
     samples = np.array([record.count("samples") for record in records])
     _warn_units(records, gain, power)
-    if any(HEIGHT in record.values for record in records) and not (path_loss and path_loss.kind == "cost231_hata"):
+    if any(HEIGHT in record.values for record in records) and not _has_heights(path_loss):
         law = f"path_loss {path_loss.kind!r}" if path_loss else "no path loss"
         warnings.warn(f"{source}: not used: {HEIGHT!r} ({law} has no heights)", IgnoredWarning, stacklevel=2)
-    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples, gains)
+    return Devices(names, None if np.any(np.isnan(distance)) else distance, gain, power, samples, trace, rice)
+
+
+def _has_heights(path_loss: PathLoss | None) -> bool:
+    return path_loss is not None and (path_loss.kind == "cost231_hata" or path_loss.drawn)
+
+
+def _played(records: list[Record], names: tuple[str, ...], measured: Recording) -> Played:
+    """The trace of the listed devices; what it says of them must fit what the list says."""
+    for record in records:
+        if (key := record.choose(GAIN, required=False)) is not None:
+            raise record.mistake(key, f"{measured.file.name} has measured gains; give the one or the other")
+    trace = open_recording(measured, len(records))
+    taking_part = tuple(name for name, kept in zip(names, trace.listed) if kept)
+    if trace.named and trace.names != taking_part:
+        raise InputError(f"{measured.file}: names differ from the listed devices; list {', '.join(trace.names)}")
+    if trace.energy is not None or trace.noise_var is not None:
+        raise InputError(f"{measured.file}: energy and noise_var stand in a deployment file's own columns and [radio]")
+    return trace._replace(names=taking_part)
 
 
 def _names(records: list[Record]) -> tuple[str, ...]:
@@ -208,24 +238,29 @@ def _names(records: list[Record]) -> tuple[str, ...]:
     return tuple(places)
 
 
-def _gain(record: Record, path_loss: PathLoss | None) -> tuple[float, float]:
-    """Distance (NaN where a gain was given) and mean power gain."""
+def _gain(record: Record, path_loss: PathLoss | None, chance: Chance | None) -> tuple[float, float, float]:
+    """Distance (NaN where a gain was given), mean power gain, and the K factor in dB of a 38.901 device."""
     key = record.choose(GAIN)
     if key == "gain_db":
-        return np.nan, float(from_db(record.decibels(key)))
+        return np.nan, float(from_db(record.decibels(key))), -np.inf
     if key == "mean_gain":
-        return np.nan, record.positive(key, "; a value in dB belongs in gain_db")
+        return np.nan, record.positive(key, "; a value in dB belongs in gain_db"), -np.inf
     distance = record.positive("distance_m")
-    if path_loss is not None and path_loss.kind == "cost231_hata" and HEIGHT in record.values:
+    if path_loss is not None and _has_heights(path_loss) and HEIGHT in record.values:
         path_loss = dataclasses.replace(path_loss, device_height_m=record.positive(HEIGHT))
     if path_loss is None:
         raise record.mistake("distance_m", "needs a path-loss law ([radio] path_loss in a TOML file), or give gain_db")
+    rice = -np.inf
     try:
-        loss = float(loss_db(path_loss, distance))
+        if chance is None:
+            loss = float(loss_db(path_loss, distance))
+        else:
+            site = large_scale(path_loss, distance, chance)
+            loss, rice = float(site.loss_db + site.shadowing_db), float(site.k_factor_db)
     except InputError as error:
         said = str(error).replace(f"distance_m={distance!r} gives", "gives")
         raise record.mistake("distance_m", said) from None
-    return distance, float(from_db(-loss))
+    return distance, float(from_db(-loss)), rice
 
 
 def _power(record: Record) -> float:

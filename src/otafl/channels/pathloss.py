@@ -10,11 +10,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from otafl.channels import tr38901
 from otafl.core import validate
 from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 
-Kind = Literal["log_distance", "exponent", "cost231_hata", "biasvar", "adascale"]
+Kind = Literal[
+    "log_distance", "exponent", "cost231_hata", "biasvar", "adascale",
+    "38.901-umi", "38.901-uma", "38.901-rma", "38.901-inf",
+]  # fmt: skip
 
 PATH_LOSS_LAWS: dict[str, str] = {
     "log_distance": "reference_db + slope_db * log10(distance in m)",
@@ -22,6 +26,10 @@ PATH_LOSS_LAWS: dict[str, str] = {
     "cost231_hata": "COST-231 Hata: 1.5-2 GHz, 1-20 km, base 30-200 m, device 1-10 m",
     "biasvar": "50 + 22 log10(distance in m), the bias-variance deployment",
     "adascale": "33.44 + 35.22 log10(distance in m), the AdaScale deployment",
+    "38.901-umi": "TR 38.901 urban micro: 0.5-100 GHz, 10-5000 m; line of sight and shadowing drawn per device",
+    "38.901-uma": "TR 38.901 urban macro: 0.5-100 GHz, 10-5000 m; line of sight and shadowing drawn per device",
+    "38.901-rma": "TR 38.901 rural macro: 0.5-30 GHz, 10-10000 m; line of sight and shadowing drawn per device",
+    "38.901-inf": "TR 38.901 indoor factory: scenario SL, DL, SH, DH or HH, 1-600 m; states and shadowing drawn",
 }
 
 _FIELDS: dict[str, set[str]] = {
@@ -30,13 +38,29 @@ _FIELDS: dict[str, set[str]] = {
     "cost231_hata": {"carrier_mhz", "base_height_m", "device_height_m"},
     "biasvar": set(),
     "adascale": set(),
+    "38.901-umi": {"carrier_ghz"},
+    "38.901-uma": {"carrier_ghz"},
+    "38.901-rma": {"carrier_ghz"},
+    "38.901-inf": {"carrier_ghz", "scenario"},
 }  # what a law needs; _OPTIONS: what it may have besides
-_OPTIONS = {"exponent": {"reference_db", "reference_m"}, "cost231_hata": {"metropolitan", "extrapolate"}}
+_STATED = {"base_height_m", "device_height_m", "extrapolate", "state", "median", "seed"}
+_OPTIONS = {
+    "exponent": {"reference_db", "reference_m"},
+    "cost231_hata": {"metropolitan", "extrapolate"},
+    "38.901-umi": _STATED,
+    "38.901-uma": _STATED,
+    "38.901-rma": _STATED | {"street_width_m", "building_height_m"},
+    "38.901-inf": _STATED | {"clutter_density", "clutter_size_m", "clutter_height_m"},
+}
 
 
 @dataclass(frozen=True)
 class PathLoss:
-    """One law of `PATH_LOSS_LAWS` with its numbers; a number that the law does not use is refused."""
+    """One law of `PATH_LOSS_LAWS` with its numbers; a number that the law does not use is refused.
+
+    The 38.901 laws draw who has line of sight, and shadowing whose std follows (`large_scale`). `state` fixes the
+    first for all devices, `median` leaves out the second.
+    """
 
     kind: Kind
     reference_db: float | None = None
@@ -47,7 +71,17 @@ class PathLoss:
     base_height_m: float | None = None
     device_height_m: float | None = None
     metropolitan: bool = False  # COST-231 Hata: 3 dB more
-    extrapolate: bool = False  # COST-231 Hata: allow values outside its range
+    extrapolate: bool = False  # COST-231 Hata, 38.901: allow values outside the stated range
+    carrier_ghz: float | None = None  # this and all below: 38.901
+    scenario: Literal["SL", "DL", "SH", "DH", "HH"] | None = None  # of a factory
+    state: Literal["los", "nlos"] | None = None  # None: drawn per device
+    median: bool = False  # no shadowing
+    street_width_m: float | None = None
+    building_height_m: float | None = None
+    clutter_density: float | None = None
+    clutter_size_m: float | None = None
+    clutter_height_m: float | None = None
+    seed: int | None = None  # of a deployment file's draws; default 0
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
@@ -60,10 +94,37 @@ class PathLoss:
                 raise InputError(f"{name}={value!r} has no meaning for path_loss kind={self.kind!r}")
             if name in _FIELDS[self.kind] and value is None:
                 raise InputError(f"{name} is missing; path_loss kind={self.kind!r} needs it")
-            if given and name == "reference_db":
-                validate.finite(name, value)
-            elif given:
-                validate.positive(name, value)
+            if given:
+                _check(name, value)
+        if self.kind == "38.901-inf" and self.scenario == "HH" and self.state == "nlos":
+            raise InputError("state='nlos' has no meaning for scenario='HH', which always has line of sight")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the loss of a device is drawn: see `large_scale`."""
+        return self.kind.startswith("38.901-")
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the law's own function takes besides distances."""
+        own = _FIELDS[self.kind] | _OPTIONS.get(self.kind, set())
+        given = {name: getattr(self, name) for name in own - {"state", "median", "seed"}}
+        return {name: value for name, value in given.items() if value is not None and value is not False}
+
+
+def _check(name: str, value: Any) -> None:
+    if name == "reference_db":
+        validate.finite(name, value)
+    elif name == "scenario":
+        validate.one_of(name, value, tr38901.FACTORIES)
+    elif name == "state":
+        validate.one_of(name, value, ("los", "nlos"))
+    elif name == "clutter_density":
+        validate.in_open(name, value, 0, 1)
+    elif name == "seed":
+        validate.whole(name, value, 0)
+    else:
+        validate.positive(name, value)
 
 
 def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> Floats:
@@ -72,9 +133,7 @@ def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float)
     return loss
 
 
-def exponent_db(
-    distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0
-) -> Floats:
+def exponent_db(distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0) -> Floats:
     """Power falls as distance^-exponent; `reference_db` is lost at `reference_m`."""
     return reference_db + 10 * exponent * np.log10(np.asarray(distance_m, float) / reference_m)
 
@@ -121,18 +180,32 @@ def adascale_db(distance_m: ArrayLike) -> Floats:
     return log_distance_db(distance_m, 33.44, 35.22)
 
 
+CLUTTER = ("clutter_density", "clutter_size_m", "clutter_height_m")  # for line of sight, not for the loss
+
+
 def loss_db(law: PathLoss, distance_m: ArrayLike) -> Floats:
-    """Loss in dB, shape of `distance_m`, all of it > 0 m."""
+    """Loss in dB, shape of `distance_m`, all of it > 0 m; the median of a 38.901 law whose state is fixed."""
+    if law.drawn and law.state is None and law.scenario != "HH":
+        raise InputError(f"path_loss kind={law.kind!r} draws line of sight per device; set state to 'los' or 'nlos'")
+    return of_state(law, distance_m, los=law.state != "nlos")
+
+
+def of_state(law: PathLoss, distance_m: ArrayLike, **state: Any) -> Floats:
+    """Loss in dB without shadowing; `state` (los, device_height_m, environment_height_m) is for 38.901 laws alone."""
     validate.positive("distance_m", distance_m)
-    numbers = {name: v for name, v in vars(law).items() if name != "kind" and v is not None and v is not False}
+    numbers = {name: value for name, value in law.numbers.items() if name not in CLUTTER}
     laws: dict[str, Callable[..., Floats]] = {
+        "38.901-umi": tr38901.umi_db,
+        "38.901-uma": tr38901.uma_db,
+        "38.901-rma": tr38901.rma_db,
+        "38.901-inf": tr38901.inf_db,
         "log_distance": log_distance_db,
         "exponent": exponent_db,
         "cost231_hata": cost231_hata_db,
         "biasvar": biasvar_db,
         "adascale": adascale_db,
     }
-    loss = laws[law.kind](distance_m, **numbers)
+    loss = laws[law.kind](distance_m, **{**numbers, **(state if law.drawn else {})})
     if np.any(beyond := ~(np.abs(loss) <= validate.MAX_DB)):
         first = tuple(np.argwhere(beyond)[0])
         place = f"[{', '.join(map(str, first))}]" if first else ""

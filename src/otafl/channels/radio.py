@@ -15,6 +15,7 @@ LEVELS = ("noise_dbm_per_hz", "noise_dbm", "noise_w")
 NOISE = ("noise_figure_db", *LEVELS)
 TRUSTED = tuple(f"trusted_{name}" for name in LEVELS)
 KEYS = ("bandwidth_hz", *NOISE, *TRUSTED, "path_loss")
+WORDS = ("kind", "scenario", "state")  # of a path loss; the rest are numbers
 THERMAL_DBM_PER_HZ = -174.0  # kT at 290 K
 PER_HZ = ("noise_figure_db", "noise_dbm_per_hz", "trusted_noise_dbm_per_hz")
 
@@ -83,9 +84,10 @@ def _path_loss(record: Record) -> PathLoss:
     for key, value in table.items():
         if types[key] is bool and not isinstance(value, bool):
             raise inner.mistake(key, "must be true or false")
-        if types[key] is not bool and key != "kind":
+        if key in WORDS:
+            inner.text(key)
+        elif types[key] is not bool:
             inner.number(key)
-    inner.text("kind")
     try:
         return PathLoss(**table)
     except InputError as error:

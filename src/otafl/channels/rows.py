@@ -9,10 +9,15 @@ from otafl.core.errors import InputError
 from otafl.core.validate import MAX_DB
 
 MAX_COUNT = 10**15
+MAX_TEXT = 200
 
 
 class UnitWarning(UserWarning):
     """A value is allowed but looks like another unit (dB for linear, amplitude for power)."""
+
+
+class IgnoredWarning(UserWarning):
+    """A file says something that is not used."""
 
 
 class Record(NamedTuple):
@@ -25,8 +30,9 @@ class Record(NamedTuple):
 
     def about(self, key: str, text: str) -> str:
         """Point at one value."""
-        shown = self.values.get(key)
-        return f"{self.source}: {self.place}, {key}={shown if self.cells else repr(shown)}: {text}"
+        value = self.values.get(key)
+        shown = str(value) if self.cells and str(value).isprintable() else repr(value)
+        return f"{self.source}: {self.place}, {key}={shown if len(shown) <= 80 else shown[:77] + '...'}: {text}"
 
     def mistake(self, key: str, rule: str) -> InputError:
         """The refusal of one value."""
@@ -82,8 +88,8 @@ class Record(NamedTuple):
 
     def text(self, key: str) -> str:
         value = self.values[key]
-        if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise self.mistake(key, "must be printable text")
+        if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > MAX_TEXT:
+            raise self.mistake(key, f"must be printable text of at most {MAX_TEXT} characters")
         return value.strip()
 
 

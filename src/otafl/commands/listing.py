@@ -17,9 +17,9 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Schemes, presets, data sets, models, channels, beams, partitions, clients and planners that are available."""
+    """Schemes, presets, data sets, models, channels, path losses, beams, clients and planners that are available."""
     from otafl import systems
-    from otafl.channels import BEAMS, CHANNELS
+    from otafl.channels import BEAMS, CHANNELS, FADING_LAWS, PATH_LOSS_LAWS
     from otafl.clients import KINDS
     from otafl.privacy import ACCOUNTANTS
     from otafl.runs.presets import presets
@@ -35,6 +35,8 @@ def list_(
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),
+        "fading": dict(FADING_LAWS),
+        "path loss": dict(PATH_LOSS_LAWS),
         "beams": {name: f"channel.beam of channel.antennas > 1: {said}" for name, said in BEAMS.items()},
         "partitions": _summaries(PARTITIONS),
         "clients": {name: (options.__doc__ or "").split("\n")[0] for name, (options, _) in KINDS.items()},

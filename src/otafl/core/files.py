@@ -158,6 +158,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return type(value).__name__
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else f"{str(value)[:10]}..."
+    text = " ".join(text.split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

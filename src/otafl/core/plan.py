@@ -52,6 +52,8 @@ class Deployment(NamedTuple):
     dim: int  # D
     gain_error: float = 0.0  # declared bound on abs(gain/estimate) - 1
     phase_error: float | None = None  # declared bound on abs(angle(gain/estimate)), rad; None: asin(gain_error)
+    least_gain: float = 0.0  # share of its rms below which a device's estimate keeps it silent
+    miss_prob: float = 0.0  # that a gain passes gain_error, per client and round: part of delta
     receiver: Receiver = Receiver()  # noise_var is per antenna
 
 

@@ -23,6 +23,10 @@ class Host(IntEnum):
     RING_PILOTS = 108  # pilots of encrypted uplinks
     RING_SETUP = 109  # the channel through which a control once aggregated its key
     LOW_BITS = 110  # below float32: no two scalars of a device are equal by rounding
+    LINE_OF_SIGHT = 111
+    ENVIRONMENT = 112  # h_E of 38.901 UMa
+    RICE = 113  # K factors of 38.901
+    TRACE_PHASE = 114  # phases of a trace file that has none
     OPC = 0x09C  # fading draws of OPC's normaliser
     CALIBRATION = 0xADA  # AdaScale's simulated traces
 

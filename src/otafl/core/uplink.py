@@ -50,7 +50,7 @@ def ideal(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     one = np.ones_like(trace.rms_gain)
     perfect = Trace(one + 0j, one + 0j, one, one, one, one, trace.coin)
     unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
-    exact = deployment._replace(gain_error=0.0, phase_error=0.0)
+    exact = deployment._replace(gain_error=0.0, phase_error=0.0, least_gain=0.0, miss_prob=0.0)
     return perfect, exact._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)
 
 
@@ -125,10 +125,16 @@ class Uplink(NamedTuple):
     energy: Callable[[Plan, Array, Array, int], Array] = transmit_energy
     uses: Callable[[Plan, Trace, Deployment], Array] = one_per_number
     radio: bool = False  # whether energy and channel uses are those of a radio; ideal and encrypted ones have none here
+    bits: Callable[[int], float] | None = None  # of so many numbers, each device and round; None: symbols on the air
+
+
+def float_bits(dim: int) -> float:
+    """Numbers as they are computed."""
+    return 32.0 * dim
 
 
 ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear, radio=True)
-PERFECT = ANALOG._replace(name="perfect", site=ideal, radio=False)
+PERFECT = ANALOG._replace(name="perfect", site=ideal, radio=False, bits=float_bits)
 
 
 def uplink_of(policy: Policy) -> Uplink:

@@ -56,48 +56,58 @@ def _require(name: str, value: Any, good: Any, rule: str) -> None:
         raise InputError(f"{name}{_first(value, ~good)} must {rule}")
 
 
+def _numbers(name: str, value: Any) -> Any:
+    """The value as an array, where it is one of numbers: neither text nor nothing, nor digits without end."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # ragged lists
+        array = np.asarray(None)
+    if array.dtype.kind not in "biufc":
+        shown = value if isinstance(value, int | str) and len(str(value)) < 40 else type(value).__name__
+        raise InputError(f"{name}={shown!r} must be a number")
+    return array
+
+
 def finite(name: str, value: Any) -> None:
-    _require(name, value, np.isfinite(np.asarray(value)), "be finite")
+    _require(name, value, np.isfinite(_numbers(name, value)), "be finite")
 
 
 def positive(name: str, value: Any) -> None:
-    array = np.asarray(value)
+    array = _numbers(name, value)
     _require(name, value, np.isfinite(array) & (array > 0), "be finite and > 0")
 
 
 def not_negative(name: str, value: Any) -> None:
-    array = np.asarray(value)
+    array = _numbers(name, value)
     _require(name, value, np.isfinite(array) & (array >= 0), "be finite and >= 0")
 
 
 def in_open(name: str, value: Any, low: float, high: float) -> None:
-    array = np.asarray(value)
+    array = _numbers(name, value)
     _require(name, value, (array > low) & (array < high), f"lie in ({low}, {high})")
 
 
 def in_closed(name: str, value: Any, low: float, high: float) -> None:
-    array = np.asarray(value)
+    array = _numbers(name, value)
     _require(name, value, (array >= low) & (array <= high), f"lie in [{low}, {high}]")
 
 
 def in_left_open(name: str, value: Any, low: float, high: float) -> None:
-    array = np.asarray(value)
+    array = _numbers(name, value)
     _require(name, value, (array > low) & (array <= high), f"lie in ({low}, {high}]")
 
 
 def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
-    array = np.asarray(value)
-    if array.dtype.kind not in "biufc":  # text, nothing, or more digits than any count has
-        raise InputError(f"{name}={value!r} must be a whole number from {low} to {high or 2**63 - 1}")
+    array = _numbers(name, value)
     good = np.isfinite(array) & (array == np.round(np.real(array))) & (array >= low)
     if high is not None:
         _require(name, value, good & (array <= high), f"be a whole number from {low} to {high}")
     _require(name, value, good, f"be a whole number >= {low}")
 
 
-def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
-    if value not in allowed:
-        raise InputError(f"{name}={value!r} must be one of {', '.join(sorted(allowed))}")
+def one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
+    if not isinstance(value, str | int) or value not in allowed:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(map(str, sorted(allowed)))}")
 
 
 def shape(name: str, value: Any, expected: Sequence[int]) -> None:

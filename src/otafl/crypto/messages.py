@@ -79,9 +79,14 @@ def real(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = np.asarray(values)
     except (TypeError, ValueError):
         array = np.empty(0, dtype=object)
-    if array.dtype.kind not in "fiu" or array.shape != shape:
+    if array.dtype.kind not in "fiu" or array.shape != shape or np.ma.is_masked(values):
         raise InputError(f"{name} must be real numbers of shape {shape}")
     return array.astype(np.float64)
+
+
+def same_bytes(found: Any, expected: bytes) -> bool:
+    """Equality of what somebody sent with bytes; anything that is no bytes is another."""
+    return type(found) is bytes and found == expected
 
 
 def name_of(device: Any) -> str:

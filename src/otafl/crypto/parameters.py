@@ -84,6 +84,10 @@ class Parameters:
     count_rounding: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("f", "scale_bits", "P", "sigma_phi", "sigma_e", "sigma_w", "Mmax"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+                raise InputError(f"{name} must be one number, not {type(value).__name__}")
         validate.whole("f", self.f, 0)
         validate.whole("scale_bits", self.scale_bits, 0)
         validate.whole("P", self.P, 1)

@@ -87,7 +87,7 @@ class Client:
         messages.one_each("the keys on the board", PublicKey, board, self._key_promises)
         ring = self.agreed.parameters.ring
         for key in board:
-            if key.setup != self.agreed.digest:
+            if not messages.same_bytes(key.setup, self.agreed.digest):
                 raise InputError(f"device {key.device!r} agreed on another a, q, n, f or scale than {self.device!r}")
             xmkckks.reduced(ring, f"the key of {key.device!r}", key.b)
             if type(key.nonce) is not bytes or messages.key_commitment(key) != self._key_promises[key.device]:
@@ -251,6 +251,9 @@ def collect(shares: Sequence[Share], members: Sequence[str], round: int, attempt
         raise InputError("shares must be a list of Share")
     if not isinstance(c1, np.ndarray):
         raise InputError("c1 must be residues (L, n)")
+    if not isinstance(members, list | tuple) or not members:
+        raise InputError("members must be a list of device ids")
+    members = [messages.name_of(member) for member in members]
     round, attempt = messages.whole("round", round), messages.whole("attempt", attempt)
     names = [messages.name_of(share.device) for share in shares]
     missing = sorted(set(members) - set(names))
@@ -260,7 +263,7 @@ def collect(shares: Sequence[Share], members: Sequence[str], round: int, attempt
         raise InputError("a share came twice or from a device outside the round")
     for share in shares:
         at = messages.whole("round", share.round), messages.whole("attempt", share.attempt)
-        if at != (round, attempt) or share.c1 != digest(c1):
+        if at != (round, attempt) or not messages.same_bytes(share.c1, digest(c1)):
             raise InputError(f"the share of {share.device!r} is for another round, attempt or c1")
         if not isinstance(share.d, np.ndarray) or (share.d.shape, share.d.dtype) != (c1.shape, c1.dtype):
             raise InputError(f"the share of {share.device!r} must be residues of shape {c1.shape}")

@@ -81,6 +81,8 @@ class Stream:
 
 def insecure_test_rng(seed: int) -> Stream:
     """A repeatable source FOR TESTS AND SIMULATION ONLY. Anyone who knows the seed knows every key drawn from it."""
+    if not isinstance(seed, int | np.integer) or not -(2**127) <= int(seed) < 2**127:
+        raise InputError(f"seed={seed!r} must be a whole number of at most 127 bits")
     return Stream(b"otafl insecure_test_rng" + int(seed).to_bytes(16, "little", signed=True), insecure_test_rng=True)
 
 

@@ -62,6 +62,8 @@ class Ring:
         if not self.primes or len(set(self.primes)) != len(self.primes):
             raise InputError(f"primes={self.primes} must be distinct and not empty: q has to be squarefree")
         for p in self.primes:
+            if type(p) is not int:
+                raise InputError(f"primes: {p!r} is no whole number")
             if p % 2 == 0:
                 raise InputError(f"q is even (prime {p}): an even channel weight would then lose information")
             if p >= 1 << PRIME_BITS:

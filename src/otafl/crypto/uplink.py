@@ -21,6 +21,7 @@ artificial noise the clients add before they encrypt (the simulation draws the s
 import dataclasses
 import math
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ from otafl.crypto.budget import (
     message_bits,
 )
 from otafl.crypto.choosing import flooded
+from otafl.crypto.feasibility import traffic
 from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.round_sum import Keys
 
@@ -110,7 +112,7 @@ def make(job: Job) -> Uplink:
         check_headroom(job.parameters, job.fading, job.budget_mode)
     if job.mode in WITHOUT_RING:
         made = ANALOG._replace(name=job.mode, site=_site(job), lower=_lower_analytic(job), remarks=remarks(job))
-        return made._replace(radio=False)
+        return made._replace(radio=False, bits=_bits(job))
     alarm = modes.MODES[job.mode].alarm
     if alarm:
         warnings.warn(alarm, modes.InsecureModeWarning, stacklevel=2)
@@ -124,7 +126,15 @@ def make(job: Job) -> Uplink:
         decode=_decode(job, simulation_keys(job)),
         remarks=remarks(job),
         alarm=alarm,
+        bits=_bits(job),
     )
+
+
+def _bits(job: Job) -> Callable[[int], float] | None:
+    """Ciphertexts and shares on a digital link; a ciphertext holds all scalars. None over the air."""
+    if job.mode not in DIGITAL:
+        return None
+    return lambda dim: float(traffic(job.parameters, 1.0, job.budget_mode).uplink_bits)
 
 
 # --- before the rounds: host, float64 ----------------------------------------------------------------------------

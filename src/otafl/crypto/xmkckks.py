@@ -57,7 +57,9 @@ def verified(agreed: Setup) -> Setup:
     """The same agreement, computed again from its seed; refuses one whose `a` (or name) is another's choice."""
     if not isinstance(agreed, Setup) or not isinstance(agreed.parameters, Parameters):
         raise InputError("the agreement of a job must be a Setup, made by `setup` or `agreement`")
-    own = agreement(agreed.parameters, agreed.seed, bool(agreed.insecure_test_rng))
+    if type(agreed.insecure_test_rng) is not bool or type(agreed.digest) is not bytes:
+        raise InputError("the agreement of a job must have bytes as its digest and say whether its keys are for tests")
+    own = agreement(agreed.parameters, agreed.seed, agreed.insecure_test_rng)
     same = all(np.array_equal(x, y) for x, y in ((own.a, agreed.a), (own.a_hat, agreed.a_hat)))
     if not same or own.digest != agreed.digest:
         raise InputError("the common polynomial a is not the one that the public seed gives: it may hide a trapdoor")

@@ -55,10 +55,10 @@ def round_costs(events: Events, accounting: str = "none", colluders: Array = Non
     return zcdp.cost(participation.charged(events, accounting, colluders)) * (events.rate > 0)
 
 
-def release_costs(releases: Sequence[Release], clients: int) -> list[list[float]]:
-    """zCDP costs of all releases, one list per client."""
-    squares = [(r.square(clients), r.times) for r in releases]
-    return [[float(square[k]) / 2 for square, times in squares for _ in range(times)] for k in range(clients)]
+def release_costs(releases: Sequence[Release], clients: int) -> Array:
+    """zCDP costs of all occurrences of all releases, (n, K)."""
+    each = [np.broadcast_to(r.square(clients) / 2, (r.times, clients)) for r in releases]
+    return np.concatenate([np.zeros((0, clients)), *each])
 
 
 def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
@@ -69,11 +69,11 @@ def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
             "Gaussians; use accountant 'rdp'"
         )
     costs = round_costs(events, terms.accounting, terms.colluders)
-    *lead, rounds, clients = costs.shape
+    *lead, _, clients = costs.shape
     extra = release_costs(terms.releases, clients)
-    columns = np.moveaxis(costs, -2, -1).reshape(math.prod(lead) * clients, rounds).tolist()
-    total = [zcdp.strict_sum([*column, *extra[n % clients]]) for n, column in enumerate(columns)]
-    return np.array(total).reshape(*lead, clients)
+    whole = np.concatenate([costs, np.broadcast_to(extra, (*lead, *extra.shape))], axis=-2)
+    columns = np.moveaxis(whole, -2, -1).reshape(math.prod(lead) * clients, whole.shape[-2])
+    return np.array([zcdp.strict_sum(column) for column in columns.tolist()]).reshape(*lead, clients)
 
 
 def _sampling_note(events: Events) -> list[str]:

@@ -33,6 +33,7 @@ OUTSIDE = {
 }
 
 
+MANY = 1_000  # clients, each with an eps of its own by every accountant
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)  # over clients, where they are too many to list
 
 
@@ -118,7 +119,9 @@ class PrivacyCard:
         return {"eps_quantiles": {f"{q:g}": _number(e) for q, e in zip(QUANTILES, found)}}
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        """Indented, unless there are so many clients that it takes longer than all else about them."""
+        many = any(np.size(spend.eps) > MANY for spend in self.spends)
+        return json.dumps(self.to_dict(), indent=None if many else 2, allow_nan=False)
 
     def __str__(self) -> str:
         return self.to_markdown()

@@ -26,7 +26,8 @@ def eps_curve(events: Events, rounds: Array, budget: Budget, each_round: Sequenc
     if budget.counted.convert is not None:
         beside = [release_square(each_round, clients) * np.sum(part.live) for part in parts]
         costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
-        return np.array([float(np.max(budget.counted.convert(r, budget.delta))) for r in np.cumsum(costs, axis=0)])
+        worst = np.max(np.cumsum(costs, axis=0), axis=-1)  # eps rises with the cost
+        return np.asarray(budget.counted.convert(worst, budget.delta), np.float64)
     total, curve = None, []
     for part in parts:
         live = int(np.sum(part.live))

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import zipfile
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,12 @@ def pack(ledger: "Ledger") -> bytes:
     }
     arrays |= {f"sums_{name}": value for name, value in _sums_of(ledger).items() if isinstance(value, np.ndarray)}
     payload = io.BytesIO()
-    np.savez_compressed(payload, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(payload, "w") as file:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, array, allow_pickle=False)
+            # Amplitudes hardly shrink, whatever is spent on it; a fixed date, so that one ledger is one file.
+            file.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getbuffer(), zipfile.ZIP_DEFLATED, compresslevel=1)
     head: dict[str, Any] = {
         "format": FORMAT if ledger.sums is None else WITH_SUMS,
         "clients": ledger.clients,

@@ -63,7 +63,10 @@ def eps_from_rho(rho: Array, delta: Array) -> Array:
     >>> round(float(eps_from_rho(369.54607786, 1e-5)), 3)
     484.564
     """
-    return eps(np.sqrt(2 * np.asarray(rho, np.float64)), delta)
+    if np.ndim(rho) == 0 or np.ndim(delta):
+        return eps(np.sqrt(2 * np.asarray(rho, np.float64)), delta)
+    distinct, where = np.unique(rho, return_inverse=True)  # clients are often alike, and each costs a bisection
+    return eps(np.sqrt(2 * distinct), delta)[where].reshape(np.shape(rho))
 
 
 def budget_rho(eps: Array, delta: Array) -> Array:

@@ -202,11 +202,11 @@ class Ledger:
         """Total zCDP cost without amplification, (K,), summed exactly."""
         if self.sums is not None and not self.parts:
             return self._whole().zcdp()
-        return np.array([zcdp.strict_sum(c) for c in self._costs([], [])])
+        return np.array([zcdp.strict_sum(c) for c in self._costs([], []).T.tolist()])
 
     def zcdp_left(self) -> Array:
         """What each client has left, (K,), for accountants with additive costs."""
-        return np.array([math.fsum([self.budget.zcdp, *(-c for c in costs)]) for costs in self._costs([], [])])
+        return np.array([math.fsum([self.budget.zcdp, *-costs]) for costs in self._costs([], []).T])
 
     def spent(self, accountant: str | None = None) -> Spend:
         """eps per client of everything recorded, by the budget's accountant or another."""
@@ -230,10 +230,17 @@ class Ledger:
             **options,
         )
 
+    def worst(self) -> float:
+        """eps of the worst client of everything recorded, by the budget's accountant: that of `spent`, sooner."""
+        convert, budget = self.budget.counted.convert, self.budget
+        if convert is None or self.sums is not None or budget.accounting not in participation.CERTIFIED:
+            return float(self.spent().worst)
+        return float(convert(zcdp.largest_sum(self._costs([], [])), budget.delta))
+
     def guarantee(self) -> float:
         """The eps that holds: the cap where the policy adapts (CARES E20), else the worst client's spend."""
         adaptive = self.budget.adaptive and np.isfinite(self.budget.eps)
-        return self.budget.eps if adaptive else float(self.spent().worst)
+        return self.budget.eps if adaptive else self.worst()
 
     def export_dp_events(self) -> list[Any]:
         """One dp_accounting.DpEvent per client, for a recount by a third party."""
@@ -283,10 +290,9 @@ class Ledger:
         """Whether everything so far, with these added, stays within the cap for every client."""
         budget = self.budget
         if budget.counted.additive:
-            cap = budget.zcdp
             if self.sums is not None and events is None and not self.parts:
-                return self._whole(releases).within(cap)
-            return all(zcdp.strict_sum(c) <= cap for c in self._costs([] if events is None else [events], releases))
+                return self._whole(releases).within(budget.zcdp)
+            return zcdp.within(self._costs([] if events is None else [events], releases), budget.zcdp)
         cap_eps = budget.eps * (1 - margin)
         if budget.accountant == "rdp":
             total = self._rdp_total(events, [*self.releases, *releases])
@@ -297,15 +303,13 @@ class Ledger:
         )  # fmt: skip
         return bool(trial.spent().worst <= cap_eps)
 
-    def _costs(self, events: Sequence[Events], releases: Sequence[Release]) -> list[list[float]]:
-        """All zCDP costs of each client, one list per client."""
+    def _costs(self, events: Sequence[Events], releases: Sequence[Release]) -> Array:
+        """All zCDP costs, (rounds and releases, K)."""
         blocks = [round_costs(part, self.budget.accounting, self.colluders) for part in [*self.parts, *events]]
-        rounds = np.concatenate([np.zeros((0, self.clients)), *blocks]).T.tolist()
-        extra = release_costs([*self.releases, *releases], self.clients)
-        if self.sums is None:
-            return [[*column, *more] for column, more in zip(rounds, extra)]
-        before = np.where(self.sums.bare, np.inf, self.sums.terms).T.tolist()
-        return [[*column, *more, *sums] for column, more, sums in zip(rounds, extra, before)]
+        rows = [*blocks, release_costs([*self.releases, *releases], self.clients)]
+        if self.sums is not None:
+            rows.append(np.where(self.sums.bare, np.inf, self.sums.terms))
+        return np.concatenate(rows)
 
     def _whole(self, releases: Sequence[Release] = ()) -> Sums:
         """The sums with all releases in them."""

@@ -13,7 +13,7 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Events, Plan
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.events import pick
-from otafl.privacy.ledger import Ledger
+from otafl.privacy.ledger import PLANNING_MARGIN, Ledger
 
 BELOW = 1 - 1e-12  # running sums of doubles in another order stay within the ledger's exact ones
 
@@ -31,9 +31,12 @@ def rounds_in(ledger: Ledger, released: Events, keep_noise: bool = True) -> Arra
     """
     budget = ledger.budget
     if not budget.counted.additive:
-        raise InputError(
-            f"privacy.stop='each' needs an accountant whose costs add ('gaussian', 'zcdp'), not {budget.accountant!r}"
-        )
+        if not keep_noise:
+            raise InputError(
+                "privacy.retired_noise=false needs an accountant whose costs add ('gaussian', 'zcdp'), not "
+                f"{budget.accountant!r}: who leaves changes what the others pay, round by round"
+            )
+        return _first_rounds(ledger, released)
     cap = budget.zcdp * BELOW
     spent, active = ledger.zcdp(), np.ones(ledger.clients, bool)
     inside = np.zeros(released.amp.shape, bool)
@@ -48,6 +51,27 @@ def rounds_in(ledger: Ledger, released: Events, keep_noise: bool = True) -> Arra
                 break
             active = active & ~over
     return inside
+
+
+def _first_rounds(ledger: Ledger, released: Events) -> Array:
+    """Any accountant. The noise stays, so nobody's cost depends on who else has left: one bisection for all clients.
+
+    What fits in the end has been counted as it will be charged: the same rounds, by the same accountant.
+    """
+    number = np.cumsum(released.live) - 1  # of the live rounds
+    cap = ledger.budget.eps * (1 - 2 * PLANNING_MARGIN)  # the ledger may add the same costs in another order
+    low, high = np.zeros(ledger.clients, int), np.full(ledger.clients, int(np.sum(released.live)))
+
+    def of(rounds: Array) -> Array:
+        return released.live[:, None] & (number[:, None] < rounds)
+
+    while np.any(low < high):
+        middle = (low + high + 1) // 2
+        trial = released._replace(amp=np.where(of(middle), released.amp, 0.0))
+        eps = Ledger(ledger.budget, ledger.clients, [*ledger.parts, trial], ledger.releases).spent().eps
+        fits = eps <= cap
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+    return of(low)
 
 
 def retired(plan: Plan, inside: Array, keep_noise: bool = True) -> Plan:

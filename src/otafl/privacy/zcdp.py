@@ -24,6 +24,35 @@ def strict_sum(costs: Iterable[float]) -> float:
     return math.fsum(costs)
 
 
+def within(costs: Array, cap: float) -> bool:
+    """Whether every column of costs (n, K) sums, strictly, to at most the cap; float64 sums decide most."""
+    total, doubt = _sums(costs)
+    if not np.all(np.isfinite(total)):
+        return bool(np.all(total <= cap))
+    if np.any(total - doubt > cap):
+        return False
+    return all(strict_sum(costs[:, k]) <= cap for k in np.flatnonzero(total + doubt > cap))
+
+
+def largest_sum(costs: Array) -> float:
+    """The largest strict sum of a column of costs (n, K).
+
+    >>> largest_sum(np.array([[0.1, 0.2], [0.2, 0.2]]))
+    0.4
+    """
+    total, doubt = _sums(costs)
+    if not np.all(np.isfinite(total)):
+        return float(np.max(total))
+    near = np.flatnonzero(total + doubt >= np.max(total - doubt))
+    return max(strict_sum(costs[:, k]) for k in near)
+
+
+def _sums(costs: Array) -> tuple[Array, Array]:
+    """float64 sums of the columns (K,), and more than they can be off by: n eps of the sum of absolute values."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(costs).sum(0), 2 * len(costs) * np.finfo(np.float64).eps * np.abs(costs).sum(0)
+
+
 def classic_eps(rho: Array, delta: Array) -> Array:
     """eps = rho + 2 sqrt(rho ln(1/delta)). CARES (11)"""
     rho = np.asarray(rho, np.float64)

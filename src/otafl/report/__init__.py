@@ -16,8 +16,8 @@ from otafl.report.plots import draw
 from otafl.runs.folder.disk import storage
 
 
-def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:
-    """Write the page and the plots; returns the files written.
+def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = True) -> list[Path]:
+    """Write the page and, unless told otherwise, the plots; returns the files written.
 
     The page goes to `out_file` (a file, or a folder that gets a report.html), else into the first run's folder; the
     plots go beside it, into `plots` (for a page NAME.html other than report.html into `NAME-plots`).
@@ -31,6 +31,8 @@ def write_report(runs: list[Path], out_file: Path | None = None) -> list[Path]:
     with storage(page):
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(page, render(data))
+        if not plots:
+            return [page]
         return [page, *draw(data, page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots"))]
 
 

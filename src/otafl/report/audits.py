@@ -1,7 +1,5 @@
 """What `otafl audit` shows: a table and verdicts on the screen, and a page with scores and trade-off curves."""
 
-import io
-import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from otafl.core.files import to_json, write_atomic
 from otafl.privacy.audit import Counts
 from otafl.privacy.card_text import round_up
 from otafl.report.page import asset
-from otafl.report.plots import COLOURS, STYLE
+from otafl.report.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage
@@ -127,10 +125,7 @@ def picture(canary: Canary) -> str:
         left, right = figure.subplots(1, 2)
         _histograms(left, canary)
         _trade_off(right, canary)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    drawn = buffer.getvalue()
-    return re.sub(r"^.*?(?=<svg)", "", drawn, count=1, flags=re.DOTALL)
+        return as_svg(figure, tight=False)
 
 
 def _histograms(axes: Any, canary: Canary) -> None:
@@ -161,5 +156,4 @@ def _trade_off(axes: Any, canary: Canary) -> None:
     axes.plot([shown.fpr], [1 - shown.fnr], "o", color=COLOURS[1], label="at least, by the limits at the threshold")
     axes.plot(FPR, FPR, color="#888888", linewidth=1, linestyle=(0, (2, 2)), label="guessing")
     axes.set(xscale="log", xlim=(FPR[0], 1), ylim=(0, 1.02), xlabel="false positives", ylabel="true positives")
-    axes.xaxis.set_major_formatter("{x:g}")
     axes.legend(loc="lower right" if float(charge.power(0.01)) > 0.5 else "upper left")

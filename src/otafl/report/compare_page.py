@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.report.comparison import E_NOTE, HEAD, found_in, rows, sentence, verdicts
+from otafl.report.comparison import E_NOTE, HEAD, rows, sentence, verdicts
 from otafl.report.frontier import picture, points_of, stored
 from otafl.runs.comparing.compare import Part, Question
 
@@ -20,7 +20,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     if frontier is not None:
         body.append(f"<figure>{picture(frontier)}<figcaption>{escape(_caption(frontier))}</figcaption></figure>")
     for part in parts:
-        found = found_in(part)
+        found = part.found
         body.append(f"<h2>ε = {part.target:g}</h2><p><strong>{escape(sentence(found, part.target))}</strong></p>")
         cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows(found)]
         head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
@@ -31,7 +31,8 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]
         body.append("</ul></details>")
         link = escape(f"{part.folder.name}/run/report.html" if len(parts) > 1 else "run/report.html")
-        body.append(f'<p><a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a></p>')
+        every = f'<a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a>'
+        body.append(f"<p>{every}; plots for print: <code>otafl report {escape(str(part.run))}</code></p>")
     notes = dict.fromkeys(note for part in parts for note in part.notes)
     body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE)]
     return (

@@ -16,9 +16,10 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.report import write_report
 from otafl.report.tables import attack_cells, footer, named, result
-from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of, rank
+from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
-from otafl.runs.folder.summaries import on_air, summaries
+from otafl.runs.folder.store import RunFolder
+from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
@@ -26,22 +27,16 @@ from otafl.runs.remote import Elsewhere
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
     "#", "scheme", "accuracy", "worst client", *(f"ε {entry.label}" for entry in COLUMNS), "μ", "TPR@1 %", "S", "e",
-    "rounds", "J/device", "J, most", "channel uses", "uses, digital", "CSI", "time",
+    "rounds", "J/device", "J, most", "bits/device", "channel uses", "s on air", "digital: uses", "CSI", "time",
 ]  # fmt: skip
 LABEL_WIDTH = 24
-DIGITAL_USES = 16  # channel uses of one 32-bit number at 2 bits per use, each device in turn
-
-
-def found_in(part: Part) -> Comparison:
-    return rank(summaries(part.run), part.target)
+SPENT = 0.95  # share of a budget from which on it counts as used
 
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
     """One line with all columns."""
     spent = {item["accountant"]: item for item in entry["card"]["spent"]}
     eps = ["∞" if not entry["private"] else _eps(spent[one.name]) if one.name in spent else "–" for one in COLUMNS]
-    uses = float(np.mean(numbers(entry["rounds"]))) * entry["channel_uses"]
-    digital = uses * DIGITAL_USES * entry.get("clients", np.nan)
     return [
         place,
         named(entry),
@@ -54,10 +49,22 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
         _mean(entry, "rounds", ".0f"),
         joules(entry, "joules_mean"),
         joules(entry, "joules_max"),
-        f"{uses:.3g}",
-        f"{digital:.3g}" if np.isfinite(digital) else "–",
+        *traffic_cells(entry),
         entry["csi"],
         f"{entry['seconds']:.1f} s",
+    ]
+
+
+def traffic_cells(entry: dict[str, Any]) -> list[str]:
+    """Of the whole run: bits of a device, channel uses, seconds, and uses of a digital link for the same message."""
+    rounds, bits = float(np.mean(numbers(entry["rounds"]))), entry.get("bits")
+    digital, bandwidth = entry.get("digital_uses"), entry.get("bandwidth_hz")
+    each = entry["channel_uses"] if bits is None else digital
+    uses = None if each is None else rounds * each
+    seconds = None if uses is None or bandwidth is None else uses / bandwidth
+    return [
+        "–" if value is None else f"{value:.3g}"
+        for value in (bits and rounds * bits, uses, seconds, digital and rounds * digital)
     ]
 
 
@@ -98,7 +105,25 @@ def verdicts(found: Comparison) -> list[str]:
         f"{first['label']} − {second['label']}: {_size(gap)}{_tie(gap)}"
         for (first, second), gap in zip(pairwise(found.ranked), found.gaps)
     ]
-    return said + [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
+    said += [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
+    return said + [text for entry in found.ranked if (text := unspent(entry))]
+
+
+def unspent(entry: dict[str, Any]) -> str:
+    """What a scheme leaves of the privacy target, and why it cannot use the rest; empty where it leaves little."""
+    share = float(np.mean(numbers(entry["final_eps"]))) / entry["target_eps"]
+    if share >= SPENT:
+        return ""
+    full = float(np.mean(numbers(entry.get("full_power") or [0.0])))
+    joules = entry.get("run_energy")
+    why = "its rule stays below"
+    if entry.get("loop", "open") != "open":
+        why = "its loop decides how loud it is"
+    elif joules is not None and float(np.mean(numbers(entry["joules_max"]))) >= SPENT * joules:
+        why = "devices have spent the energy of the run"
+    elif on_air(entry) and full >= 0.5:
+        why = f"a device is at its power limit in {full:.0%} of the rounds"
+    return f"{entry['label']} leaves {1 - share:.0%} of ε unspent: {why}"
 
 
 def _size(gap: Gap) -> str:
@@ -178,7 +203,7 @@ SHORT_CSI = {"statistical": "stat."}
 
 def show(parts: list[Part], console: Console, wide: bool = False) -> None:
     """Print the table, the verdict, and where the rest is."""
-    found = [(part.target, found_in(part)) for part in parts]
+    found = [(part.target, part.found) for part in parts]
     if wide:
         for target, one in found:
             made = Table(title=f"ε = {target:g}", title_justify="left")
@@ -208,6 +233,12 @@ E_NOTE = (
 )
 
 
+DIGITAL_NOTE = (
+    "Digital: each device in turn, at the mean rate log2(1 + SNR) of its channel at full power, without headers or "
+    "pilots; messages of the air as 32-bit numbers. Schemes without a radio are given this link."
+)
+
+
 # --- files --------------------------------------------------------------------------------------------------------
 
 
@@ -230,12 +261,37 @@ def write(parts: list[Part]) -> Path:
     folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
     text: list[str] = []
     for part in parts:
-        text += lines(found_in(part), part.target)
+        text += lines(part.found, part.target)
     text += [f"- {note}" for note in dict.fromkeys(note for part in parts for note in part.notes)]
-    text += ["", E_NOTE, f"Digital: {DIGITAL_USES} channel uses for each 32-bit number of each device in turn."]
+    text += ["", E_NOTE, DIGITAL_NOTE]
     path = folder / "compare.md"
     write_atomic(path, "\n".join(text) + "\n")
     return path
+
+
+def brief(parts: list[Part]) -> str:
+    """All targets in one table for a page, then what may be said."""
+    last = parts[-1].found
+    known = [{entry["label"]: entry for entry, _ in placed(part.found)} for part in parts]
+    heads = [*(f"ε = {part.target:g}" for part in parts), "e", "J per device", "rounds", "bits per device", "s on air",
+             "CSI"]  # fmt: skip
+    lines_ = ["| scheme | " + " | ".join(heads) + " |", "|" + "---|" * (len(heads) + 1)]
+    for entry, _ in placed(last):
+        own = [one[entry["label"]] for one in known if entry["label"] in one]
+        efficiency = ", ".join(_mean(one, "efficiency", ".2f") for one in own) if entry["private"] else "–"
+        paid = ", ".join(joules(one) for one in own) if on_air(entry) else "–"
+        bits, _, seconds, _ = traffic_cells(entry)
+        cells = [*(result(one, "final_accuracy") for one in own), efficiency, paid, _mean(entry, "rounds", ".0f"),
+                 bits, seconds, entry["csi"]]  # fmt: skip
+        lines_.append(f"| {named(entry)} | " + " | ".join(cells) + " |")
+    said = [sentence(part.found, part.target) for part in parts]
+    for part in parts:
+        said += [f"ε = {part.target:g}: not ranked: {entry['label']}: {why}" for entry, why in part.found.refused]
+        said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
+    made = RunFolder.open(parts[-1].run).manifest if (parts[-1].run / "manifest.json").exists() else {}
+    when = f"Run of {made['created']}. " if "created" in made else ""
+    terms = footer([entry for entry, _ in placed(last)])
+    return "\n".join([*lines_, "", *(f"- {text}" for text in said), "", f"{when}{terms}"]) + "\n"
 
 
 def run_and_write(
@@ -245,7 +301,7 @@ def run_and_write(
     parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:
-        write_report([part.run])
+        write_report([part.run], plots=False)  # `otafl report` draws them for print: most of a report's time
     from otafl.report.compare_page import write_page  # it shows what this module makes
 
     write_page(parts, question)
@@ -258,4 +314,9 @@ def compare_preset(
     """`otafl reproduce` of a comparison preset."""
     parts = run_and_write(question_of(path, overrides), folder, reporter)
     show(parts, console)
-    write_atomic(folder / "results.md", (folder / "compare.md").read_text(encoding="utf-8"))
+    write_atomic(folder / "results.md", brief(parts))
+    if len(parts) > 1:
+        from otafl.report.frontier import picture, points_of  # it shows what this module makes
+
+        devices = parts[-1].found.ranked[0]["clients"] if parts[-1].found.ranked else 0
+        write_atomic(folder / "frontier.svg", picture({"points": points_of(parts, devices)}))

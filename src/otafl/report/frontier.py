@@ -1,6 +1,5 @@
 """The frontier: accuracy over ε for several numbers of devices, and what a device pays in energy."""
 
-import io
 import json
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -15,8 +14,8 @@ from rich.table import Table
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.report.comparison import found_in, placed
-from otafl.report.plots import COLOURS, MARKERS, STYLE, label_ends
+from otafl.report.comparison import placed
+from otafl.report.plots import COLOURS, MARKERS, STYLE, as_svg, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
@@ -34,7 +33,7 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
     """One point per target and scheme."""
     found = []
     for part in parts:
-        for entry, place in placed(found_in(part)):
+        for entry, place in placed(part.found):
             accuracy, joules = numbers(entry["final_accuracy"]), numbers(entry["joules_mean"])
             found.append({
                 "devices": devices, "eps": part.target, "label": entry["label"], "private": place != "ref",
@@ -93,14 +92,10 @@ def picture(told: dict[str, Any]) -> str:
         top.set(ylabel="accuracy", ylim=(0, 1))
         label_ends(top, ends)
         below.set(xlabel="ε of a client", ylabel=f"J per device\n({counts[-1]:,} devices)")
-        below.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ticks = sorted({point["eps"] for point in told["points"]})
         below.set_xticks(ticks, [f"{eps:g}" for eps in ticks])
         below.minorticks_off()
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+        return as_svg(figure)
 
 
 def _band(axes: Any, points: list[Point], n: int, labels: list[str]) -> tuple[float, float, str]:

@@ -1,6 +1,5 @@
 """The phase diagram: which inversion rule learns most, and whether it is useful, over energy, ε and devices."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ from rich.console import Console
 from otafl.bounds import merit
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
-from otafl.report.plots import STYLE
+from otafl.report.phases_trained import overlay, stored
+from otafl.report.plots import STYLE, as_svg
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
@@ -40,35 +40,38 @@ def diagram(eps: list[float], joules: np.ndarray, terms: dict[str, float]) -> di
     return {"joules": joules.tolist(), "terms": terms, "sheets": sheets}
 
 
-def picture(told: dict[str, Any]) -> str:
-    """SVG: one panel per ε; colour: lead of the ridge in S, lines: devices from which on it is marginal and useful."""
+def picture(told: dict[str, Any], points: dict[str, Any] | None = None) -> str:
+    """SVG: one panel per ε; colour: lead of the ridge in S, lines: devices from which on it is marginal and useful.
+
+    points: the trained grid, drawn on top.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
     joules, devices = np.array(told["joules"]), np.geomspace(10, 1e5, 200)
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(9.5, 3.3), layout="constrained")
+        figure = Figure(figsize=(9.6, 3.9), layout="constrained")
         panels = figure.subplots(1, len(told["sheets"]), sharey=True, squeeze=False)[0]
         for axes, sheet in zip(panels, told["sheets"]):
             gain = np.broadcast_to(100 * np.array(sheet["gain"]), (len(devices), len(joules)))
-            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto")
+            shown = axes.pcolormesh(joules, devices, gain, cmap="Greens", vmin=0, vmax=20, shading="auto",
+                                    rasterized=True)  # fmt: skip
             for (name, line), dash in zip(sheet["devices"].items(), ((0, (4, 3)), "-")):
-                axes.plot(joules, line, color="black", linestyle=dash, linewidth=1.2, label=name)
+                axes.plot(joules, line, color="#d55e00", linestyle=dash, linewidth=1.2, label=name)
             axes.set(xscale="log", yscale="log", ylim=(10, 1e5), xlabel="J per device, whole run",
                      title=f"ε = {sheet['eps']:g}")  # fmt: skip
+        if points is not None:
+            overlay({sheet["eps"]: axes for sheet, axes in zip(told["sheets"], panels)}, points)
         panels[0].set_ylabel("devices")
-        panels[0].legend(loc="upper right")
+        panels[0].legend(loc="upper right", title="devices it takes", title_fontsize=8)
         figure.colorbar(shown, ax=list(panels), label="lead of the ridge in S (%)")
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+        return as_svg(figure, tight=False)
 
 
 def phases_preset(
     path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
 ) -> None:
-    """`otafl reproduce demo-phases`: phases.json, phases.svg and one line per ε; nothing is trained."""
+    """`otafl reproduce demo-phases`: phases.json, phases.svg with the stored trained grid, and one line per ε."""
     experiment, wanted = load(path, overrides), settings_of(path, overrides)
     clip = experiment.clients.clip_norm
     terms = {"delta": experiment.privacy.delta, "noise_var": experiment.radio.noise_var(), "clip_norm": clip,
@@ -76,7 +79,7 @@ def phases_preset(
     told = diagram(wanted["eps"], np.geomspace(float(wanted["joules"][0]), float(wanted["joules"][1]), 120), terms)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "phases.json", to_json(told))
-    write_atomic(folder / "phases.svg", picture(told))
+    write_atomic(folder / "phases.svg", picture(told, stored()))
     lines = [sentence(sheet, told["joules"]) for sheet in told["sheets"]]
     write_atomic(folder / "results.md", "\n".join(f"- {line}" for line in lines) + "\n")
     for line in lines:

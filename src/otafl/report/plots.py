@@ -54,7 +54,7 @@ def draw(data: dict[str, Any], folder: Path) -> list[Path]:
             figure = Figure(figsize=SIZE_INCHES)
             if paint(figure.add_subplot(), schemes):
                 folder.mkdir(parents=True, exist_ok=True)
-                written += _save(figure, folder / name)
+                written += for_print(figure, folder / name)
     return written
 
 
@@ -77,8 +77,29 @@ def label_ends(axes: Any, ends: dict[str, tuple[float, float, str]]) -> None:
                       fontsize=STYLE["legend.fontsize"], annotation_clip=False)  # fmt: skip
 
 
-def _save(figure: Any, path: Path) -> list[Path]:
-    """Without dates and versions, so that the same data give the same bytes."""
+def plain_logs(figure: Any) -> None:
+    """Ticks of logarithmic axes as plain numbers: no mathematics is set in these figures."""
+    from matplotlib.ticker import LogFormatter, NullFormatter
+
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatter):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(NullFormatter())
+
+
+def as_svg(figure: Any, tight: bool = True) -> str:
+    """A figure for a page, without dates and versions."""
+    plain_logs(figure)
+    buffer = io.StringIO()
+    box = {"bbox_inches": "tight"} if tight else {}
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, **box)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def for_print(figure: Any, path: Path) -> list[Path]:
+    """PNG and PDF, without dates and versions, so that the same data give the same bytes."""
+    plain_logs(figure)
     saved = []
     for kind, dated in (("png", ("Software",)), ("pdf", ("CreationDate", "Producer", "Creator"))):
         buffer = io.BytesIO()

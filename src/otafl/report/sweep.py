@@ -17,7 +17,7 @@ from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.report import write_report
 from otafl.report.page import asset
-from otafl.report.plots import COLOURS, DASHES, MARKERS, STYLE
+from otafl.report.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
 from otafl.report.tables import attack_cells, footer, metric_of, named, result
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.executors import DONE, Outcome
@@ -239,10 +239,7 @@ def picture(entries: list[Entry], keys: list[str]) -> str:
             _ticks(axes, ticks)
             axes.legend(fontsize=7)
         figure.axes[0].set_ylabel(metric)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight")
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+        return as_svg(figure)
 
 
 def _lines(

@@ -57,13 +57,20 @@ def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = Non
 def judge(
     claims: Sequence[Record], schemes: list[Scheme], metric: str = "accuracy", larger: bool = True
 ) -> list[Verdict]:
-    """`Better than` holds if the paired difference is beyond its 95 % interval, and fails if beyond the other way."""
+    """`Better than` holds if the paired difference is beyond its 95 % interval, and fails if beyond the other way.
+
+    A claim with `within` says that the two are comparable: the whole interval of the difference is that close to zero.
+    """
     known = {scheme.label: scheme.finals[metric] for scheme in schemes}
     out = []
     for claim in claims:
         gap = difference(known[claim["better"]], known[claim["than"]], claim.get("run"))
         gain = gap.mean if larger else -gap.mean
-        word = HOLDS if gain > gap.half_width else FAILS if gain < -gap.half_width else TIED
+        if "within" in claim:
+            room = claim["within"] - abs(gap.mean)
+            word = HOLDS if room >= gap.half_width else FAILS if room < -gap.half_width else TIED
+        else:
+            word = HOLDS if gain > gap.half_width else FAILS if gain < -gap.half_width else TIED
         width = f" ± {gap.half_width:.3f}" if np.isfinite(gap.half_width) else ""
         text = f"{claim['better']} − {claim['than']}: {gap.mean:+.3f}{width} ({gap.pairs} pairs)"
         out.append(Verdict(f"{claim['text']} ({metric.replace('_', ' ')})", word, text))

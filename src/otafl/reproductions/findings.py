@@ -101,16 +101,13 @@ def draw(folder: Path, name: str, columns: int, rows: int, paint: Callable[[list
     import matplotlib
     from matplotlib.figure import Figure
 
-    from otafl.report.plots import STYLE
+    from otafl.report.plots import STYLE, for_print
 
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
         paint(list(figure.subplots(rows, columns, squeeze=False).flat))
-        for kind, dated in (("png", ("Software",)), ("pdf", ("CreationDate", "Producer", "Creator"))):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, metadata=dict.fromkeys(dated))
-            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+        for_print(figure, folder / name)
 
 
 def each(*paints: Callable[[Any], None]) -> Callable[[list[Any]], None]:

@@ -1,6 +1,7 @@
 """From an experiment to the arrays and functions that a run needs, all decided before the first round."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from otafl import clients as client_kinds
 from otafl import systems
 from otafl.channels import Channel, draw, receive, to_deployment, with_gains
 from otafl.channels.channel import Rows
-from otafl.channels.measured import play
+from otafl.channels.measured import Played, play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
@@ -22,7 +23,7 @@ from otafl.privacy import uplink_checks
 from otafl.runs.folder.chunks import Evaluation
 from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
 from otafl.runs.schema import Experiment, Server, options_of
-from otafl.runs.sites import devices_of, measured_gains
+from otafl.runs.sites import devices_of, played_by
 from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.losses import METRICS
@@ -197,11 +198,12 @@ def told_of(
     message = clients.promise(sizes)
     _refuse_shared_records(experiment, message)
     channel, deployment = site_of(experiment, message, sizes)
+    deployment = limited(deployment, scheme.max_energy)
     # All rounds, then cut: schemes share their channels.
     size = (experiment.task.clients, experiment.rounds, seed)
     whole = Rows(channel, *size).take(1) if streamed else draw(channel, *size)
-    if (measured := measured_gains(experiment)) is not None:
-        whole = play(whole, measured, number, seed, channel.csi)
+    if (played := played_by(experiment)) is not None:
+        whole = play(played, whole.coin, number, seed, channel.csi)
     trace, deployment = receive(cut(whole, slice(experiment.horizon(scheme))), deployment)
     known = None if message.adjacency == "add-remove" else sizes
     return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
@@ -234,17 +236,52 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
     """Channel description and limits in the units of the round."""
     channel, radio, count = experiment.channel, experiment.radio, experiment.task.clients
     weights = weights_of(experiment.task.weights, message, sizes)
+    if channel.trace is not None:
+        return _site_of_trace(experiment, message, weights)
     if experiment.devices is None:
         energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
         trusted = radio.trusted_share * noise_var
-        errors = (channel.gain_error, channel.phase_error)
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, *errors, receiver=channel.receiver)
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
     site = devices_of(experiment)
     if len(site.devices.names) != count:
         raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
-    channel = with_gains(channel, site.devices.mean_power_gain)
-    made = to_deployment(site, message.dim, channel.gain_error, channel.phase_error)
-    return channel, made._replace(weights=weights, receiver=channel.receiver)
+    channel = with_gains(channel, site.devices.mean_power_gain, site.devices.k_factor_db)
+    made = to_deployment(site, message.dim)
+    made = made._replace(weights=weights, **channel.declared)
+    return channel, _as_estimated(made, site.devices.trace)
+
+
+def _as_estimated(deployment: Deployment, played: Played | None) -> Deployment:
+    """Estimates that stand in a file are as wrong as the file shows; nobody has to declare it."""
+    if played is None or played.estimate is None:
+        return deployment
+    return deployment._replace(gain_error=played.gain_error, phase_error=None)
+
+
+def _site_of_trace(experiment: Experiment, message: Message, weights: np.ndarray) -> tuple[Channel, Deployment]:
+    """A trace file may bring energies and noise; what it does not say, the experiment's radio does."""
+    channel, radio, played = experiment.channel, experiment.radio, played_by(experiment)
+    assert played is not None and channel.trace is not None
+    count = len(played.names)
+    if count != experiment.task.clients:
+        raise InputError(f"{channel.trace.file}: {count} devices take part but task.clients={experiment.task.clients}")
+    said = {"energy": (radio.max_energy, radio.power_dbm), "noise_var": (radio.noise_std, radio.noise_w)}
+    for name, own in said.items():
+        if getattr(played, name) is not None and any(value is not None for value in own):
+            raise InputError(f"{channel.trace.file}: has {name}, and so has the experiment's radio; give one")
+    energy = np.full(count, radio.energy(message.dim)) if played.energy is None else played.energy
+    noise_var = radio.noise_var() if played.noise_var is None else played.noise_var
+    drawn = with_gains(replace(channel, trace=None), played.mean_power)
+    trusted = radio.trusted_share * noise_var
+    made = Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
+    return drawn, _as_estimated(made, played)
+
+
+def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
+    """The site of a scheme that limits its rounds by itself."""
+    if max_energy is None:
+        return deployment
+    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
 
 
 def bandwidth_of(experiment: Experiment) -> float | None:

@@ -81,7 +81,8 @@ def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured |
         noise_std=noise[used],
         clip_norm=np.sqrt(site.message.mean_square),
         gain_error_max=site.deployment.gain_error,
-        silent_prob=1 - events.send_prob[used],
+        # A round in which a client that sends surely is silent by plan: its word for the future does not hold.
+        silent_prob=np.where((events.send_prob >= 1) & ~events.possible, 1.0, 1 - events.send_prob)[used],
         silence="norm" if site.policy.gate == "message" else "bound",
         **privacy,
     )

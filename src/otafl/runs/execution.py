@@ -26,6 +26,7 @@ from otafl.runs.folder.chunks import Chunk, Evaluation, merge, read, scalars
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
 from otafl.runs.kept import Findings, kept
+from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
@@ -42,10 +43,10 @@ class Execution(Planned):
         self.task, self.folder, self.reporter = task, folder, reporter
         self.counted: Any = None  # (K,) cost of the first seed so far
         self.horizon = self._horizon()
-        # Not the own horizon: schemes share one program.
+        # Not what the budget leaves of the horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
-        self.span = self.every * min(calls, -(-experiment.rounds // self.every))
+        self.span = self.every * min(calls, -(-experiment.horizon(scheme) // self.every))
         self.stretch = self.every  # rounds between two evaluations of the compiled program
 
     # --- the rounds ------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ class Execution(Planned):
         self.folder.prepare()
         inside = self.loop == "round"
         engine = engines.get(self._program) or self._engine()
-        if not inside:
+        if self._shareable:
             engines[self._program] = engine
         seeds = build.seeds_of(self.experiment, self.task)
         public = self.task.public if inside else ()
@@ -93,13 +94,17 @@ class Execution(Planned):
         finish(self, self.merging([*segments, *pending]), carry, time.monotonic() - began)
 
     @property
+    def _shareable(self) -> bool:
+        """Whether the program holds nothing of this scheme: no policy inside the loop, no uplink of its own."""
+        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
+        return same and self.loop != "round"
+
+    @property
     def _program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
         choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
-        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
-        kind = "planned" if same and self.loop != "round" else self.label
         return (
-            kind,
+            "planned" if self._shareable else self.label,
             choice.model_dump_json(),
             server.momentum > 0,
             server.weight_decay > 0,
@@ -258,7 +263,7 @@ class Execution(Planned):
 
     def certified(self, s: int, seen: Measured) -> SequenceCertificate:
         """The certificate of one seed's rounds."""
-        server, known = build.server_of(self.experiment, self.scheme), self.experiment.channel.pilots is None
+        server, known = build.server_of(self.experiment, self.scheme), statistics_known(self.experiment)
         at, delta = self.setup.sites[s], self.budget.delta
         return certificates.concluded(seen, at, self.task, server, delta, self.releases[s], known)
 

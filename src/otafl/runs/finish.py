@@ -14,6 +14,8 @@ from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncert
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
 from otafl.runs.kept import Findings
+from otafl.runs.planning.channel_risk import said_of_channel
+from otafl.runs.traffic import traffic
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -32,7 +34,7 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
     seeds, live, rounds = run.experiment.seed_list, found.seen.live, found.rounds
     target = run.experiment.privacy.eps or np.inf
     summary = summarise(found.evaluations, rounds, found.energy, target, run.every, run.task.metric)
-    worst = int(np.argmax([ledger.spent().worst for ledger in run.ledgers]))
+    worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen), *run.uplink.remarks]
     card = _card(run, worst, remarks, found)
@@ -72,7 +74,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
-            "channel_uses": _uses(run), "clients": len(first.deployment.weights),
+            "channel_uses": _uses(run), "run_energy": run.run_energy, **traffic(run),
+            "clients": len(first.deployment.weights),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 
@@ -99,7 +102,11 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
         site.message,
         outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
-        assumptions=[*run.uplink.assumed, *_retirement(run, worst)],
+        assumptions=[
+            *run.uplink.assumed,
+            *_retirement(run, worst),
+            *said_of_channel(run.experiment, run.horizon),
+        ],
         observers=found.observers,
         reward=in_words(site, run.releases[worst], int(np.sum(found.seen.live[worst]))),
         identity=_identity(run),

@@ -25,6 +25,7 @@ from otafl.runs.folder.results import (
     devices_table,
     energy_per_device,
     evaluations_table,
+    radiated,
     rounds_table,
 )
 
@@ -54,8 +55,10 @@ def kept(run: "Execution", records: Chunk) -> Findings:
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
         ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
     seeds, seen = run.experiment.seed_list, outcome.seen
-    devices = devices_table(outcome, run.setup, seeds)
-    _check_energy(run, devices)
+    energy, limit = radiated(outcome, run.setup)
+    _check_energy(run, records.live, energy, limit)
+    live, clients = records.live, energy.shape[-1]
+    recorded = run.experiment.engine.record_devices
 
     def eps_after(s: int, rounds: np.ndarray) -> np.ndarray:
         return np.asarray(eps_curve(outcome.events[s], rounds, run.budget, outcome.releases[s]))
@@ -64,9 +67,9 @@ def kept(run: "Execution", records: Chunk) -> Findings:
         seen=seen,
         rounds=rounds_table(columns_of(outcome, run.setup), records.update_norm, seen, seeds),
         evaluations=evaluations_table(seen, run.task, seeds, eps_after),
-        devices=devices._asdict(),
+        devices=devices_table(outcome, run.setup, seeds)._asdict() if recorded else {},
         devices_name="devices",
-        energy=devices,
+        energy=Energies(np.repeat(np.asarray(seeds)[np.nonzero(live)[0]], clients), energy[live].reshape(-1)),
         joules=energy_per_device(outcome, run.setup),
         certificate=_certificate(run, outcome),
         observers=_eavesdropper(run, outcome),
@@ -88,11 +91,11 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
 def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
     """The second receiver that the experiment declares, charged by the budget's accountant; the worst seed."""
     who = run.experiment.privacy.eavesdropper
-    if who is None or run.uplink.name != "analog":
+    if who is None:
         return []
-    if run.loop != "open":
-        why = "not covered: a plan that was played is no guarantee"
-        return [Observer("eavesdropper", "its own antennas", None, why)]
+    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
+    if why := _not_overheard(run):
+        return [Observer("eavesdropper", sees, None, f"not covered: {why}")]
     budget = run.budget
     found = []
     for s, site in enumerate(run.setup.sites):
@@ -102,9 +105,21 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
         alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
         heard = overheard(plan, alone, who)
         found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
-    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
     return [Observer("eavesdropper", sees, float(max(found)), why)]
+
+
+def _not_overheard(run: "Execution") -> str:
+    """Why nothing is proved about a second receiver; empty where it is charged."""
+    if run.uplink.name == "perfect":
+        return "an ideal uplink is no radio"
+    if run.uplink.name != "analog":
+        return f"what the uplink {run.uplink.name!r} tells it is not counted here"
+    if run.loop != "open":
+        return "a plan that was played is no guarantee"
+    if run.experiment.privacy.already_spent is not None:
+        return "what it heard of the earlier run is not declared"
+    return ""
 
 
 def _outcome(run: "Execution", records: Chunk) -> Outcome:
@@ -126,12 +141,12 @@ def _outcome(run: "Execution", records: Chunk) -> Outcome:
     return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
 
 
-def _check_energy(run: "Execution", devices: Devices) -> None:
+def _check_energy(run: "Execution", live: np.ndarray, energy: np.ndarray, limit: np.ndarray) -> None:
     """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
     on the mean, which `energy.check_energy` holds its plans to."""
-    over = devices.energy > devices.energy_limit * (1 + 1e-9)
+    over = (energy > limit * (1 + 1e-9)) & live[..., None]
     if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
-        row = int(np.argmax(over))
-        where = f"round {devices.round[row]}, seed {devices.seed[row]}: client {devices.client[row]}"
-        sent, limit = devices.energy[row], devices.energy_limit[row]
-        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {limit:.6g} J")
+        s, round_, client = (int(i) for i in np.argwhere(over)[0])
+        where = f"round {round_}, seed {run.experiment.seed_list[s]}: client {client}"
+        sent, most = energy[s, round_, client], limit[s, 0, client]
+        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {most:.6g} J")

@@ -1,6 +1,7 @@
 """What cannot fit into this machine's memory is refused before it is tried, with the numbers to change."""
 
 import os
+from pathlib import Path
 
 import jax
 
@@ -15,8 +16,12 @@ COPIES_OF_MODEL = 4  # parameters, optimizer, the received sum and its update
 
 
 def memory_bytes() -> int:
-    """Physical memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Physical memory of this machine, or what a container may have of it."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no such thing here, or no limit ("max")
+        return physical
 
 
 def check_traces(experiment: Experiment) -> None:

@@ -21,6 +21,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
 from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.execution import StreamedExecution
+from otafl.runs.workbench import Workbench
 
 
 def default_folder(name: str) -> Path:
@@ -32,11 +33,13 @@ def default_folder(name: str) -> Path:
     return folder
 
 
-def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) -> Path:
+def start(
+    experiment: Experiment, path: Path, reporter: Reporter | None = None, shared: Workbench | None = None
+) -> Path:
     """Run an experiment into a new folder; returns the folder. All schemes are planned before the folder is made."""
-    config, reporter = resolved(experiment), reporter or Reporter()
+    config, reporter, shared = resolved(experiment), reporter or Reporter(), shared or Workbench()
     folder = RunFolder(RunFolder.free(path), config_hash(experiment))
-    task, executions = _prepare(experiment, folder, reporter)
+    task, executions = _prepare(experiment, folder, reporter, shared)
     refuse_all_unaffordable(executions)
     manifest = {
         "title": experiment.title,
@@ -49,42 +52,48 @@ def start(experiment: Experiment, path: Path, reporter: Reporter | None = None) 
         "machine": doctor.machine(),
     }
     with locked(folder.path):
-        return _run(RunFolder.create(path, config, manifest), executions, reporter)
+        return _run(RunFolder.create(path, config, manifest), executions, reporter, shared.engines(experiment))
 
 
-def resume(path: Path, reporter: Reporter | None = None, own: Own | None = None) -> Path:
+def resume(
+    path: Path, reporter: Reporter | None = None, own: Own | None = None, shared: Workbench | None = None
+) -> Path:
     """Continue a run to the same bytes as if it had never stopped; what was its `own` must be given again."""
-    folder, reporter = RunFolder.open(path), reporter or Reporter()
+    folder, reporter, shared = RunFolder.open(path), reporter or Reporter(), shared or Workbench()
     with locked(folder.path):
         with storage(folder.path):
             sweep(folder.path)
         experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
-        task, executions = _prepare(experiment, folder, reporter)
+        task, executions = _prepare(experiment, folder, reporter, shared)
         began = folder.manifest["data"]
         if task.sources != began:
             changed = "data set" if task.sources["sha256"] != began["sha256"] else "model"
             raise InputError(f"{path}: its {changed} has changed since the run began; start a new run instead")
-        return _run(folder, executions, reporter)
+        return _run(folder, executions, reporter, shared.engines(experiment))
 
 
-def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
+def run_in(
+    folder: Path, experiment: Experiment, reporter: Reporter | None = None, shared: Workbench | None = None
+) -> Path:
     """Run into this folder: a finished run is used as it is, an interrupted one goes on; another one is refused."""
     if not (folder / "manifest.json").exists():
-        return start(experiment, folder, reporter)
+        return start(experiment, folder, reporter, shared)
     found = RunFolder.open(folder)
     if found.config != config_hash(experiment):
         raise InputError(f"{folder}: holds a run with other settings; choose another --out")
     if all(found.scheme(label).finished for label in found.labels()):
         return folder
-    return resume(folder, reporter, experiment.own)
+    return resume(folder, reporter, experiment.own, shared)
 
 
-def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> tuple[build.Task, list[Execution]]:
+def _prepare(
+    experiment: Experiment, folder: RunFolder, reporter: Reporter, shared: Workbench
+) -> tuple[build.Task, list[Execution]]:
     """Data and plans of all schemes that are not finished: whatever is to be refused is refused here."""
     limits.check_traces(experiment)
-    task = build.build_task(experiment)
+    task = shared.task(experiment)
     limits.check_model(experiment, task.model.num_params)
     executions: list[Execution] = []
     kind = StreamedExecution if goes_by(experiment) else Execution
@@ -98,9 +107,9 @@ def _prepare(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> t
     return task, executions
 
 
-def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter) -> Path:
+def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, engines: dict[Any, Engine]) -> Path:
+    """Schemes that are planned ahead differ only in their links: one program serves all."""
     use_compilation_cache()
-    engines: dict[Any, Engine] = {}  # schemes that are planned ahead differ only in their links: one program serves all
     try:
         with graceful_stop() as stop:
             for execution in executions:

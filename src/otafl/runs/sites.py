@@ -5,7 +5,7 @@ from pathlib import Path
 
 from otafl.channels import Radio as Receiver
 from otafl.channels import Site, load_site
-from otafl.core.arrays import Complexes
+from otafl.channels.measured import Played, Recording, open_recording
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment, Radio
 
@@ -19,16 +19,11 @@ def devices_of(experiment: Experiment) -> Site:
         raise InputError(
             f"{path}: lists devices alone; give radio.bandwidth_hz with noise_dbm, noise_dbm_per_hz or noise_figure_db"
         )
-    try:
-        stamp = path.stat()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    return _read(path, receiver, (stamp.st_mtime_ns, stamp.st_size))
+    return _read(path, receiver, _stamp(path))
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, receiver: Receiver | None, stamp: tuple[int, int]) -> Site:
-    """`stamp` tells a changed file from the one that was read."""
     return load_site(path, receiver)
 
 
@@ -41,11 +36,37 @@ def _receiver(radio: Radio) -> Receiver | None:
     return Receiver(radio.bandwidth_hz, radio.noise_w, radio.trusted_share * radio.noise_w, radio.path_loss)
 
 
-def measured_gains(experiment: Experiment) -> Complexes | None:
-    """(rounds, K) that a deployment file names; nothing may be drawn beside them but estimates and coins."""
-    gains = None if experiment.devices is None else devices_of(experiment).devices.gains
-    if gains is not None and (experiment.channel.drift is not None or experiment.channel.pilots is not None):
-        raise InputError("channel.drift and channel.pilots belong to drawn gains; these are measured")
-    if gains is not None and experiment.channel.antennas > 1:
-        raise InputError(f"channel.antennas={experiment.channel.antennas}: measured gains are to one antenna; set 1")
-    return gains
+def played_by(experiment: Experiment) -> Played | None:
+    """The trace that an experiment or its deployment file names; only estimates and coins may be drawn beside it."""
+    channel, listed = experiment.channel, experiment.devices is not None
+    if channel.trace is not None:
+        if listed:
+            raise InputError("channel.trace and devices: name the trace in the deployment file (gains_file)")
+        played: Played | None = _open(channel.trace, channel.antennas, _stamp(channel.trace.file))
+    else:
+        played = devices_of(experiment).devices.trace if listed else None
+    if played is None:
+        return None
+    for name in ("drift", "pilots", "stale"):
+        if getattr(channel, name) is not None:
+            raise InputError(f"channel.{name} belongs to drawn gains; these are measured")
+    if played.antennas != channel.antennas:
+        has = f"{played.source.file}: has gains to {played.antennas} antenna(s)"
+        raise InputError(f"{has} but channel.antennas={channel.antennas}")
+    if played.estimate is not None and channel.csi is not None:
+        raise InputError(f"{played.source.file}: has estimates of its own; leave out channel.csi")
+    return played
+
+
+@lru_cache(maxsize=4)
+def _open(recording: Recording, antennas: int, stamp: tuple[int, int]) -> Played:
+    return open_recording(recording, antennas=antennas)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Tells a changed file from the one that was read."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    return found.st_mtime_ns, found.st_size

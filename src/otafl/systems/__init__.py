@@ -31,7 +31,7 @@ from otafl.core.plan import (
     frozen,
     ours,
 )
-from otafl.systems import antennas
+from otafl.systems import antennas, silence
 from otafl.systems.system import LoadedScheme, Scheme, System
 
 OWN = "own"  # the system of what `register` is given
@@ -106,7 +106,14 @@ def in_hindsight(name: str, config: Any) -> bool:
 
 
 def make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
-    """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee."""
+    """Build a policy, told no more than its label and CSI level allow; refuse what would void a guarantee.
+
+    Devices without a path, or with too weak an estimate, stay silent whatever the scheme is (`silence`).
+    """
+    return silence.make_for(lambda *site: _make(name, config, *site), config, deployment, message, context)
+
+
+def _make(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
     antennas.refuse(name, SCHEMES[name], deployment)
     first = context.first if context.trace is None else first_look(context.trace)
     known = context if in_hindsight(name, config) else context._replace(trace=None)

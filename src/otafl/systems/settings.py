@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from otafl.channels import Channel
 from otafl.core import validate
+from otafl.core.errors import OtaflError
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
 from otafl.systems import SCHEMES, SYSTEMS
@@ -29,5 +32,14 @@ def rule(name: str) -> Rule:
 def settings(
     name: str, deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int = 0
 ) -> Options | Refusal:
-    """What a scheme chooses for a site and a target; no data are looked at, so it costs no privacy."""
-    return rule(name)(deployment, message, budget, rounds, channel, seed)
+    """What a scheme chooses for a site and a target; no data are looked at, so it costs no privacy.
+
+    On a site so extreme that doubles do not hold its numbers, searches find no bracket and plans no scale: a refusal.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return rule(name)(deployment, message, budget, rounds, channel, seed)
+    except OtaflError:
+        raise
+    except (ArithmeticError, ValueError, np.linalg.LinAlgError) as problem:
+        return Refusal(f"its design fails numerically on this site ({problem})")

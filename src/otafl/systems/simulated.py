@@ -8,6 +8,8 @@ by rules that look at the site and the privacy target alone, so they cost no pri
 are drawn here under another seed than any run's.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from otafl.bounds import merit
 from otafl.channels import Channel, draw, receive
 from otafl.core.arrays import Array
 from otafl.core.errors import OtaflError
-from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace
+from otafl.core.plan import Context, Deployment, Message, Plan, Policy, Trace, frozen
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, calibrate
@@ -79,10 +81,16 @@ class Trial(NamedTuple):
 
 def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int) -> Bench:
     """The site with channels of another seed than any run's."""
-    drawn = draw(channel, len(deployment.weights), rounds, OTHER_SEED + seed % OTHER_SEED)
-    trace, deployment = receive(drawn, deployment)
+    trace, deployment = receive(_drawn(channel, len(deployment.weights), rounds, seed), deployment)
     multiplier = calibrate(budget, rounds, message, np.asarray(deployment.weights, float))
     return Bench(deployment, message, budget, rounds, trace, seed, multiplier)
+
+
+@lru_cache(maxsize=2)
+def _drawn(channel: Channel, clients: int, rounds: int, seed: int) -> Trace:
+    """Schemes and targets are tried on the same channels; two horizons are kept. Nobody may write into them."""
+    kept: Trace = frozen(draw(channel, clients, rounds, OTHER_SEED + seed % OTHER_SEED))
+    return kept
 
 
 def context_of(at: Bench) -> Context:
@@ -114,9 +122,10 @@ def affordable_share(name: str, option: str, at: Bench) -> float:
     return float(np.minimum(1.0, SAFE * at.rho / cost(name, {option: 1.0}, at)))
 
 
-def trial(name: str, options: Options, at: Bench) -> Trial:
-    """Plan, charge, cut and weigh one setting."""
+def trial(name: str, options: Options, at: Bench, change: Callable[[Plan], Plan] | None = None) -> Trial:
+    """Plan, change where asked to, charge, cut and weigh one setting."""
     policy, plan, trace, deployment = planned(name, options, at)
+    plan = plan if change is None else change(plan)
     released = release(uplink_of(policy), plan, trace, deployment, at.message)
     live = Ledger(at.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)

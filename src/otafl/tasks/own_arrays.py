@@ -10,14 +10,31 @@ from otafl.core.errors import InputError
 MOST_CLASSES = 10_000
 
 
+def array_of(name: str, values: Any, axes: int | None = None) -> np.ndarray:
+    """Whatever was given as one plain array; what NumPy would guess, or silently unmask, is refused."""
+    if isinstance(values, np.ma.MaskedArray) and np.any(np.ma.getmaskarray(values)):
+        raise InputError(f"{name} has masked values; fill them, or leave these samples out")
+    if isinstance(values, dict | set | frozenset | bytes | str) or hasattr(values, "__next__"):
+        raise InputError(f"{name} is a {type(values).__name__}; give an array or a list")
+    try:
+        array = np.array(values, copy=None, subok=False)
+    except (ValueError, TypeError, OverflowError):
+        raise InputError(f"{name} is no array: its entries have different lengths or kinds") from None
+    if axes is not None and array.ndim != axes:
+        raise InputError(f"{name} must be one id per sample but has shape {array.shape}")
+    return array
+
+
 def features_of(name: str, x: Any) -> np.ndarray:
     """(N, ...) float32, or int32 where they are whole numbers; finite."""
-    array = np.asarray(x)
+    array = array_of(name, x)
     if array.dtype == object or array.dtype.kind not in "buif":
         raise InputError(f"{name} must be numbers but is {array.dtype}; encode text and categories first")
     if array.ndim < 1 or not len(array):
         raise InputError(f"{name} must have samples on its first axis but has shape {array.shape}")
     array = array[:, None] if array.ndim == 1 else array
+    if not array.size:
+        raise InputError(f"{name} must have at least one feature but has shape {array.shape}")
     if array.dtype.kind in "ui":
         if array.min() < -(2**31) or array.max() >= 2**31:
             raise InputError(f"{name} has whole numbers beyond 32 bits; give them as floating-point numbers")
@@ -35,9 +52,11 @@ def _float32(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def targets_of(name: str, y: Any) -> np.ndarray:
-    array = np.asarray(y)
-    if array.ndim < 1:
-        raise InputError(f"{name} must have one entry per sample but is {array!r}")
+    array = array_of(name, y)
+    if array.ndim < 1 or array.dtype.kind not in "buifUSO":
+        raise InputError(f"{name} must be one label or number per sample but is {array.dtype} {array.shape}")
+    if array.dtype.kind == "O" and any(value is None or value != value for value in array.ravel()):
+        raise InputError(f"{name} has samples without a label; leave them out")
     return _float32(name, array) if array.dtype.kind == "f" else array
 
 
@@ -55,6 +74,8 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
     if train.ndim > 1:
         if train.dtype.kind not in "bui":
             raise InputError(f"y of shape {train.shape} must be numbers but is {train.dtype}")
+        if max(abs(int(end)) for part in (train, test) for end in (part.min(), part.max())) >= 2**31:
+            raise InputError("y has whole numbers beyond 32 bits; give them as floating-point numbers")
         return train.astype(np.int32), test.astype(np.int32), (), 0
     if train.dtype.kind in "bui" and test.dtype.kind in "bui" and min(train.min(), test.min()) >= 0:
         most = int(max(train.max(), test.max()))
@@ -72,9 +93,11 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def owners_of(owner: Any, clients: int | None) -> tuple[np.ndarray | None, tuple[str, ...]]:
     if owner is None:
         return None, ()
-    ids = np.asarray(owner)
-    if ids.ndim != 1:
-        raise InputError(f"owner must be one id per sample but has shape {ids.shape}")
+    ids = array_of("owner", owner, axes=1)
+    if ids.dtype.kind not in "buifUSO":
+        raise InputError(f"owner must be one id per sample but is {ids.dtype}")
+    if ids.dtype.kind in "fO" and any(value is None or value != value for value in ids):
+        raise InputError("owner names nobody for some samples; leave them out, or give them a name")
     ids = ids if ids.dtype.kind in "bui" else ids.astype(str)
     names, numbers = np.unique(ids, return_inverse=True)
     if clients is not None and clients != len(names):

@@ -9,14 +9,16 @@ zero on are labels; text and other whole numbers become labels in sorted order; 
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from otafl.core import validate
 from otafl.core.errors import InputError
+from otafl.core.files import FileModel, parse
 from otafl.tasks.features import DataOptions, Part, Task, split
-from otafl.tasks.own_arrays import features_of, fingerprint, labels_of, owners_of, same_length, targets_of
+from otafl.tasks.own_arrays import array_of, features_of, fingerprint, labels_of, owners_of, same_length, targets_of
 from otafl.tasks.own_files import Columns, columns_of
 
 SHARED = (
@@ -89,8 +91,16 @@ def task(
     >>> made.x.shape, made.classes, made.clients
     ((45, 4), 2, 3)
     """
+    said = parse(Words, {
+        "clients": _plain(clients), "partition": partition, "weights": _plain(weights),
+        "split_seed": _plain(split_seed), "reward_fraction": _plain(reward_fraction),
+        "validation_fraction": _plain(validation_fraction),
+    }, "otafl.task")  # fmt: skip
+    clients, split_seed = said.clients, said.split_seed
     found = columns_of("x", x, y, owner)
-    where = {"reward_fraction": reward_fraction, "validation_fraction": validation_fraction, "split_seed": split_seed}
+    if found.owner is not None:
+        found = found._replace(owner=array_of("owner", found.owner, axes=1))
+    where = said.model_dump(include={"reward_fraction", "validation_fraction", "split_seed"})
     train, test, owners = _held_out(found, y, owner, held_out, split_seed)
     y_train, y_test, names, classes = labels_of(train[1], test[1])
     ids, holders = owners_of(owners, clients)
@@ -98,13 +108,29 @@ def task(
     if count is None:
         raise InputError("give owner (who holds each sample) or clients (how many there are)")
     validate.whole("clients", count)
-    dealt = _partition(partition, ids, classes)
+    dealt = _partition(said.partition, ids, classes)
     arrays = (train[0], y_train, test[0], y_test, *(() if ids is None else (ids,)))
     return OwnTask(
         train[0], y_train, test[0], y_test, classes, int(count), ids, holders, names, dealt, where,
-        weights if isinstance(weights, str) else [float(w) for w in weights],
+        said.weights,
         (SHARED,) if isinstance(held_out, float) else (), fingerprint(arrays),
     )  # fmt: skip
+
+
+class Words(FileModel):
+    """What must be right about the plain arguments of `task`."""
+
+    clients: Annotated[int, Field(ge=1)] | None
+    partition: str | dict[str, Any] | None
+    weights: str | list[float]
+    split_seed: Annotated[int, Field(ge=0, lt=2**32)]
+    reward_fraction: Annotated[float, Field(ge=0, le=1)]
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int) -> tuple[Any, Any, Any]:

@@ -79,20 +79,25 @@ def _values(column: Any) -> Any:
     if column is None:
         return None
     if not hasattr(column, "to_numpy"):
-        return np.asarray(column)
+        return column
+    if column.isna().to_numpy().any():
+        raise InputError(f"column {getattr(column, 'name', None)!r} has no value in some rows")
     values = column.to_numpy()
     return values if values.dtype.kind in "buif" else np.asarray([str(value) for value in values])
 
 
 def _numeric(name: str, frame: Any, taken: set[str]) -> np.ndarray:
     """All columns but those with another part; one that is no number is named."""
-    from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_integer_dtype, is_numeric_dtype
 
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"{name}: there are several columns {twice!r}; give each its own name")
     kept = frame[[column for column in frame.columns if column not in taken]]
     if not len(kept.columns):
         raise InputError(f"{name}: no column is left for the features")
     for column in kept.columns:
-        if not is_numeric_dtype(kept[column]):
+        if not is_numeric_dtype(kept[column]) or is_complex_dtype(kept[column]):
             raise InputError(f"{name}: column {column!r} is {kept[column].dtype}, not numbers; encode or drop it")
         if kept[column].isna().any():
             raise InputError(f"{name}: column {column!r} has no value in row {int(np.argmax(kept[column].isna()))}")

@@ -10,7 +10,7 @@ from otafl.core.uplink import lower
 from otafl.privacy.events import events
 from otafl.privacy.rdp import total_rdp
 from otafl.systems.adascale import policy as ours
-from otafl.systems.adascale import variables
+from otafl.systems.adascale import tuning, variables
 from otafl.systems.adascale.design import Setting, draw
 from otafl.systems.adascale.odometer import Odometer, admit, guard, round_cost
 from otafl.systems.adascale.online import adascale_rule, capped_rule, cut_to_budget, play
@@ -182,3 +182,9 @@ def test_an_odometer_guards_open_loops_only():
     policy = ours.adascale(ours.Config(0.05, tuning="given", V=1.0), DEPLOYMENT, MESSAGE, Context(rounds=SETTING.T))
     with pytest.raises(InputError, match="open-loop"):
         with_odometer(policy._replace(loop="round"), Odometer.checked(1.0, 3), DEPLOYMENT, MESSAGE)
+
+
+@pytest.mark.parametrize("points", [1, 1001, 10**12])
+def test_a_grid_of_weights_has_a_size_that_ends(points):
+    with pytest.raises(InputError, match="points"):
+        tuning.tune_lyapunov(np.ones((1, 4)), 1.0, lambda noise: noise.sum((-1, -2)), points)

@@ -171,3 +171,18 @@ def test_phases_are_what_plans_with_that_energy_come_to():
         assert certified.efficiency == pytest.approx(float(phases.ridge(allowed)), rel=2e-3)
         assert float(phases.ridge(allowed)) >= float(phases.truncated(allowed, True)) * (1 - 1e-3)
         assert float(phases.truncated(allowed, True)) >= float(phases.truncated(allowed, False)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("eps", [1.0, 8.0])
+def test_poisson_batches_afford_all_rounds_and_spend_their_target(eps):
+    """RDP costs of loud rounds grow faster than squares: an odometer of squares ends after a few good channels."""
+    message = Message(53, np.inf, np.full(4, 1.02), np.full(4, 1 / 60), np.full(4, 0.06), "record", "zero-out")
+    context = CONTEXT._replace(eps=eps, delta=1e-6, accountant="rdp")
+    policy = ridge(Config(), EQUAL, message, context)
+    channel = trace(context.rounds, 1)
+    _, plan, _ = plan_ahead(policy, policy.init(None), channel)
+    ledger = Ledger(Budget(eps, 1e-6, "rdp", adjacency="zero-out"), 4)
+    released = events(plan, channel, EQUAL, message)
+    assert np.all(ledger.affordable(released))
+    ledger.spend(released)
+    assert np.all(ledger.spent().eps > 0.95 * eps)

@@ -11,18 +11,20 @@ import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from otafl.bounds import merit
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.files import parse, read_toml
+from otafl.core.files import FileModel, parse, read_toml
 from otafl.core.plan import first_look
 from otafl.runs import build
 from otafl.runs.advice.designs import OWN_CLIENTS, design
 from otafl.runs.advice.site import AdviceSite, read_site
+from otafl.runs.limits import check_kept
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.table import Row, plan_scheme
@@ -182,6 +184,19 @@ def horizon_for(question: Question) -> int:
     return HORIZONS[-1]
 
 
+class Words(FileModel):
+    """What must be right about the plain arguments of `advise`."""
+
+    eps: Annotated[float, Field(gt=0)] | None
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    accountant: str
+    num_params: Annotated[int, Field(ge=1)] | None
+    rounds: Annotated[int, Field(ge=1, le=10**4)] | None  # the figure of merit knows some hundreds
+    agreement: Annotated[float, Field(gt=0, le=1)] | None
+    samples: Annotated[int, Field(ge=1)] | None
+    radio: dict[str, Any] | None
+
+
 def asked(
     site: Any, num_params: int | None = None, eps: float | None = None, *, delta: float = 1e-5,
     rounds: int | None = None, task: Any = None, weights: str = "samples", accountant: str = "gaussian",
@@ -189,19 +204,15 @@ def asked(
 ) -> Question:  # fmt: skip
     """Check what was asked and complete it."""
     blocks = _blocks(task)
+    parse(Words, {"delta": delta, "accountant": accountant, "eps": eps, "num_params": num_params, "rounds": rounds,
+                  "agreement": agreement, "samples": samples, "radio": radio}, "advise")  # fmt: skip
     if eps is None:
         raise InputError("eps is missing: advice needs a privacy target (--eps 8)")
     if num_params is None and not blocks.get("task"):
         raise InputError("num_params is missing: say how large the model is (--num-params 9610), or give a task")
-    validate.positive("eps", eps)
-    if num_params is not None:
-        validate.whole("num_params", num_params)
     validate.one_of("weights", weights, ("samples", "equal"))
-    if agreement is not None:
-        validate.in_left_open("agreement", agreement, 0, 1)
-    if rounds is not None:
-        validate.whole("rounds", rounds)
     place = read_site(site, radio, samples)
+    check_kept(1, rounds or HORIZONS[-1], place.num_devices)
     size, horizon = num_params or 1, rounds or HORIZONS[0]
     question = Question(place, size, eps, delta, horizon, weights, accountant, agreement, blocks)
     if blocks.get("task"):

@@ -9,6 +9,7 @@ from otafl import clients as client_kinds
 from otafl.core.errors import OtaflError
 from otafl.privacy import Budget
 from otafl.runs import build
+from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.facts import Facts
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems.settings import settings
@@ -29,7 +30,8 @@ def design(experiment: Experiment, scheme: Any, facts: Facts | build.Task) -> Op
     channel, deployment = build.site_of(experiment, message, sizes)
     privacy = experiment.privacy
     eps = math.inf if privacy.eps is None else privacy.eps
-    budget = Budget(eps, privacy.delta, privacy.accountant, privacy.accounting, message.adjacency)
+    delta = delta_left(privacy.delta, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
+    budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
     try:
         rounds, seed = experiment.horizon(scheme), experiment.seed_list[0]
         return settings(scheme.name, deployment, message, budget, rounds, channel, seed)

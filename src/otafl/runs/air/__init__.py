@@ -103,6 +103,8 @@ class Air:
         fresh noise on the same round would be a second release.
         """
         air = cls.__new__(cls)
+        if not isinstance(folder, str | Path):
+            raise InputError(f"folder={folder!r} must be a path")
         kept = Folder.open(Path(folder))
         try:
             air._open(kept, _template(like))

@@ -10,6 +10,7 @@ from otafl.privacy import PrivacyCard, make_card
 from otafl.runs.feedback import in_words
 from otafl.runs.finish import HINDSIGHT, SILENCE
 from otafl.runs.folder.results import uncertified
+from otafl.runs.planning.channel_risk import said_of
 from otafl.systems import in_hindsight
 
 if TYPE_CHECKING:
@@ -47,14 +48,15 @@ def remarks_of(air: "Air") -> list[str]:
     """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
     said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
     known = {} if said is None else {"certified": said[None]}
-    missing = uncertified(SimpleNamespace(played=SimpleNamespace(info=known, live=rounds)))  # type: ignore[arg-type]
+    missing = uncertified(SimpleNamespace(info=known, live=rounds))  # type: ignore[arg-type]
     told = in_hindsight(air.settings.scheme.name, air.settings.scheme.config)
     return [*([HINDSIGHT] if told else []), *missing, *air.job.uplink.remarks]
 
 
 def _assertions(air: "Air") -> list[str]:
     """What this process did, and what it was told and could not see."""
-    message, lines = air.job.message, []
+    message, settings = air.job.message, air.settings
+    lines = said_of(settings.channel, settings.rounds, len(air.job.deployment.weights))
     if np.isfinite(message.bound):
         lines.append(f"every message was clipped to norm {message.bound:g} before it was scaled; enforced here")
     lines.append("asserted by the caller: a client's message depends on no data but its own, and on earlier answers")

@@ -8,6 +8,7 @@ import numpy as np
 
 from otafl import systems
 from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, receive, with_gains
+from otafl.channels.measured import Played, play
 from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
@@ -20,8 +21,10 @@ from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept
+from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Privacy, Radio
+from otafl.runs.sites import played_by
 
 
 class Job(NamedTuple):
@@ -46,13 +49,17 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
     private = systems.SCHEMES[settings.scheme.name].private
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
-    channel, deployment, sizes, message = _site(settings)
+    channel, deployment, sizes, message, played = _site(settings)
     count = len(deployment.weights)
     check_kept(1, settings.rounds, count, channel.antennas)
-    trace, deployment = receive(draw(channel, count, settings.rounds, trace_seed), deployment)
-    left = eps_left(privacy, count) if private else privacy.eps
+    trace = draw(channel, count, settings.rounds, trace_seed)
+    if played is not None:
+        trace = play(played, trace.coin, 0, trace_seed, channel.csi)
+    trace, deployment = receive(trace, deployment)
+    delta = delta_left(privacy.delta, channel, settings.rounds, count)
+    left = eps_left(privacy.model_copy(update={"delta": delta}), count) if private else privacy.eps
     context = Context(
-        rounds=settings.rounds, eps=left or np.inf, delta=privacy.delta, accountant=privacy.accountant,
+        rounds=settings.rounds, eps=left or np.inf, delta=delta, accountant=privacy.accountant,
         step_size=settings.step_size, classes=settings.classes, seed=trace_seed, trace=trace,
         sizes=None if message.adjacency == "add-remove" else sizes,
     )  # fmt: skip
@@ -67,7 +74,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     trace, deployment = meet(uplink, trace, deployment)
     capped = privacy.eps is not None and private
     budget = Budget(
-        eps=(privacy.eps or np.inf) if capped else np.inf, delta=privacy.delta, accountant=privacy.accountant,
+        eps=(privacy.eps or np.inf) if capped else np.inf, delta=delta, accountant=privacy.accountant,
         accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open", order=None,
     )  # fmt: skip
     ledger = open_ledger(budget, count, message, privacy.already_spent)
@@ -83,8 +90,8 @@ def numerically(name: str, function: Any, *args: Any) -> Any:
         raise InputError(f"{name}: planning failed numerically ({problem}); look for extreme numbers") from None
 
 
-def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]:
-    """Channel, limits, records of each client (all equal where nothing is said) and what the messages promise."""
+def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message, Played | None]:
+    """Channel, limits, records of each client (all equal where nothing is said), what the messages promise, a trace."""
     site = settings.site
     table = isinstance(site, str) and Path(site).suffix.lower() == ".toml"
     devices = None if isinstance(site, int) else load_site(site).devices if table else load_devices(site)
@@ -94,7 +101,9 @@ def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]
     promise = clipped_promise(settings.num_params, settings.clip_norm, adjacency, "client")
     message = settings.message or promise(sizes)
     validate.shape("message.rate", message.rate, (count,))
-    channel = settings.channel if devices is None else with_gains(settings.channel, devices.mean_power_gain)
+    channel = settings.channel
+    if devices is not None:
+        channel = with_gains(channel, devices.mean_power_gain, devices.k_factor_db)
     place = SimpleNamespace(
         channel=channel,
         radio=_radio(settings, table, listed=devices is not None and not table),
@@ -104,7 +113,7 @@ def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message]
     channel, deployment = site_of(place, message, sizes)  # type: ignore[arg-type]
     if devices is not None and not table:
         deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
-    return channel, deployment, sizes, message
+    return channel, deployment, sizes, message, played_by(place)  # type: ignore[arg-type]
 
 
 def _weights(settings: Settings, listed: bool) -> Any:

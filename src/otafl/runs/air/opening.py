@@ -59,6 +59,11 @@ def from_json(plain: dict[str, Any], path: Path) -> Settings:
     for name, stated in plain.pop("files").items():
         if file_digest(Path(name), "the loop was planned with it") != stated:
             raise InputError(f"{path}: {name} was changed since the loop began; put it back, or begin a new loop")
+    bounded = {} if plain["message"] is None else {"clip_norm": 1.0}  # infinite where the message says so
+    parse(Door, {name: plain[name] for name in Door.model_fields} | bounded, path)
+    plain["site"] = _site_of(plain["site"])
+    for name, keys in (("radio", RADIO), ("privacy", PRIVACY)):
+        plain[name] = {key: plain[name][key] for key in keys}
     for name in ("sizes", "weights", "outside"):
         plain[name] = None if plain[name] is None else tuple(plain[name])
     if plain["message"] is not None:

@@ -2,20 +2,18 @@
 
 import functools
 
-import jax
 import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, chosen
+from otafl.runs.audit.target import Target, Trial, chosen, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
     """A client at its bound against its opposite or against nothing, always and in turn."""
-    width = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(target.template))
-    who = chosen(target, width)
+    who = chosen(target, width_of(target))
     clip_norm = target.clients.clip_norm
     stage = worlds.message_stage(target.template, clip_norm, target.uplink, target.link, who, seed)
     parts = 1 if target.gain is None else target.gain.shape[1]
@@ -23,7 +21,7 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
     gain = target.link.weight[:, None] if target.gain is None else target.gain
     noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
     opposite = -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
-    sent, arrived = _sizes(target)
+    sent, arrived = sizes_of(target)
     world = functools.partial(worlds.message_world, target.template, stage, target.seed, who)
     trials = []
     for name, sign in _patterns(arrived > 0).items():
@@ -44,7 +42,7 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
     return trials
 
 
-def _sizes(target: Target) -> tuple[Array, Array]:
+def sizes_of(target: Target) -> tuple[Array, Array]:
     """(T, K) what canaries put in and what is left of it: as loud as clipping and a gate that looks allow."""
     bound, limit = target.message.bound, np.asarray(target.link.max_norm)
     gated = (limit >= 0) & (limit < bound)

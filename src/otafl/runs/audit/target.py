@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from otafl.core.arrays import Array
@@ -52,6 +53,11 @@ class Trial(NamedTuple):
     present: canaries.World
     score: Callable[[Array], Array]  # (runs, T, R, m) -> (runs, m)
     normal: Array  # (m,) bool: scores are normal
+
+
+def width_of(target: Target) -> int:
+    """D: real numbers in one message."""
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(target.template))
 
 
 def certified(accounting: str) -> str:

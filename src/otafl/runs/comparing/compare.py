@@ -14,7 +14,6 @@ import numpy as np
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
-from otafl.runs import build
 from otafl.runs.comparing.from_plans import from_plans
 from otafl.runs.comparing.statistics import Gap, holm, numbers, paired
 from otafl.runs.comparing.trials import search
@@ -26,6 +25,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere, made, run_point, task_of, values_of
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
+from otafl.runs.workbench import Workbench
 
 FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
 SIGNIFICANT = 0.05
@@ -48,6 +48,7 @@ class Part(NamedTuple):
     folder: Path  # compare.json, compare.md, tuning
     run: Path
     notes: list[str]  # how settings were found
+    found: Comparison
 
 
 class Question(NamedTuple):
@@ -79,44 +80,49 @@ def asked(experiment: Experiment, targets: list[Any], trials: int | None, name: 
 
 
 def compare(
-    question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
+    question: Question,
+    folder: Path,
+    reporter: Reporter | None = None,
+    elsewhere: Elsewhere | None = None,
+    shared: Workbench | None = None,
 ) -> list[Part]:
     """Choose settings, run all schemes at every target, write compare.json; returns one part per target.
 
-    elsewhere: where trials and targets run side by side.
+    elsewhere: where trials and targets run side by side. shared: data and programs of comparisons before this one.
     """
-    experiment, targets = question.experiment, question.targets
+    experiment, targets, shared = question.experiment, question.targets, shared or Workbench()
     ready = []
     for target in targets:
         place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
         privacy = experiment.privacy.model_copy(update={"eps": target})
         wanted = experiment.model_copy(update={"privacy": privacy})
-        chosen, notes = settled(wanted, place, question.trials, reporter, elsewhere)
+        chosen, notes = settled(wanted, place, question.trials, reporter, shared, elsewhere)
         if elsewhere is None:
-            run_in(place / "run", chosen, reporter)
-        ready.append((Part(target, place, place / "run", notes), chosen))
+            run_in(place / "run", chosen, reporter, shared)
+        ready.append((target, place, notes, chosen))
     if elsewhere is not None:
-        shared = made(folder)
-        tasks = {f"eps={part.target:g}": task_of(chosen, part.run, shared) for part, chosen in ready}
+        store = made(folder)
+        tasks = {f"eps={target:g}": task_of(chosen, place / "run", store) for target, place, _, chosen in ready}
         values_of(elsewhere.executor, run_point, tasks, elsewhere.live)
-    for part, _ in ready:
-        found = rank(summaries(part.run), part.target)
-        told = {"target": part.target, "settings": part.notes, **plain(found)}
-        write_atomic(part.folder / "compare.json", to_json(told))
-    return [part for part, _ in ready]
+    parts = []
+    for target, place, notes, _ in ready:
+        found = rank(summaries(place / "run"), target)
+        write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **plain(found)}))
+        parts.append(Part(target, place, place / "run", notes, found))
+    return parts
 
 
 def settled(
-    experiment: Experiment, folder: Path, trials: int | None, reporter: Reporter | None,
+    experiment: Experiment, folder: Path, trials: int | None, reporter: Reporter | None, shared: Workbench,
     elsewhere: Elsewhere | None = None,
 ) -> tuple[Experiment, list[str]]:  # fmt: skip
     """The experiment with the settings that the asked rule gives, and how they were found."""
     if trials is None:
         return experiment, []
     if trials == 0:
-        chosen, said = from_plans(experiment, build.build_task(experiment))
+        chosen, said = from_plans(experiment, shared.task(experiment))
         return chosen, [FROM_PLANS, *said]
-    return search(experiment, trials, folder / "trials", reporter, elsewhere)
+    return search(experiment, trials, folder / "trials", reporter, shared, elsewhere)
 
 
 def rank(found: list[dict[str, Any]], target: float) -> Comparison:

@@ -18,7 +18,10 @@ from otafl.core.plan import Deployment, Message
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import release
-from otafl.runs.build import Task, site_of
+from otafl.runs.build import Task, limited, site_of
+from otafl.runs.comparing import run_energy
+from otafl.runs.planning.channel_risk import delta_left
+from otafl.runs.planning.energy import within_run
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems import settings as rules
 from otafl.systems import simulated
@@ -57,19 +60,21 @@ def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
     channel, deployment = site_of(experiment, message, sizes)
     privacy = experiment.privacy
     eps = math.inf if privacy.eps is None else privacy.eps
-    budget = Budget(eps, privacy.delta, privacy.accountant, privacy.accounting, message.adjacency)
+    delta = delta_left(privacy.delta, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
+    budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
     return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
 
 
 def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | None = None) -> Chosen:
     """Own knobs by the system's rule, the step by s over the accumulated noise of the plan."""
     place = place_of(experiment, scheme, task)
-    own, why_not = _own(scheme, place)
     planned_as = PLANS_OF.get(scheme.name, scheme.name)
-    config = systems.scheme(planned_as).config
-    names = {field.name for field in dataclasses.fields(config)}
+    names = {field.name for field in dataclasses.fields(systems.scheme(planned_as).config)}
     known = {name: value for name, value in _given(scheme).items() if name in names}
-    noise, heard = _noise(planned_as, {**known, **own}, place, systems.SCHEMES[scheme.name].private)
+    own, why_not = _own(scheme, place, known, experiment.radio.run_energy)
+    of_policy = {name: value for name, value in own.items() if name in names}
+    place = place._replace(deployment=limited(place.deployment, own.get("max_energy")))
+    noise, heard = _noise(planned_as, {**known, **of_policy}, place, experiment, systems.SCHEMES[scheme.name].private)
     choice = scheme.clients or experiment.clients
     spread, reach = _lift(choice, task.model.num_params)
     scale = step_scale or STEP_SCALE[experiment.task.model.name == "logistic"]
@@ -81,15 +86,24 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     return Chosen(own, step, why_not)
 
 
-def _own(scheme: Any, place: Place) -> tuple[dict[str, Any], str]:
+def _own(scheme: Any, place: Place, known: dict[str, Any], joules: float | None) -> tuple[dict[str, Any], str]:
     name = PLANS_OF.get(scheme.name, scheme.name)
     if name not in rules.names():
         return {}, ""
-    found = rules.rule(name)(place.deployment, place.message, place.budget, place.rounds, place.channel, place.seed)
+    promised = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
+    fixed = {name: value for name, value in known.items() if name in promised}
+
+    def rule(limit: float | None, budget: Budget) -> simulated.Options | simulated.Refusal:
+        site = limited(place.deployment, limit)
+        found = rules.rule(name)(site, place.message, budget, place.rounds, place.channel, place.seed)
+        return found if isinstance(found, simulated.Refusal) else {**known, **found, **fixed}
+
+    found = rule(None, place.budget)
+    if joules is not None and not isinstance(found, simulated.Refusal):
+        found = run_energy.settings(name, rule, simulated.bench(*place[1:5], place.channel, place.seed), joules)
     if isinstance(found, simulated.Refusal):
         return {}, found.why
-    fixed = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
-    return {name: value for name, value in found.items() if name not in fixed}, ""
+    return found, ""
 
 
 def _given(scheme: Any) -> dict[str, Any]:
@@ -97,17 +111,22 @@ def _given(scheme: Any) -> dict[str, Any]:
     return {name: getattr(scheme, name) for name in scheme.model_fields_set}
 
 
-def _noise(name: str, options: dict[str, Any], place: Place, private: bool) -> tuple[np.ndarray, float]:
-    """Noise per coordinate of the rounds that the budget covers, and the largest weight that is heard in one."""
+def _noise(
+    name: str, options: dict[str, Any], place: Place, experiment: Experiment, private: bool
+) -> tuple[np.ndarray, float]:
+    """Noise per coordinate of the rounds that the budget covers, and the weight that is heard in one that is sent."""
     at = simulated.bench(*place[1:5], place.channel, place.seed)
     policy, plan, trace, deployment = simulated.planned(name, options, at)
+    if experiment.radio.run_energy is not None and uplink_of(policy).radio:
+        plan = within_run(plan, place.message, experiment.radio.run_energy, uplink_of(policy))
     live = np.asarray(plan.live, bool)
     if private:
         released = release(uplink_of(policy), plan, trace, deployment, place.message)
         live = Ledger(place.budget, at.devices).affordable(released)
     link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
     heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
-    return np.asarray(link.noise_std)[live], float(np.mean(heard)) if heard.size else 1.0
+    sent = heard[heard > 0]  # a round that is skipped moves nothing, and must not make the others' step longer
+    return np.asarray(link.noise_std)[live], float(np.mean(sent)) if sent.size else 1.0
 
 
 def _lift(choice: Any, num_params: int) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from otafl.runs.planning.facts import parts_of
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere, Task, arrived, made, task_of, values_of
 from otafl.runs.schema import Experiment
+from otafl.runs.workbench import Workbench
 
 FEWEST_ROUNDS = 25
 STEP_RANGE = (0.05, 1.2)  # s of the step rule, log scale
@@ -117,22 +118,23 @@ def run_trial(task: Task) -> Outcome:
 
 def search(
     experiment: Experiment, count: int, folder: Path, reporter: Reporter | None = None,
-    elsewhere: Elsewhere | None = None,
+    shared: Workbench | None = None, elsewhere: Elsewhere | None = None,
 ) -> tuple[Experiment, list[str]]:  # fmt: skip
     """Every scheme with its best trial; `folder/trials.json` says how it was found. Goes on where it stopped."""
     validate.whole("trials", count)
+    shared = shared or Workbench()
     linear = experiment.task.model.name == "logistic"
     tried = points(count, experiment.rounds, STEP_SCALE[linear])
     held_out = on_validation(experiment)
     scores: dict[str, list[tuple[float, float]]] = {label: [] for label in experiment.labels}
-    trials = {n: _planned(at(held_out, point), point) for n, point in enumerate(tried)}
+    trials = {n: _planned(at(held_out, point), point, shared) for n, point in enumerate(tried)}
     places = {n: folder / f"trial-{n:03d}" for n in trials}
     if elsewhere is not None:
-        shared = made(folder)
-        tasks = {f"trial {n}": task_of(trial, places[n], shared) for n, trial in trials.items()}
+        store = made(folder)
+        tasks = {f"trial {n}": task_of(trial, places[n], store) for n, trial in trials.items()}
         values_of(elsewhere.executor, run_trial, tasks, elsewhere.live)
     for n, trial in trials.items():
-        for label, score in _scores(trial, places[n], reporter).items():
+        for label, score in _scores(trial, places[n], reporter, shared).items():
             scores[label].append(score)
     best = {label: _winner(row) for label, row in scores.items()}
     edges = {label: at_edges(tried[n], experiment.rounds) for label, n in best.items() if n}
@@ -148,11 +150,11 @@ def search(
     outside = (
         f"rounds, step and clip norm were chosen by {count} trials per scheme on a validation split of the private data"
     )
-    return _with_best(experiment, tried, best, outside), said
+    return _with_best(experiment, tried, best, outside, shared.task(experiment)), said
 
 
-def _planned(trial: Experiment, point: Point) -> Experiment:
-    return from_plans(trial, build.build_task(trial), point.step_scale)[0]
+def _planned(trial: Experiment, point: Point, shared: Workbench) -> Experiment:
+    return from_plans(trial, shared.task(trial), point.step_scale)[0]
 
 
 def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]]) -> list[str]:
@@ -166,10 +168,11 @@ def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]])
     return notes + ([f"at an edge of its range, so a wider one might do better: {said}"] if said else [])
 
 
-def _with_best(experiment: Experiment, tried: list[Point], best: dict[str, int], outside: str) -> Experiment:
+def _with_best(
+    experiment: Experiment, tried: list[Point], best: dict[str, int], outside: str, task: build.Task
+) -> Experiment:
     """Own knobs are planned anew for all devices, each scheme at the point that won for it."""
     schemes = []
-    task = build.build_task(experiment)
     for n, label in enumerate(experiment.labels):
         point = tried[best[label]]
         trial = at(experiment, point)
@@ -211,10 +214,10 @@ def _winner(scores: list[tuple[float, float]]) -> int:
 
 
 def _scores(
-    experiment: Experiment, folder: Path, reporter: Reporter | None
+    experiment: Experiment, folder: Path, reporter: Reporter | None, shared: Workbench
 ) -> dict[str, tuple[float, float]]:
     """(loss, its standard error) of every scheme; NaN where it diverged."""
-    runs = trained(experiment, folder, reporter)
+    runs = trained(experiment, folder, reporter, shared)
     diverged = (float("nan"), 0.0)
     return {label: diverged if place is None else _loss(place.read("evaluations")) for label, place in runs.items()}
 

@@ -19,6 +19,7 @@ from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, assign, config_hash, load
+from otafl.runs.workbench import Workbench
 
 Metric = Literal["accuracy", "loss", "objective"]
 RULES = {
@@ -75,7 +76,9 @@ def _scores(experiment: Experiment, folder: Path, metric: Metric, reporter: Repo
     return {label: float("nan") if place is None else score(place, metric) for label, place in runs.items()}
 
 
-def trained(experiment: Experiment, folder: Path, reporter: Reporter | None) -> dict[str, SchemeFolder | None]:
+def trained(
+    experiment: Experiment, folder: Path, reporter: Reporter | None, shared: Workbench | None = None
+) -> dict[str, SchemeFolder | None]:
     """Every scheme's results; None where it diverged: the schemes after it go on in a folder of their own."""
     found: dict[str, SchemeFolder | None] = {}
     left = list(experiment.scheme)
@@ -83,7 +86,7 @@ def trained(experiment: Experiment, folder: Path, reporter: Reporter | None) -> 
         part = experiment.model_copy(update={"scheme": left})
         place = folder / config_hash(part)[:12]
         try:
-            run_in(place, part, reporter)
+            run_in(place, part, reporter, shared)
         except RunError as refusal:
             if "not finite" not in str(refusal):
                 raise

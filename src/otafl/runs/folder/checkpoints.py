@@ -129,7 +129,8 @@ def fits(
     if {name: (leaf.dtype, leaf.shape) for name, leaf in state.items()} != like:
         return False
     seeds, first = leaves[0].shape[0], segments[0]
-    if any(set(one) != set(first) for one in segments) or not set(first) >= required:
+    recorded = {name for name in first if not name.startswith("info.")}
+    if any(set(one) != set(first) for one in segments) or recorded != required:
         return False
     for name in first:
         parts = [one[name] for one in segments]

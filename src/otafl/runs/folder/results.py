@@ -17,6 +17,7 @@ from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]
+AT_LIMIT = 0.999  # share of the limit of a round from which on it binds
 AT_ONCE = 1 << 23  # clients x evaluations in memory
 
 
@@ -146,7 +147,7 @@ def rounds_table(columns: RoundColumns, update_norm: np.ndarray, seen: Seen, see
 
 def columns_of(outcome: Outcome, setup: SchemeSetup) -> RoundColumns:
     """What the rounds table needs of a run that was kept, (S, T) each."""
-    played, (energy, _) = outcome.played, _energy(outcome, setup)
+    played, (energy, _) = outcome.played, radiated(outcome, setup)
     found = []
     for s, site in enumerate(setup.sites):
         plan, gain = played.of_seed(s), site.trace.gain[: played.live.shape[1]]
@@ -160,7 +161,7 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
     live, stats = outcome.played.live, outcome.played.stats
     seed_axis, round_axis = np.nonzero(live)
     clients = stats.norm.shape[-1]
-    energy, limit = _energy(outcome, setup)
+    energy, limit = radiated(outcome, setup)
     multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
     fields = (stats.sent, stats.norm, stats.raw_norm, energy, limit, multiplier)
     return Devices(
@@ -171,7 +172,7 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
     )
 
 
-def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
+def radiated(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
     played, first = outcome.played, setup.sites[0]
     spent = uplink.uplink_of(first.policy).energy
     energy = spent(played.plan, played.stats.norm, played.stats.sent, first.message.dim)
@@ -180,7 +181,7 @@ def _energy(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarra
 
 def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
     """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
-    energy, _ = _energy(outcome, setup)
+    energy, _ = radiated(outcome, setup)
     run = np.where(outcome.played.live[..., None], energy, 0.0).sum(1)
     return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
 
@@ -288,10 +289,10 @@ def summarise(
     """Per-seed figures that tables and paired differences are made of; no accuracy where another metric is told."""
     final, best, at_eps = figures(metric)
     larger = METRICS[metric].larger_is_better
-    seeds = np.unique(evaluations.seed)
+    seeds = list(dict.fromkeys(evaluations.seed.tolist()))  # in the run's order, as all lists of a summary
     out: dict[str, list[float]] = {name: [] for name in (
         final, best, at_eps, "worst_client", "worst_client_at_eps", "final_loss", "final_eps", "rounds",
-        "mean_rx_scale", "silent_weight", "energy_per_round")}  # fmt: skip
+        "mean_rx_scale", "silent_weight", "energy_per_round", "full_power")}  # fmt: skip
     for seed in seeds:
         e = Evaluations(*(column[evaluations.seed == seed] for column in evaluations))
         own = rounds.seed == seed
@@ -306,6 +307,7 @@ def summarise(
         out["rounds"].append(float(np.sum(own)))
         out["mean_rx_scale"].append(float(np.mean(rounds.rx_scale[own])) if np.any(own) else float("nan"))
         out["silent_weight"].append(float(1 - np.mean(rounds.sent_weight[own])) if np.any(own) else float("nan"))
+        out["full_power"].append(float(np.mean(rounds.energy_share[own] >= AT_LIMIT)) if np.any(own) else 0.0)
         spent = devices.energy[devices.seed == seed]
         out["energy_per_round"].append(float(np.mean(spent)) if len(spent) else float("nan"))
     none = {} if metric == "accuracy" else {name: [float("nan")] * len(seeds) for name in figures("accuracy")}

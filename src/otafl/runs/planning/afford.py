@@ -20,7 +20,7 @@ def least_eps(ledger: Ledger, planned: Events) -> float:
     rounds = int(np.argmax(planned.live)) + 1
     first = pick(planned, slice(rounds))
     held = ([*ledger.parts, first], ledger.releases)
-    return float(Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums).spent().worst)
+    return Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums).worst()
 
 
 def least(eps: float | None) -> str:

@@ -6,6 +6,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import RunError
 from otafl.core.plan import Deployment, Message, Plan
 from otafl.core.uplink import ANALOG, Uplink
+from otafl.privacy.retire import retired
 
 ROUNDING = 1e-9  # relative; policies plan to the limit itself
 
@@ -19,6 +20,20 @@ def planned_energy(plan: Plan, message: Message, uplink: Uplink = ANALOG) -> Arr
     mean = np.sqrt(np.asarray(message.mean_square, float))
     largest = np.minimum(gate, message.bound) if np.isfinite(message.bound) else mean
     return uplink.energy(plan, largest, np.asarray(plan.max_norm) >= 0, message.dim)
+
+
+def within_run(plan: Plan, message: Message, joules: float, uplink: Uplink = ANALOG) -> Plan:
+    """The plan (T, K) with every client silent in the rounds that would take its run above so many J.
+
+    Who is silent follows from channels and plan alone, so it is public. Later rounds that cost less are sent.
+    """
+    energy = planned_energy(plan, message, uplink)
+    inside = np.zeros(energy.shape, bool)
+    spent = np.zeros(energy.shape[-1])
+    for t in np.flatnonzero(plan.live):
+        inside[t] = spent + energy[t] <= joules
+        spent += np.where(inside[t], energy[t], 0.0)
+    return retired(plan, inside, keep_noise=False)
 
 
 def check_energy(

@@ -20,18 +20,24 @@ from otafl.privacy.retire import retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least, least_eps
-from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.channel_risk import delta_left
+from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.schema import Experiment, extreme_numbers
 
 
-def refuse_retirement(label: str, loop: str, uplink_name: str) -> None:
-    """A closed loop would need a filter per client; a sum of ciphertexts opens only if all take part."""
+def refuse_retirement(label: str, loop: str, own: uplink.Uplink) -> None:
+    """A closed loop would need a filter per client inside it. On our uplinks a silent client adds nothing (encrypted:
+    a zero, so that the sum still opens); where an uplink has a charge of its own, or is somebody else's, that is not
+    shown."""
     if loop != "open":
-        raise InputError(f"{label}: privacy.stop='each' needs a plan made in advance; a closed loop has none")
-    if uplink_name not in ("analog", "perfect"):
-        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {uplink_name!r}; use 'worst'")
+        raise InputError(
+            f"{label}: privacy.stop='each' needs a plan made in advance, and a closed loop has none; use stop='worst'"
+        )
+    known = uplink_checks.is_own(own) and (own.release is None or own.name in ("analog", "perfect"))
+    if not known:
+        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}; use stop='worst'")
 
 
 class Planned:
@@ -47,7 +53,10 @@ class Planned:
         self.label = scheme.label or scheme.name
         private = systems.SCHEMES[scheme.name].private
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
-        self.eps_left = eps_left(experiment.privacy, experiment.task.clients) if private else experiment.privacy.eps
+        count = experiment.task.clients
+        self.delta = delta_left(experiment.privacy.delta, experiment.channel, experiment.horizon(scheme), count)
+        target = experiment.privacy.model_copy(update={"delta": self.delta})
+        self.eps_left = eps_left(target, count) if private else target.eps
         with self._planning():
             self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
         first = self.setup.sites[0]
@@ -55,20 +64,23 @@ class Planned:
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
         self.budget = Budget(
             eps=(experiment.privacy.eps or np.inf) if self.capped else np.inf,
-            delta=experiment.privacy.delta,
+            delta=self.delta,
             accountant=experiment.privacy.accountant,
             accounting=experiment.privacy.accounting,
             adjacency=first.message.adjacency,
             adaptive=self.loop != "open",
             order=None,
         )
-        earlier, count = experiment.privacy.already_spent, experiment.task.clients
+        earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
         if self.loop == "round":
             check_public(self.label, first.policy.feedback, task.public_samples, task.metric)
+        self.run_energy = experiment.radio.run_energy if self.uplink.radio else None
+        if self.run_energy is not None and self.loop != "open":
+            raise InputError(f"{self.label}: radio.run_energy needs a plan made in advance; a closed loop has none")
         if experiment.privacy.stop == "each" and self.capped:
-            refuse_retirement(self.label, self.loop, self.uplink.name)
+            refuse_retirement(self.label, self.loop, self.uplink)
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
@@ -79,7 +91,7 @@ class Planned:
 
     def _with_target(self, eps: float | None) -> Experiment:
         """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
-        privacy = self.experiment.privacy.model_copy(update={"eps": eps})
+        privacy = self.experiment.privacy.model_copy(update={"eps": eps, "delta": self.delta})
         return self.experiment.model_copy(update={"privacy": privacy})
 
     @contextmanager
@@ -111,6 +123,8 @@ class Planned:
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
             _, plan, info = plan_ahead(site.policy, state, site.trace)
             check_silence(site.policy, site.message, plan)
+            if self.run_energy is not None:
+                plan = within_run(plan, site.message, self.run_energy, self.uplink)
             plan = self._retire(plan, site, ledger)
             charged = self._charge(plan, site, site.trace, ledger)
             where = f"{self.label}: seed {seed}"

@@ -17,6 +17,7 @@ from otafl.core.plan import Events, Plan
 from otafl.privacy import Ledger, attack_success
 from otafl.privacy.events import total_noise_var
 from otafl.runs import build
+from otafl.runs.limits import check_traces
 from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
@@ -100,6 +101,7 @@ def plan(experiment: Experiment, agreement: float | None = None) -> PlanTable:
 
     agreement: norm of the mean of clipped messages over the clip norm, in (0, 1]; None guesses it from the samples.
     """
+    check_traces(experiment)
     facts = facts_of(experiment)
     if agreement is not None:
         validate.in_left_open("agreement", agreement, 0, 1)
@@ -154,7 +156,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
     bandwidth = build.bandwidth_of(planned.experiment)
     return Row(
         **about, feasible=True, reason="", least_eps=None, rounds=[one.rounds for one in seen],
-        eps=[float(one.ledger.spent().worst) for one in seen], mu=[attack.mu for attack in attacks],
+        eps=[one.ledger.worst() for one in seen], mu=[attack.mu for attack in attacks],
         tpr_at_1pct=max(attack.tpr_at_1pct for attack in attacks), noise_over_clip=mean("noise_over_clip"),
         merit=_merit(planned, seen, agreement), dropped_weight=mean("dropped_weight"), bias=mean("bias"),
         energy_mean=mean("energy_mean") if radio else None,

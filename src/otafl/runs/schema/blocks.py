@@ -103,6 +103,9 @@ class Radio(FileModel):
     """Limits and noise. Whole-vector energy with `noise_std`, or power per symbol with `noise_dbm`; SI inside."""
 
     max_energy: Positive | None = Field(None, description="J, energy of the whole vector of one round, each client")
+    run_energy: Positive | None = Field(
+        None, description="J, each client, the whole run: by a public plan it skips rounds that would pass it"
+    )
     power_dbm: float | None = Field(None, description="mean power per complex symbol, each client")
     noise_std: Annotated[float, Field(ge=0)] | None = Field(None, description="receiver noise per real dimension")
     noise_dbm: float | None = Field(None, description="complex receiver noise power; half of it per real dimension")

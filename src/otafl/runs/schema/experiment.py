@@ -7,6 +7,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from otafl import systems
 from otafl.channels import CHANNELS, PUBLISHED, Channel
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.runs.folder.store import slug
@@ -49,6 +50,7 @@ COMMON: dict[str, Any] = {
     "server": (ServerOverride, Field(default_factory=ServerOverride)),
     "clients": (ClientChoice | None, Field(None, description="other clients for this scheme")),
     "rounds": (Whole | None, Field(None, description="at most so many rounds for this scheme alone")),
+    "max_energy": (Positive | None, Field(None, description="J, own limit of a round, where below the radio's")),
     "stop_at_budget": (bool, Field(True, description="False runs past the privacy target: a diagnostic, labelled so")),
 }
 SchemeChoice: Any = union(scheme_models(), "name", **COMMON)
@@ -108,6 +110,12 @@ class Experiment(FileModel):
                 raise InputError("radio.path_loss belongs to devices with distances; else use channel.path_loss")
         elif radio.power_dbm is not None or radio.max_energy is not None or radio.noise_std is not None:
             raise InputError(f"radio: the devices bring their powers; give one of {', '.join(NOISES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _everybody_is_heard(self) -> "Experiment":
+        if self.channel.mean_power_gain is not None:
+            validate.positive("channel.mean_power_gain", self.channel.mean_power_gain)
         return self
 
     @model_validator(mode="after")

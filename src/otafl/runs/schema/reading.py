@@ -27,7 +27,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     for override in overrides or []:
         _spell_out(data)
         assign(data, override)
-    for place in ("devices", "task.data.path", "privacy.already_spent"):
+    for place in ("devices", "task.data.path", "privacy.already_spent", "channel.trace.file"):
         *outer, key = place.split(".")
         table: Any = data
         for part in outer:

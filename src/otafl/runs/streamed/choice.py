@@ -6,7 +6,7 @@ from otafl import systems
 from otafl.core.errors import InputError
 from otafl.privacy.participation import CERTIFIED
 from otafl.runs.schema import Experiment
-from otafl.runs.sites import measured_gains
+from otafl.runs.sites import played_by
 
 DEVICE_ROUNDS = 1 << 23  # clients x rounds of one seed: above it rounds go by
 BLOCK = 1 << 20  # clients x rounds x seeds in memory at a time, but a whole round at least
@@ -28,12 +28,13 @@ def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
     reasons = {
         "is told the whole channel (hindsight)": systems.in_hindsight(scheme.name, scheme),
         f"hears with channel.antennas={experiment.channel.antennas}": experiment.channel.antennas > 1,
-        "plays measured gains": measured_gains(experiment) is not None,
+        "plays measured gains": played_by(experiment) is not None,
         f"counts by privacy.accountant={privacy.accountant!r}, which needs every round; use 'zcdp' or 'gaussian'": (
             privacy.accountant in ("rdp", "pld")
         ),
         f"counts silence by privacy.accounting={privacy.accounting!r}": privacy.accounting not in CERTIFIED,
         "lets clients retire (privacy.stop='each')": privacy.stop == "each" and privacy.eps is not None,
+        "has a budget of energy for the whole run (radio.run_energy)": experiment.radio.run_energy is not None,
         "charges an eavesdropper round by round": privacy.eavesdropper is not None,
     }
     for reason, holds in reasons.items():

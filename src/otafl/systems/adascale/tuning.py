@@ -25,6 +25,7 @@ from otafl.systems.adascale.variables import noise_floor
 
 CALIBRATION_TRACES = 3
 MAX_TRACES = 1000
+MOST_POINTS = 1000  # of a grid of weights, each played on every trace
 MAX_DRAWS = 5e7  # simulated gains: 0.8 GB
 WARM_FACTOR = 10.0  # V of a warm start relative to the tuned one
 TOLERANCE = 1e-6  # on mean(y) / nu
@@ -134,8 +135,7 @@ def tune_lyapunov(floors: Any, nu: Any, cost: Callable[[Floats], Floats], points
 
     cost: (..., points, R, T) noise energies -> (..., points), an epsilon for instance.
     """
-    if points < 2:
-        raise InputError(f"points={points} must be a whole number >= 2")
+    validate.whole("points", points, 2, MOST_POINTS)
     floors, nu = np.asarray(floors, float), np.asarray(nu, float)
     grid = np.geomspace(1.0, 1e8, points)
     wide = floors[..., None, :, :]

@@ -6,10 +6,12 @@ import numpy as np
 
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
-from otafl.privacy import Budget
-from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost, trial
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.events import events
+from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost, planned, trial
 
 HEARD = 0.95  # weight from which on energy does not bind
+LESS, LEAST = 0.84, 1e-9  # factor of the headroom from one try to the next, and where tries end
 BACKED_OFF = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.14, 0.1)
 
 
@@ -55,8 +57,17 @@ def constant(
 def weakest(
     deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
 ) -> Options | Refusal:
-    """Costs grow in proportion to energy, so the back-off is one division on simulated channels."""
+    """Costs grow in proportion to energy, so the back-off is one division on simulated channels; more with sampling."""
     if (refusal := without_trusted_noise(deployment)) is not None:
         return refusal
     at = bench(deployment, message, budget, rounds, channel, seed)
-    return {"headroom": min(1.0, at.rho / cost("weakest", {"headroom": 1.0}, at))}
+    headroom = min(1.0, at.rho / cost("weakest", {"headroom": 1.0}, at))
+    while not budget.counted.additive and headroom > LEAST and not _affords(at, headroom):
+        headroom *= LESS
+    return {"headroom": headroom}
+
+
+def _affords(at: Bench, headroom: float) -> bool:
+    """Whether all rounds fit: with sampling a loud round costs more than in proportion to its energy."""
+    _, plan, trace, site = planned("weakest", {"headroom": headroom}, at)
+    return bool(np.all(Ledger(at.budget, at.devices).affordable(events(plan, trace, site, at.message))))

@@ -24,6 +24,7 @@ from otafl.bounds.envelopes import (
     drop_rate,
     dropped_square,
     dropped_weight,
+    dropped_weight_slope,
     eta_peak,
 )
 from otafl.bounds.local_steps import local_drift, local_record_sensitivity
@@ -164,6 +165,9 @@ class Problem:
         if self.antennas > 1:
             return self.any_silent(rx_scale)
         return np.minimum(dropped_weight(rx_scale, self.weights, self.drop_rate), 1.0)
+
+    def dropped_weight_slope(self, rx_scale: ArrayLike) -> Floats:
+        return dropped_weight_slope(rx_scale, self.weights, self.drop_rate)
 
     def asymmetry(self, rx_scale: ArrayLike) -> Floats:
         if self.antennas > 1:

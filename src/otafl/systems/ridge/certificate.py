@@ -6,8 +6,8 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.plan import Context, Deployment, Message
-from otafl.systems.ridge.inversion import Levels, limited
 from otafl.systems.ridge.policy import Config, privacy_allowance, spending
+from otafl.systems.ridge.purse import allowance, mean_amplitude, purse_of
 
 
 class Certificate(NamedTuple):
@@ -22,16 +22,15 @@ class Certificate(NamedTuple):
 
 def certify(config: Config, deployment: Deployment, message: Message, context: Context, rms: Array) -> Certificate:
     """By the closed forms, for a run of `context.rounds` rounds at rms gains (K,)."""
-    allowance = privacy_allowance(deployment, message, context)
-    made = spending(config, allowance, np.asarray(rms, float), deployment, message)
+    squares = privacy_allowance(deployment, message, context)
+    purse = purse_of(deployment, message, context, squares)
+    made = spending(config, squares, np.asarray(rms, float), deployment, message)
     mean_square = np.asarray(message.mean_square, float)
     peak = np.sqrt(np.asarray(deployment.energy, float) / mean_square) * rms
-    levels = Levels(made.kappa)
-    q = levels.of(made.privacy / context.rounds / peak**2)
-    found = limited(q, made.kappa)
-    amplitude = peak * found.mean
+    q = purse.leveller(made.kappa, peak).of(allowance(purse, made.privacy, context) / context.rounds)
+    amplitude = mean_amplitude(q, made.kappa, peak)
     # S = C sum_t sum_k a / sqrt(T v) against S_max = sum_k sqrt(P_k) C / sqrt(v), P_k the whole allowance.
-    efficiency = float(np.sum(amplitude) * np.sqrt(context.rounds) / np.sum(np.sqrt(allowance)))
+    efficiency = float(np.sum(amplitude) * np.sqrt(context.rounds) / np.sum(np.sqrt(squares)))
     weight = amplitude / np.sum(amplitude)
     covered = float(np.sum(np.minimum(weight, deployment.weights)))
     return Certificate(efficiency, made.kappa, _joules(q, peak, made.kappa, rms, mean_square, context), weight, covered)

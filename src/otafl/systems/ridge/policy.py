@@ -15,7 +15,8 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.privacy import Budget, calibrate
-from otafl.systems.ridge.inversion import LARGEST, Levels, energy, kappa_for_efficiency, kappa_for_energy, limited
+from otafl.systems.ridge.inversion import LARGEST, energy, kappa_for_efficiency, kappa_for_energy
+from otafl.systems.ridge.purse import Leveller, allowance, mean_amplitude, purse_of
 
 MARGIN = 1e-12  # relative: the ledger adds the same costs in another order
 
@@ -45,13 +46,13 @@ class Info(NamedTuple):
 class Spending(NamedTuple):
     """What each client may spend, (K,), before the first round."""
 
-    privacy: Array  # on the sum of squared amplitudes
+    privacy: Array  # on the sum of squared amplitudes of equal rounds
     kappa: Array
     joules: Array  # inf where only single rounds are limited
 
 
 class State(NamedTuple):
-    privacy: Array  # (..., K) left
+    privacy: Array  # (..., K) left, in the currency of the purse
     joules: Array  # (..., K) left
     rx_scale: Array  # (...)
 
@@ -92,23 +93,24 @@ def spending(config: Config, allowance: Array, rms: Array, deployment: Deploymen
 def ridge(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Receiver noise is the only privacy noise; the received sum is divided by its mean weight."""
     validate.one_of("aim", config.aim, ("weights", "signal"))
-    allowance = privacy_allowance(deployment, message, context)
-    spending(config, allowance, np.ones(allowance.shape), deployment, message)  # refuses what is wrong at once
+    squares = privacy_allowance(deployment, message, context)
+    spending(config, squares, np.ones(squares.shape), deployment, message)  # refuses what is wrong at once
+    purse = purse_of(deployment, message, context, squares)
     limit = np.sqrt(np.asarray(deployment.energy, float) / np.asarray(message.mean_square, float))
-    plans: dict[bytes, tuple[Spending, Levels]] = {}
+    plans: dict[bytes, tuple[Spending, Leveller]] = {}
 
-    def planned(rms: Array) -> tuple[Spending, Levels]:
+    def planned(rms: Array) -> tuple[Spending, Leveller]:
         key = np.ascontiguousarray(rms).tobytes()
         if key not in plans:
-            made = spending(config, allowance, rms, deployment, message)
-            plans[key] = made, Levels(made.kappa)
+            made = spending(config, squares, rms, deployment, message)
+            made = made._replace(privacy=allowance(purse, made.privacy, context))
+            plans[key] = made, purse.leveller(made.kappa, limit * rms)
         return plans[key]
 
     def begin(rms: Array) -> State:
         made, levels = planned(rms)
-        peak = limit * rms
-        q = levels.of(made.privacy / context.rounds / peak**2)
-        return State(made.privacy, made.joules, np.sum(peak * limited(q, made.kappa).mean, axis=-1))
+        level = levels.of(made.privacy / context.rounds)
+        return State(made.privacy, made.joules, np.sum(mean_amplitude(level, made.kappa, limit * rms), axis=-1))
 
     def init(key: Any) -> State:
         return State(np.empty(0), np.empty(0), np.empty(0))
@@ -119,14 +121,14 @@ def ridge(config: Config, deployment: Deployment, message: Message, context: Con
         gain, peak = np.abs(obs.estimate), limit * obs.rms
         x = (gain / obs.rms) ** 2
         rounds_left = np.maximum(context.rounds - obs.round, 1)
-        level = peak * levels.of(state.privacy / rounds_left / peak**2)
+        level = peak * levels.of(state.privacy / rounds_left)
         per_joule = gain / np.sqrt(message.mean_square)
         wanted = level * x / (x + levels.kappa)
-        amplitude = np.minimum(wanted, np.minimum(peak * np.sqrt(x), np.sqrt(state.privacy)))
+        amplitude = np.minimum(wanted, np.minimum(peak * np.sqrt(x), purse.loudest(state.privacy)))
         amplitude = np.minimum(amplitude, per_joule * np.sqrt(state.joules))
         tx = np.where(gain > 0, amplitude / np.where(gain > 0, obs.estimate, 1), 0)
         after = State(
-            np.maximum(state.privacy - amplitude**2, 0.0),
+            np.maximum(state.privacy - purse.cost(amplitude), 0.0),
             np.maximum(state.joules - np.abs(tx) ** 2 * message.mean_square, 0.0),
             state.rx_scale,
         )

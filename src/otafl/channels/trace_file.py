@@ -1,0 +1,207 @@
+"""Trace files: gains that were measured or computed elsewhere, in NPZ, MAT (up to version 7) or CSV. Host, NumPy.
+
+    gain                 complex (T, K), (T, K, M) or (T, K, B); or gain_re and gain_im
+    axes                 "TK", "TKM" or "TKB"; required for three axes: antennas and blocks cannot be told apart
+    estimate, rms_gain   what devices measure; sqrt(E|gain|^2), (K,) or like gain
+    names, energy        one per device; J of the whole vector
+    block_sizes          (B,) real numbers per block
+    noise_var            J per real dimension and antenna
+    unit, phase          of a real `gain`: "amplitude", "power" or "db"; "zero" or "uniform"
+
+What is written is read back bit for bit. Nothing is transposed, clamped or filled in: a zero stays a zero.
+"""
+
+import difflib
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otafl.channels.rows import IgnoredWarning, UnitWarning
+from otafl.channels.trace_arrays import (
+    PHASES,
+    UNITS,
+    Phase,
+    Stored,
+    Unit,
+    blocks_of,
+    double,
+    gains_of,
+    like,
+    names_of,
+    number_of,
+    per_device,
+    rms_of,
+    shaped,
+)
+from otafl.core import validate
+from otafl.core.arrays import Bools, Complexes, Floats, Integers
+from otafl.core.errors import InputError
+
+AXES = ("TK", "TKM", "TKB")
+KEYS = (
+    "gain", "gain_re", "gain_im", "axes", "estimate", "rms_gain", "names", "block_sizes", "energy", "noise_var",
+    "unit", "phase",
+)  # fmt: skip
+
+
+class PrecisionWarning(UserWarning):
+    """Numbers came in less than double precision: they are used as they are, with the digits they have."""
+
+
+class TraceFile(NamedTuple):
+    """A trace as it stands in its file: T rounds, K devices, M antennas or B blocks."""
+
+    gain: Complexes  # (T, K), (T, K, M) or (T, K, B)
+    axes: str = "TK"
+    estimate: Complexes | None = None  # like gain
+    rms_gain: Floats | None = None  # like gain, constant over rounds where the file has one per device
+    names: tuple[str, ...] | None = None  # (K,)
+    block_sizes: Integers | None = None  # (B,)
+    energy: Floats | None = None  # (K,) J
+    noise_var: float | None = None
+    notes: tuple[str, ...] = ()  # what was done to the numbers on reading
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names, or device-1, device-2, ..."""
+        return self.names or tuple(f"device-{number}" for number in range(1, self.gain.shape[1] + 1))
+
+    @property
+    def without_path(self) -> Bools:
+        """(K,) devices whose gains are all zero."""
+        others = tuple(axis for axis in range(self.gain.ndim) if axis != 1)
+        return np.asarray(np.all(self.gain == 0, axis=others))
+
+
+def read_trace(
+    path: str | Path,
+    clients: int | None = None,
+    antennas: int | None = None,
+    unit: Unit | None = None,
+    phase: Phase | None = None,
+    seed: int = 0,
+) -> TraceFile:
+    """Read and check a trace file.
+
+    clients, antennas: what is declared elsewhere; a mismatch is refused, never transposed. `antennas=1` takes back the
+    last axis that MATLAB drops. unit, phase: of real gains, where the file does not say; `seed` of uniform phases.
+    """
+    path = Path(path)
+    found = _stored(path)
+    _look_at_keys(path, found)
+    axes = _word(path, found, "axes", AXES) or ""
+    gain, notes = gains_of(path, found, _said(path, found, "unit", unit), _said(path, found, "phase", phase), seed)
+    gain, axes = shaped(path, gain, axes, clients, antennas)
+    estimate = found.get("estimate")
+    trace = TraceFile(
+        gain,
+        axes,
+        None if estimate is None else like(path, "estimate", double(path, "estimate", estimate, notes), gain),
+        rms_of(path, found, gain, notes),
+        names_of(path, found, gain.shape[1]),
+        blocks_of(path, found, gain, axes),
+        per_device(path, found, "energy", gain.shape[1]),
+        number_of(path, found, "noise_var"),
+        tuple(notes),
+    )
+    for note in notes:
+        warnings.warn(f"{path}: {note}", PrecisionWarning, stacklevel=2)
+    if np.any(loud := np.abs(gain) > 1):
+        place = ", ".join(str(int(i) + 1) for i in np.argwhere(loud)[0])
+        text = f"{path}: abs(gain) > 1 at ({place}) means amplification; dB or power?"
+        warnings.warn(text, UnitWarning, stacklevel=2)
+    return trace
+
+
+def write_trace(path: str | Path, trace: TraceFile) -> None:
+    """Write NPZ or MAT, by the name's ending; `read_trace` gives the same bits back."""
+    path = Path(path)
+    content: dict[str, Any] = {
+        "gain": np.asarray(trace.gain, np.complex128),
+        "axes": trace.axes,
+        **{
+            name: getattr(trace, name)
+            for name in ("estimate", "rms_gain", "block_sizes", "energy", "noise_var")
+            if getattr(trace, name) is not None
+        },
+    }
+    if path.suffix.lower() == ".mat":
+        from scipy.io import savemat
+
+        if trace.names is not None:
+            content["names"] = np.array(trace.names, object)  # a cell array
+        savemat(path, content, appendmat=False, oned_as="row", do_compression=True)
+    elif path.suffix.lower() == ".npz":
+        if trace.names is not None:
+            content["names"] = np.array(trace.names)
+        with path.open("wb") as file:
+            np.savez_compressed(file, **content)
+    else:
+        raise InputError(f"{path}: a trace is written as .npz or .mat")
+
+
+def check_blocks(trace: TraceFile, dim: int) -> None:
+    """Refuse blocks that do not hold the whole vector."""
+    if trace.block_sizes is not None and int(trace.block_sizes.sum()) != dim:
+        raise InputError(f"block_sizes sum to {int(trace.block_sizes.sum())} but a message has {dim} numbers")
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """The arrays of a file by name."""
+    try:
+        if path.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored}
+        if path.suffix.lower() == ".mat":
+            from scipy.io import loadmat
+
+            stored = loadmat(path, appendmat=False)
+            return {name: value for name, value in stored.items() if not name.startswith("__")}
+        text = np.loadtxt(path, dtype=complex, delimiter=",", ndmin=2, comments="#", encoding="utf-8")
+        return {"gain": text}
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except NotImplementedError:
+        raise InputError(f"{path}: is MATLAB version 7.3 (HDF5), which is not read; save with -v7") from None
+    except ValueError as error:
+        if "pickle" in str(error) or "Object arrays" in str(error):
+            raise InputError(f"{path}: holds Python objects, which are not read; save plain arrays") from None
+        raise InputError(f"{path}: cannot be read as gains ({str(error).splitlines()[0]})") from None
+    except Exception as error:  # zip, zlib, MATLAB: each reader fails in its own way on a damaged file
+        said = str(error).splitlines() or [type(error).__name__]
+        raise InputError(f"{path}: cannot be read as gains ({said[0]})") from None
+
+
+def _look_at_keys(path: Path, found: Stored) -> None:
+    ignored = []
+    for name in found:
+        if name in KEYS:
+            continue
+        if near := difflib.get_close_matches(name.lower(), KEYS, n=1, cutoff=0.75):
+            raise InputError(f"{path}: unknown array {name!r}; did you mean {near[0]!r}?")
+        ignored.append(name)
+    if ignored:
+        warnings.warn(f"{path}: not used: {', '.join(map(repr, sorted(ignored)))}", IgnoredWarning, stacklevel=3)
+
+
+def _word(path: Path, found: Stored, key: str, allowed: tuple[str, ...]) -> str | None:
+    if key not in found:
+        return None
+    value = np.asarray(found[key])
+    word = str(value.ravel()[0]) if value.size == 1 and value.dtype.kind in "US" else repr(value.tolist())
+    if word not in allowed:
+        raise InputError(f"{path}: {key}={word} must be one of {', '.join(allowed)}")
+    return word
+
+
+def _said(path: Path, found: Stored, key: str, given: str | None) -> str | None:
+    """A word of the file, or of whoever reads it; two that differ are refused."""
+    allowed = UNITS if key == "unit" else PHASES
+    if given is not None:
+        validate.one_of(key, given, allowed)
+    stored = _word(path, found, key, allowed)
+    if None not in (stored, given) and stored != given:
+        raise InputError(f"{path}: says {key}={stored!r} but {key}={given!r} was given")
+    return stored or given

@@ -1,0 +1,127 @@
+"""The phase diagram trained: the same jobs on a coarse grid of energy, ε and devices, as points on the closed form.
+
+A cell's leader is the scheme of the air with the largest mean accuracy; it leads where its paired interval to the next
+one leaves zero out, else the cell says "alike".
+"""
+
+import json
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from otafl import __version__
+from otafl.core.files import to_json, write_atomic
+from otafl.runs.comparing.compare import Part, compare, question_of
+from otafl.runs.comparing.statistics import numbers, paired
+from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.summaries import on_air
+from otafl.runs.presets import Preset
+from otafl.runs.progress import Reporter
+from otafl.runs.schema import config_hash, load
+from otafl.runs.workbench import Workbench
+
+STORED = "phases.json"  # in report/assets: a dated run of the preset demo-phases-trained
+
+Cell = dict[str, Any]
+
+
+def stored() -> dict[str, Any] | None:
+    """The grid that travels with the package, if one does."""
+    file = files("otafl.report") / "assets" / STORED
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def cell_of(part: Part, devices: int, joules: float) -> Cell:
+    """Accuracies of every ranked scheme by seed; those without a radio stand apart."""
+    found = part.found
+    private = {entry["label"]: entry for entry in found.ranked}
+    return {
+        "devices": devices,
+        "joules": joules,
+        "eps": part.target,
+        "seeds": found.ranked[0]["seeds"] if found.ranked else [],
+        "air": {k: _each(e) for k, e in private.items() if on_air(e)},
+        "ideal": {k: _each(e) for k, e in private.items() if not on_air(e)},
+    }
+
+
+def _each(entry: dict[str, Any]) -> list[float]:
+    return [float(value) for value in numbers(entry["final_accuracy"])]
+
+
+def leader(cell: Cell) -> tuple[str, float, bool]:
+    """Who has the largest mean accuracy, its lead over the next, and whether that is beyond the paired interval.
+
+    >>> leader({"seeds": [0, 1], "air": {"a": [0.9, 0.8], "b": [0.7, 0.61]}})
+    ('a', 0.195, True)
+    """
+    order = sorted(cell["air"], key=lambda label: -float(np.mean(cell["air"][label])))
+    if len(order) < 2:
+        return (order[0] if order else "–"), 0.0, False
+    first, second = (dict(zip(cell["seeds"], cell["air"][label])) for label in order[:2])
+    gap = paired(first, second)
+    return order[0], round(float(gap.mean), 6), bool(gap.apart)
+
+
+def sentence(cell: Cell) -> str:
+    """One cell in words."""
+    label, lead, apart = leader(cell)
+    at = f"ε = {cell['eps']:g}, {cell['devices']:,} devices, {cell['joules']:.0e} J"
+    if not cell["air"]:
+        return f"{at}: nobody on the air can afford a round."
+    best = float(np.mean(cell["air"][label]))
+    ideal = max((float(np.mean(values)) for values in cell["ideal"].values()), default=float("nan"))
+    told = f"leads by {lead:.3f}" if apart else f"is first by {lead:.3f}, which {len(cell['seeds'])} seeds cannot tell"
+    return f"{at}: {label} {told}, {best:.3f}; without a radio {ideal:.3f}."
+
+
+def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter | None = None) -> dict[str, Any]:
+    """Run the grid `settings.devices` x `settings.joules` x `settings.eps`; goes on where it stopped."""
+    experiment, wanted = load(path, overrides), settings_of(path, overrides)
+    shared = Workbench()
+    cells: list[Cell] = []
+    for count in wanted["devices"]:
+        for joules in wanted["joules"]:
+            own = [*overrides, f"task.clients={count}", f"radio.run_energy={joules}"]
+            place = folder / f"devices-{count}" / f"joules-{joules:g}"
+            parts = compare(question_of(path, own), place, reporter, shared=shared)
+            cells += [cell_of(part, count, joules) for part in parts]
+    told = {
+        "date": datetime.now(UTC).date().isoformat(), "version": __version__, "preset": path.stem,
+        "config_sha256": config_hash(experiment), "title": experiment.title, "rounds": experiment.rounds,
+        "cells": cells,
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / STORED, to_json(told))
+    return told
+
+
+def overlay(panels: dict[float, Any], told: dict[str, Any]) -> None:
+    """Marks on the panels of their ε, filled where the best scheme leads beyond its interval; the best accuracy."""
+    for cell in told["cells"]:
+        axes = panels.get(cell["eps"])
+        if axes is None or not cell["air"]:
+            continue
+        label, _, apart = leader(cell)
+        best = float(np.mean(cell["air"][label]))
+        face = "black" if apart else "white"
+        axes.plot(cell["joules"], cell["devices"], "o", markersize=5, markeredgecolor="black", markerfacecolor=face)
+        paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
+        axes.annotate(f"{best:.2f}", (cell["joules"], cell["devices"]), xytext=(0, 6), textcoords="offset points",
+                      fontsize=7, ha="center", bbox=paper)  # fmt: skip
+
+
+def trained_preset(
+    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
+) -> None:
+    """`otafl reproduce demo-phases-trained`: phases.json and one line per cell."""
+    told = trained(path, folder, overrides, reporter)
+    lines = [sentence(cell) for cell in told["cells"]]
+    head = [f"Run on {told['date']}, {told['rounds']} rounds.", ""]
+    write_atomic(folder / "results.md", "\n".join([*head, *(f"- {line}" for line in lines)]) + "\n")
+    for line in lines:
+        console.print(line, markup=False, highlight=False)

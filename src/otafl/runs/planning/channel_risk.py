@@ -1,0 +1,48 @@
+"""What a channel may do beyond its declaration, as part of delta; and what a card says about the channel."""
+
+from otafl.channels import Channel
+from otafl.channels.measured import remarks
+from otafl.core.errors import InputError
+from otafl.runs.schema import Experiment
+from otafl.runs.sites import played_by
+
+
+def missed(channel: Channel, rounds: int, clients: int) -> float:
+    """Probability that any gain of a run passes the declared gain_error: each client's, as others' noise counts."""
+    return rounds * clients * channel.miss_prob
+
+
+def delta_left(delta: float, channel: Channel, rounds: int, clients: int) -> float:
+    """The delta that accountants may use: the declared one less `missed`."""
+    risk = missed(channel, rounds, clients)
+    if risk >= delta:
+        raise InputError(
+            f"channel.stale.miss_prob={channel.miss_prob:g} over {rounds} rounds and {clients} clients adds "
+            f"{risk:.3g} to delta, all of privacy.delta={delta:g}; lower it"
+        )
+    return delta - risk
+
+
+def said_of(channel: Channel, rounds: int, clients: int) -> list[str]:
+    """Lines of the card."""
+    if channel.stale is None:
+        return []
+    risk = missed(channel, rounds, clients)
+    return [
+        f"channel estimates are {channel.stale.age_rounds} round(s) old: devices below {channel.least_gain:g} of their "
+        f"rms gain stay silent, and gain_error={channel.gain_error:.4g} holds but for a probability of {risk:.3g}, "
+        "which is part of the declared delta and no part of the delta above"
+    ]
+
+
+def said_of_channel(experiment: Experiment, rounds: int) -> list[str]:
+    """The same for an experiment, with what there is to say of its trace."""
+    played = played_by(experiment)
+    found = [] if played is None else remarks(played, experiment.rounds, len(experiment.seed_list))
+    return [*said_of(experiment.channel, rounds, experiment.task.clients), *found]
+
+
+def statistics_known(experiment: Experiment) -> bool:
+    """Whether the law of the channel is known, not estimated, so that a plan made in advance can be a certificate."""
+    channel, played = experiment.channel, played_by(experiment)
+    return channel.pilots is None and channel.stale is None and (played is None or played.rms_gain is not None)
