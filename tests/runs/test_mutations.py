@@ -16,6 +16,7 @@ from otafl.runs import runner
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load, resolved
+from otafl.runs.workbench import Workbench
 
 ROOT = Path(__file__).parents[2]
 EXTREME = (
@@ -211,7 +212,7 @@ def check(content: bytes, path: Path, plan: bool) -> str:
     if not plan or size > 400 or size * experiment.rounds > 10**5:  # would plan, but not in a moment
         return "read"
     try:
-        runner._prepare(experiment, RunFolder(path.parent / "run", ""), Reporter())
+        runner._prepare(experiment, RunFolder(path.parent / "run", ""), Reporter(), Workbench())
     except OtaflError as refusal:
         return one_line(refusal, "not planned")
     return "planned"
@@ -246,7 +247,7 @@ def written(path: Path, text: str) -> Path:
 def test_what_is_mutated_reads_and_plans(texts: list[str], tmp_path: Path) -> None:
     for text in texts:
         experiment = load(written(tmp_path / "plain.toml", text))
-        runner._prepare(experiment, RunFolder(tmp_path / "run", ""), Reporter())
+        runner._prepare(experiment, RunFolder(tmp_path / "run", ""), Reporter(), Workbench())
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
