@@ -21,6 +21,12 @@ def names() -> list[str]:
     return [name for name, scheme in SCHEMES.items() if scheme.settings is not None]
 
 
+def advised() -> list[str]:
+    """Those of them that a site may be offered."""
+    offered = {name for system in SYSTEMS.values() if system.advised for name in system.schemes}
+    return [name for name in names() if name in offered]
+
+
 def rule(name: str) -> Rule:
     """The design rule of a scheme."""
     validate.one_of("scheme", name, names())

@@ -41,6 +41,7 @@ class System(NamedTuple):
     package: str  # `__name__` of the folder that exports it
     schemes: Mapping[str, Scheme]
     planner: str | None = None  # "module:PLANNER" of `otafl plan NAME`
+    advised: bool = True  # False: compared with, not offered (hindsight, a device more, a charge that no site affords)
 
     def load(self, place: str) -> Any:
         """What "module:attribute" names, within the system's folder."""

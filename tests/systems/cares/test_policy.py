@@ -50,7 +50,7 @@ def test_nothing_certified_is_infeasible_and_diagnostic_goes_on_labelled(make: A
         assert np.all(plan.rx_scale == ARMS[len(ARMS) // 2])  # the median arm, never a midpoint
         assert not info.certified.any()
         ran = np.ones((1, 4), bool)
-        outcome = SimpleNamespace(played=SimpleNamespace(info={"certified": info.certified[None]}, live=ran))
+        outcome = SimpleNamespace(info={"certified": info.certified[None]}, live=ran)
         assert uncertified(outcome) == [NO_CERTIFICATE]  # type: ignore[arg-type]
 
 
@@ -60,17 +60,16 @@ def test_static_takes_the_certified_arm_and_flags_rounds_that_lose_their_certifi
     _, plan, info = plan_ahead(policy, policy.init(None), told.trace)
     assert np.all(plan.rx_scale == certify(problem(), ARMS).eta_init)
     assert info.certified.tolist() == [True] * 6 + [False] * 6
-    played = SimpleNamespace(info={"certified": info.certified[None]}, live=np.ones((1, 12), bool))
-    outcome = SimpleNamespace(played=played)
+    outcome = SimpleNamespace(info={"certified": info.certified[None]}, live=np.ones((1, 12), bool))
     assert uncertified(outcome) == [f"{NO_CERTIFICATE} in 50.0% of the rounds"]  # type: ignore[arg-type]
 
 
 def test_stop_reasons_come_from_the_horizon_the_ledger_or_the_policy():
     live = np.array([[True, True, True], [True, False, False], [True, True, False]])
     said = np.array([[0, 0, 0], [0, 2, 2], [0, 0, 1]])
-    told = SimpleNamespace(played=SimpleNamespace(live=live, info={"stopped_by": said}))
+    told = SimpleNamespace(live=live, info={"stopped_by": said})
     assert stop_reasons(told, 3) == ["horizon", "asymmetry", "budget"]  # type: ignore[arg-type]
-    silent = SimpleNamespace(played=SimpleNamespace(live=live, info={}))
+    silent = SimpleNamespace(live=live, info={})
     assert stop_reasons(silent, 3) == ["horizon", "budget", "budget"]  # type: ignore[arg-type]
 
 

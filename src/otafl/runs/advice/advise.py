@@ -117,7 +117,7 @@ def consider(question: Question, names: list[str] | None = None) -> list[Option]
         site_file = question.site.write(Path(folder))
         found = []
         facts: Facts | None = None
-        for name in designing.names() if names is None else names:
+        for name in designing.advised() if names is None else names:
             own = {"clients": OWN_CLIENTS[name]} if name in OWN_CLIENTS else {}
             required = {"nu": 0.0} if name.startswith("adascale") else {}
             bare = experiment_of(question, site_file, [{"name": name, **own, **required}])

@@ -6,6 +6,7 @@ SYSTEM = System(
     name="blind",
     summary="devices know nothing of their channels; the server's antennas average them out",
     package=__name__,
+    advised=False,
     schemes={
         "blind": Scheme(
             "blind maximum-ratio combining: one power for all, the server adds its antennas along the channels' sum",

@@ -10,6 +10,7 @@ SYSTEM = System(
     name="digital",
     summary="digital rivals: majority votes, orthogonal channels",
     package=__name__,
+    advised=False,
     schemes={
         "obda": Scheme(
             "one-bit votes added in the air, the server keeps the majority's sign",

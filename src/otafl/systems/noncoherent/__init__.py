@@ -12,6 +12,7 @@ SYSTEM = System(
     name="noncoherent",
     summary="non-coherent rivals: energies in two bins, no channel knowledge",
     package=__name__,
+    advised=False,
     schemes={
         "fsk-mv": Scheme(
             "signs as energy in one of two bins, the louder bin decides",

@@ -15,6 +15,7 @@ SYSTEM = System(
     name="rivals",
     summary="power control that the field compares with",
     package=__name__,
+    advised=False,
     schemes={
         "liu-simeone": Scheme(
             "power over rounds under one privacy budget, optimal in hindsight (or online)",
