@@ -251,15 +251,21 @@ def test_declared_messages_equal_the_engine(tmp_path: Path) -> None:
     assert_same(experiment, experiment.scheme[0], run, message=message)
 
 
+SMALL_RING = "n = 64\nallow_insecure = true\n"  # the same arithmetic
+
+
 @pytest.mark.parametrize(
-    "mode", ["fixed-point", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("plain", "analytic"))]
+    ("mode", "ring"),
+    [
+        ("fixed-point", SMALL_RING),
+        *(pytest.param(mode, "", marks=pytest.mark.slow) for mode in ("fixed-point", "plain", "analytic")),
+    ],
 )
-def test_zero_order_rounds_equal_the_engine(tmp_path: Path, mode: str) -> None:
+def test_zero_order_rounds_equal_the_engine(tmp_path: Path, mode: str, ring: str) -> None:
     text = TINY.replace('channel = "cares"', 'channel = "eezofl"').replace(
         'kind = "gradient"', 'kind = "zero-order"\ndirections = 2'
     )
     text = text.replace("step_size = 0.5", "step_size = 0.05")  # loss differences magnify the rounding of the model
     scheme = f'[[scheme]]\nname = "eezofl"\nmode = "{mode}"\n' + ("" if mode == "plain" else "dp_noise = 0.3\n")
-    scheme += "n = 64\nallow_insecure = true\n" if mode == "fixed-point" else ""  # a small ring: the same arithmetic
-    experiment, run = engine_run(text + scheme, tmp_path)
+    experiment, run = engine_run(text + scheme + ring, tmp_path)
     assert_same(experiment, experiment.scheme[0], run)
