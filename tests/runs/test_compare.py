@@ -233,3 +233,25 @@ def test_a_page_has_one_row_per_scheme_with_every_target():
     assert text[0].startswith("| scheme | ε = 5 | ε = 10 | e | J per device")
     assert text[2].startswith("| b | 0.800 ± 0.141 | 0.800 ± 0.141 | 0.90, 0.90 |")
     assert sum(line.startswith("| ") for line in text) == 3 and "b is first" in "".join(text)
+
+
+@pytest.mark.browser
+def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Path):
+    from types import SimpleNamespace
+
+    from browsing import violations
+    from otafl.report.compare_page import page
+    from otafl.report.frontier import stored
+
+    found = rank([entry("first", [0.9, 0.91], 1.9), entry("second", [0.4, 0.5], 1.8)], 2.0)
+    part = SimpleNamespace(found=found, target=2.0, folder=tmp_path / "eps-2", run=tmp_path / "run", notes=[])
+    path = tmp_path / "compare.html"
+    path.write_text(page([part], "Two schemes", stored()), encoding="utf-8")
+    browser.open(path)
+    names = "[...document.querySelectorAll('tbody th')].map(th => th.textContent)"
+    assert browser.complaints == [] and violations(browser) == []
+    assert browser.run(names) == ["first", "second"]
+    button = "[...document.querySelectorAll('thead button')].find(b => b.textContent === 'accuracy')"
+    browser.run(f"{button}.click(); {button}.click()")
+    assert browser.run(names) == ["second", "first"]
+    assert browser.run("document.documentElement.scrollWidth") <= 1280

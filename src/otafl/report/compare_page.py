@@ -1,13 +1,13 @@
 """The page of a comparison: the frontier first, then verdicts, tables with the limit, and links to the runs."""
 
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
 from otafl.report.comparison import E_NOTE, HEAD, rows, sentence, verdicts
 from otafl.report.frontier import picture, points_of, stored
+from otafl.report.page import asset
 from otafl.runs.comparing.compare import Part, Question
 
 STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task
@@ -15,18 +15,19 @@ STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of t
 
 def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     """A page that stands on its own."""
-    css = (files("otafl.report") / "assets" / "page.css").read_text(encoding="utf-8")
     body = [f"<h1>{escape(title)}</h1>"]
     if frontier is not None:
-        body.append(f"<figure>{picture(frontier)}<figcaption>{escape(_caption(frontier))}</figcaption></figure>")
+        told = escape(_caption(frontier))
+        drawn = picture(frontier).replace("<svg", '<svg role="img" aria-label="Accuracy over ε"', 1)
+        body.append(f'<figure class="chart">{drawn}<figcaption><p>{told}</p></figcaption></figure>')
     for part in parts:
         found = part.found
-        body.append(f"<h2>ε = {part.target:g}</h2><p><strong>{escape(sentence(found, part.target))}</strong></p>")
-        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows(found)]
-        head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
-        lines = "".join(f"<tr>{row}</tr>" for row in cells)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-        body.append(f'<div style="overflow-x:auto">{table}</div>')
+        body.append(f'<h2>ε = {part.target:g}</h2><p class="verdict">{escape(sentence(found, part.target))}</p>')
+        head = "".join(f'<th scope="col"{_side(name)}>{escape(name)}</th>' for name in HEAD)
+        lines = "".join(f"<tr>{''.join(map(_cell, HEAD, row))}</tr>" for row in rows(found))
+        table = f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+        label = f"Schemes at ε = {part.target:g}"
+        body.append(f'<div class="scroll" tabindex="0" role="group" aria-label="{label}">{table}</div>')
         body.append("<details><summary>Neighbours in the ranking</summary><ul>")
         body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]
         body.append("</ul></details>")
@@ -37,8 +38,18 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{css}</style></head><body><main>{''.join(body)}</main></body></html>"
+        f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{asset("page.css")}</style></head>'
+        f"<body><main>{''.join(body)}</main><script>{asset('sort.js')}</script></body></html>"
     )
+
+
+def _side(name: str) -> str:
+    return ' class="left"' if name in ("scheme", "CSI") else ""
+
+
+def _cell(name: str, text: str) -> str:
+    kind = 'th scope="row"' if name == "scheme" else "td"
+    return f"<{kind}{_side(name)}>{escape(text)}</{kind[:2]}>"
 
 
 def _caption(told: dict[str, Any]) -> str:
