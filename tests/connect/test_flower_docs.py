@@ -60,5 +60,5 @@ def test_page_names_what_a_folder_holds(desk):
     from test_flower_strategy import run
 
     run(desk / "run")
-    listed = set(re.findall(r"`([\w.]+\.(?:md|json|bin|npz))`", PAGE.read_text(encoding="utf-8")))
+    listed = set(re.findall(r"`([\w.]+\.(?:md|json|bin|npz|html))`", PAGE.read_text(encoding="utf-8")))
     assert {file.name for file in (desk / "run").iterdir()} - {"lock"} <= listed
