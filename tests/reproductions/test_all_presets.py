@@ -160,3 +160,18 @@ def test_a_folder_with_a_presets_name_does_not_hide_it(tmp_path: Path, monkeypat
     (tmp_path / "demo").mkdir()
     monkeypatch.chdir(tmp_path)
     assert presets.find("demo") == presets.packaged()["demo"]
+
+
+def test_a_reproduction_ends_with_the_papers_words_a_verdict_and_its_files(tmp_path: Path):
+    from otafl.reproductions.verdicts import closing
+
+    claims = [{"claim": "a", "verdict": "holds", "evidence": ""}, {"claim": "b", "verdict": "no", "evidence": ""}]
+    (tmp_path / "results.json").write_text(json.dumps({"verdicts": claims}))
+    for name in ("fig2.png", "fig2.pdf", "results.md"):
+        (tmp_path / name).touch()
+    says, verdict, plots, results = closing("cdpb-fig2", tmp_path, quick=False)
+    assert says.startswith("CDPB, Figure 2, the paper says: the bound is U-shaped")
+    assert verdict.startswith("Verdict: partly (1 of 2 claims hold in full); on record: partly, least bound")
+    assert plots == f"Plots: {tmp_path / 'fig2.png'}" and results == f"Results: {tmp_path / 'results.md'}"
+    assert "means nothing" in closing("cdpb-fig2", tmp_path, quick=True)[1]
+    assert closing("demo", tmp_path / "none", quick=False) == []

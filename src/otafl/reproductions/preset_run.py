@@ -14,6 +14,7 @@ from otafl.core.files import as_toml, to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.report import write_report
 from otafl.report.tables import METRICS, footer, paired_difference
+from otafl.reproductions.verdicts import closing
 from otafl.runs import runner
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.summaries import summaries
@@ -124,3 +125,5 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     results = folder / "results.json"
     if quick and results.exists():  # whoever reads it later must know
         write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
+    for line in closing(name, folder, quick):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

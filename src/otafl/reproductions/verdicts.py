@@ -114,6 +114,24 @@ def page_table() -> str:
     return "\n".join(markdown_table(HEAD, rows))
 
 
+def closing(preset: str, folder: Path, quick: bool) -> list[str]:
+    """How a reproduction ends: what the paper says, the verdict here and on record, and where everything is."""
+    lines, known = [], on_record()
+    results = folder / "results.json"
+    here = {preset: json.loads(results.read_text(encoding="utf-8")).get("verdicts") or []} if results.exists() else {}
+    for row in (row for row in record().row if row.preset == preset):
+        lines += [f"{row.source}, the paper says: {row.says}"] if row.says else []
+        own = row.own(here)
+        if own:
+            held = f"{sum(one['verdict'] == HOLDS for one in own)} of {len(own)} claims hold in full"
+            word = "a smoke version means nothing" if quick else overall(own, not row.says)
+            before = overall(row.own(known), not row.says)
+            lines.append(f"Verdict: {word} ({held}); on record: {before}, {row.measured}")
+    drawn = sorted(str(file) for kind in ("png", "svg") for file in folder.glob(f"*.{kind}"))
+    lines += [f"Plots: {', '.join(drawn)}"] if drawn else []
+    return [*lines, *([f"Results: {folder / 'results.md'}"] if (folder / "results.md").exists() else [])]
+
+
 INDEX_HEAD = ("published", "command", "the paper says", "measured here", "verdict here", "on record", "why, on record")
 
 
