@@ -67,6 +67,18 @@ def urban_break_point_m(
     return np.asarray(4 * effective * carrier_ghz * 1e9 / LIGHT_M_S)
 
 
+def _urban_sight(
+    distance_m: ArrayLike, far: Floats, carrier: float, turn: Floats, base_height_m: float, device_height_m: ArrayLike,
+    law: tuple[float, float, float],
+) -> Floats:  # fmt: skip
+    """Line of sight of UMi and UMa: a slope up to the break point, 40 dB per decade beyond. `law`: level, slope, bend."""
+    level, slope, bend = law
+    rise = base_height_m - np.asarray(device_height_m, float)
+    near_db = level + slope * np.log10(far) + 20 * carrier
+    far_db = level + 40 * np.log10(far) + 20 * carrier - bend * np.log10(turn**2 + rise**2)
+    return np.where(np.asarray(distance_m, float) <= turn, near_db, far_db)
+
+
 def umi_db(
     distance_m: ArrayLike,
     carrier_ghz: float,
@@ -81,13 +93,9 @@ def umi_db(
     (85.3142, 115.2288)
     """
     _urban_ranges("UMi", 10.0, distance_m, carrier_ghz, base_height_m, device_height_m, extrapolate)
-    d2, far = np.asarray(distance_m, float), distance_3d(distance_m, base_height_m, device_height_m)
-    carrier = np.log10(carrier_ghz)
+    far, carrier = distance_3d(distance_m, base_height_m, device_height_m), np.log10(carrier_ghz)
     turn = urban_break_point_m(carrier_ghz, base_height_m, device_height_m)
-    rise = base_height_m - np.asarray(device_height_m, float)
-    near_db = 32.4 + 21 * np.log10(far) + 20 * carrier
-    far_db = 32.4 + 40 * np.log10(far) + 20 * carrier - 9.5 * np.log10(turn**2 + rise**2)
-    sight = np.where(d2 <= turn, near_db, far_db)
+    sight = _urban_sight(distance_m, far, carrier, turn, base_height_m, device_height_m, (32.4, 21.0, 9.5))
     hidden = 22.4 + 35.3 * np.log10(far) + 21.3 * carrier - 0.3 * (np.asarray(device_height_m, float) - 1.5)
     return _sighted(los, sight, hidden)
 
@@ -107,13 +115,9 @@ def uma_db(
     (109.4119, 129.9158)
     """
     _urban_ranges("UMa", 25.0, distance_m, carrier_ghz, base_height_m, device_height_m, extrapolate)
-    d2, far = np.asarray(distance_m, float), distance_3d(distance_m, base_height_m, device_height_m)
-    carrier = np.log10(carrier_ghz)
+    far, carrier = distance_3d(distance_m, base_height_m, device_height_m), np.log10(carrier_ghz)
     turn = urban_break_point_m(carrier_ghz, base_height_m, device_height_m, environment_height_m)
-    rise = base_height_m - np.asarray(device_height_m, float)
-    near_db = 28.0 + 22 * np.log10(far) + 20 * carrier
-    far_db = 28.0 + 40 * np.log10(far) + 20 * carrier - 9 * np.log10(turn**2 + rise**2)
-    sight = np.where(d2 <= turn, near_db, far_db)
+    sight = _urban_sight(distance_m, far, carrier, turn, base_height_m, device_height_m, (28.0, 22.0, 9.0))
     hidden = 13.54 + 39.08 * np.log10(far) + 20 * carrier - 0.6 * (np.asarray(device_height_m, float) - 1.5)
     return _sighted(los, sight, hidden)
 

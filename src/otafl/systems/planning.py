@@ -35,6 +35,11 @@ class Asked(NamedTuple):
         return np.asarray(self.context.trace.rms_estimate[0], float)
 
 
+def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Of a planner whose answer is a table."""
+    return []
+
+
 class Planner(NamedTuple):
     """A file in, a design out."""
 
@@ -44,7 +49,7 @@ class Planner(NamedTuple):
     example: str  # a complete FILE that plans as it stands
     plan: Callable[[Any, Path], dict[str, Any]]  # (inputs, folder of FILE) -> JSON-ready dict; may raise Infeasible
     show: Callable[[dict[str, Any], Console], None]  # the human output
-    pictures: Callable[[dict[str, Any], Path], list[Path]]  # writes plots and exports into a folder, returns the files
+    pictures: Callable[[dict[str, Any], Path], list[Path]] = no_pictures  # into a folder; returns plots and exports
     antennas: bool = False  # whether it plans for a server with several
 
 

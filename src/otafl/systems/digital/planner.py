@@ -101,10 +101,6 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(f"[dim]{line}[/dim]")
 
 
-def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
-    return []
-
-
 PLANNER = Planner(
     summary="digital orthogonal reference: bits, rates, channel uses, time",
     inputs=Inputs,
@@ -112,5 +108,4 @@ PLANNER = Planner(
     example=(Path(__file__).parent / "examples" / "orthogonal.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,
-    pictures=no_pictures,
 )

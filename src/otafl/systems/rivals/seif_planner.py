@@ -82,10 +82,6 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(f"[dim]{line}[/dim]")
 
 
-def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
-    return []
-
-
 PLANNER = Planner(
     summary="Seif-Tandon-Li: power between messages and artificial noise",
     inputs=Inputs,
@@ -93,5 +89,4 @@ PLANNER = Planner(
     example=(Path(__file__).parent / "examples" / "seif.toml").read_text(encoding="utf-8"),
     plan=plan,
     show=show,
-    pictures=no_pictures,
 )
