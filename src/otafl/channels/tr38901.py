@@ -71,7 +71,7 @@ def _urban_sight(
     distance_m: ArrayLike, far: Floats, carrier: float, turn: Floats, base_height_m: float, device_height_m: ArrayLike,
     law: tuple[float, float, float],
 ) -> Floats:  # fmt: skip
-    """Line of sight of UMi and UMa: a slope up to the break point, 40 dB per decade beyond. `law`: level, slope, bend."""
+    """Line of sight of UMi and UMa: a slope up to the break point, 40 dB per decade beyond. law: level, slope, bend."""
     level, slope, bend = law
     rise = base_height_m - np.asarray(device_height_m, float)
     near_db = level + slope * np.log10(far) + 20 * carrier
