@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from otafl.report import channel_pictures
+from otafl.reports import channel_pictures
 
 
 def frontier() -> str:
-    from otafl.report import frontier
+    from otafl.reports import frontier
 
     stored = frontier.stored()
-    assert stored is not None, "report/assets/frontier.json is missing"
+    assert stored is not None, "reports/assets/frontier.json is missing"
     return frontier.picture(stored)
 
 

@@ -23,16 +23,16 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 def without_plots() -> Iterator[None]:
     """Reports have no plots: they take longer than most runs. Tests that look at plots ask for `plots`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("otafl.report.draw", lambda data, folder: [])
+        patch.setattr("otafl.reports.draw", lambda data, folder: [])
         yield
 
 
 @pytest.fixture
 def plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports with their plots."""
-    from otafl.report.plots import draw
+    from otafl.reports.plots import draw
 
-    monkeypatch.setattr("otafl.report.draw", draw)
+    monkeypatch.setattr("otafl.reports.draw", draw)
 
 
 @pytest.fixture

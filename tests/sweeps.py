@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from otafl.report.sweep import run_and_write
+from otafl.reports.sweep import run_and_write
 from otafl.runs.board import Board
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load

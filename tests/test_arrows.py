@@ -9,7 +9,7 @@ ROOT = Path(otafl.__file__).parent
 LAYERS = [  # from the top; a package imports what stands below it, or itself
     {"cli", "commands", "__main__", "verbs", "__init__"},
     {"connect", "reproductions"},
-    {"report"},
+    {"reports"},
     {"runs"},
     {"systems"},
     {"bounds", "crypto", "privacy", "clients", "channels", "tasks"},

@@ -16,12 +16,13 @@ __version__ = "0.2.0"
 _FRONT = {
     "Air": "otafl.runs.air",
     "Reply": "otafl.runs.air.replies",
-    "Run": "otafl.report.run",
+    "Run": "otafl.reports.run",
     "advise": "otafl.verbs",
     "audit": "otafl.verbs",
     "compare": "otafl.verbs",
     "model": "otafl.tasks.own_model",
     "plan": "otafl.verbs",
+    "report": "otafl.verbs",
     "reproduce": "otafl.reproductions.verb",
     "run": "otafl.verbs",
     "scheme": "otafl.runs.own_scheme",
@@ -31,8 +32,6 @@ _FRONT = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "report":  # the package of that name is the verb too
-        return import_module("otafl.report")
     if name in _FRONT:
         return getattr(import_module(_FRONT[name]), name)
     if name.startswith("_") or find_spec(f"otafl.{name}"):  # `from otafl import systems` asks here first
@@ -41,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FRONT, "report", *import_module("otafl.runs.schemes").factory_names()})
+    return sorted({*globals(), *_FRONT, *import_module("otafl.runs.schemes").factory_names()})

@@ -80,7 +80,7 @@ def run(
             print(resolved(experiment), end="")
             return
         folder = runner.start(experiment, out_dir or runner.default_folder(Path(file).stem), reporter(err, json_log))
-    from otafl.report import write_report
+    from otafl.reports import write_report
 
     write_report([folder])
     if not json_log:
@@ -88,7 +88,7 @@ def run(
 
 
 def _show_run(folder: Path) -> None:
-    from otafl.report.tables import comparison
+    from otafl.reports.tables import comparison
 
     table, footer = comparison(folder, out.width)
     out.print(table)
@@ -114,7 +114,7 @@ def sweep(
     """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
     working(file, json_log)
     from otafl.connect.executors import elsewhere
-    from otafl.report.sweep import Sweep, run_and_write, show
+    from otafl.reports.sweep import Sweep, run_and_write, show
     from otafl.runs.presets import find
     from otafl.runs.remote import check
     from otafl.runs.schema import load
@@ -162,7 +162,7 @@ def compare(
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     working(file, json_log)
     from otafl.connect.executors import elsewhere
-    from otafl.report import comparison
+    from otafl.reports import comparison
     from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
@@ -206,7 +206,7 @@ def audit(
     working(what, as_json)
     from otafl.connect.executors import elsewhere
     from otafl.core import files
-    from otafl.report import audits
+    from otafl.reports import audits
     from otafl.runs.audit.audit import audit as attack
     from otafl.runs.presets import find
     from otafl.runs.progress import counter
@@ -281,7 +281,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
-    from otafl.report import write_report
+    from otafl.reports import write_report
     from otafl.runs.folder.store import run_of
 
     for path in write_report([run_of(path) for path in runs], out_file):

@@ -13,16 +13,17 @@ from typing import Any
 from otafl.connect.executors import elsewhere
 from otafl.core.errors import InputError
 from otafl.core.files import as_toml
-from otafl.report import write_report
-from otafl.report.advice import write_advice
-from otafl.report.audits import write_audit
-from otafl.report.run import Run
-from otafl.report.sweep import Sweep, run_and_write
+from otafl.reports import write_report
+from otafl.reports.advice import write_advice
+from otafl.reports.audits import write_audit
+from otafl.reports.run import Run
+from otafl.reports.sweep import Sweep, run_and_write
 from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.described import changed, described, own_of
+from otafl.runs.folder.store import run_of
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
@@ -162,7 +163,7 @@ def compare(
     """
     from rich.console import Console
 
-    from otafl.report import comparison
+    from otafl.reports import comparison
     from otafl.runs.comparing.compare import asked, question_of
 
     by_file = isinstance(experiment, str | Path)
@@ -303,6 +304,34 @@ def advise(
     if out is not None:
         write_advice(advice, out)
     return advice
+
+
+def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
+    """Write the page of one run, or of several side by side, with print-quality plots beside it.
+
+    Parameters
+    ----------
+    *runs : Run or path
+        results, run folders, or folders of comparisons
+    out : path, optional
+        an HTML file or a folder; default report.html in the first run's folder
+
+    Returns
+    -------
+    Path
+        the page, which stands on its own
+
+    Examples
+    --------
+    >>> import otafl
+    >>> run = otafl.run(task="digits", model="logistic", schemes=["fedavg"], rounds=2, seeds=1)
+    >>> otafl.report(run).name
+    'report.html'
+    """
+    if not runs:
+        raise InputError("give a run, or the folder of one")
+    folders = [one.folder if isinstance(one, Run) else run_of(Path(one)) for one in runs]
+    return write_report(folders, None if out is None else Path(out))[0]
 
 
 def _drawn(run: Run) -> Run:

@@ -74,7 +74,7 @@ def experiment(tmp_path_factory):
         patch.setitem(client_kinds.KINDS, "gradient", (config, updates))
         patch.setattr(build, "optimizer_of", lambda *_: optax.identity())
         patch.setattr(build, "with_numbers", lambda state, server: state)
-        patch.setattr("otafl.report.write_report", lambda runs, out_file=None: [])
+        patch.setattr("otafl.reports.write_report", lambda runs, out_file=None: [])
         found = load(place / "job.toml")
         runner.start(found, place / "run")
         task = build.build_task(found)

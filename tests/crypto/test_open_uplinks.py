@@ -18,7 +18,7 @@ from otafl.core.uplink import ANALOG
 from otafl.crypto import budget, modes, randomness, realchannel, scaling, simulation, unreduced, uplink, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.uplink import Job
-from otafl.report import write_report
+from otafl.reports import write_report
 from otafl.systems.eezofl.policy import Config
 
 pytestmark = pytest.mark.filterwarnings("ignore::otafl.crypto.modes.InsecureModeWarning")

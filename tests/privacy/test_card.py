@@ -10,7 +10,7 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release, make_card
 from otafl.privacy.card_text import blocks, round_up
-from otafl.report.sections import cards
+from otafl.reports.sections import cards
 
 
 def message(rate=1.0, adjacency="replace", unit="client") -> Message:

@@ -99,7 +99,7 @@ def quickly() -> Iterator[None]:
     """Within one process an experiment is compiled once, and no page is drawn; neither touches a result."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner.Execution, "_engine", compiled_once)
-        patch.setattr("otafl.report.write_report", lambda runs, out_file=None: [])
+        patch.setattr("otafl.reports.write_report", lambda runs, out_file=None: [])
         yield
 
 

@@ -16,7 +16,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 
-import otafl.report
+import otafl.reports
 from otafl import cli
 from otafl.runs import runner
 from otafl.tasks import datasets
@@ -51,7 +51,7 @@ def main(file: Path, base: Path, kills: int, seed: int) -> None:
     # Here and not above: pytest imports every module in search of doctests, and must not be changed by this one.
     jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / ".cache" / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    otafl.report.write_report = lambda runs, out_file=None: []
+    otafl.reports.write_report = lambda runs, out_file=None: []
     rng = random.Random(seed)
     runs: list[str] = []
     killed, longest, folder = 0, 2.0, base / "run-0"

@@ -11,7 +11,7 @@ import pytest
 from otafl import cli
 from otafl.bounds import merit
 from otafl.core.errors import InputError
-from otafl.report.advice import write_advice
+from otafl.reports.advice import write_advice
 from otafl.runs import runner
 from otafl.runs.advice.advise import asked, consider
 from otafl.runs.advice.forms import State, base_of, forms

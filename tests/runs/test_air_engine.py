@@ -119,7 +119,7 @@ def engine_run(text: str, folder: Path) -> tuple[Experiment, Path]:
     (folder / "tiny.toml").write_text(text)
     experiment = load(folder / "tiny.toml")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("otafl.report.write_report", lambda runs, out_file=None: [])
+        patch.setattr("otafl.reports.write_report", lambda runs, out_file=None: [])
         return experiment, runner.start(experiment, folder / "run")
 
 

@@ -12,7 +12,7 @@ from otafl import cli, systems
 from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.files import to_json
 from otafl.privacy import Ledger
-from otafl.report import audits
+from otafl.reports import audits
 from otafl.runs.audit import audit as whole
 from otafl.runs.audit.audit import Audit, audit, rounded_down
 from otafl.runs.audit.target import Target

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.report.comparison import brief, lines, rows, run_and_write, sentence, table, unspent, verdicts
+from otafl.reports.comparison import brief, lines, rows, run_and_write, sentence, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
@@ -240,8 +240,8 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
     from types import SimpleNamespace
 
     from browsing import violations
-    from otafl.report.compare_page import page
-    from otafl.report.frontier import stored
+    from otafl.reports.compare_page import page
+    from otafl.reports.frontier import stored
 
     found = rank([entry("first", [0.9, 0.91], 1.9), entry("second", [0.4, 0.5], 1.8)], 2.0)
     part = SimpleNamespace(found=found, target=2.0, folder=tmp_path / "eps-2", run=tmp_path / "run", notes=[])

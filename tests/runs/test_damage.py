@@ -10,8 +10,8 @@ import pytest
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json
-from otafl.report import collect
-from otafl.report.tables import summaries
+from otafl.reports import collect
+from otafl.reports.tables import summaries
 from otafl.runs import runner
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import RunFolder

@@ -41,7 +41,7 @@ def private(tmp_path_factory: pytest.TempPathFactory, tiny_text: str) -> Path:
     folder = tmp_path_factory.mktemp("private")
     (folder / "tiny.toml").write_text(tiny_text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("otafl.report.write_report", lambda runs, out_file=None: [])
+        patch.setattr("otafl.reports.write_report", lambda runs, out_file=None: [])
         return runner.start(load(folder / "tiny.toml", [PRIVATE]), folder / "run")
 
 

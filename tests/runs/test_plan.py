@@ -10,7 +10,7 @@ from otafl import systems
 from otafl.bounds.merit import quality
 from otafl.core.errors import InputError
 from otafl.privacy import Ledger
-from otafl.report.tables import numbers, summaries
+from otafl.reports.tables import numbers, summaries
 from otafl.runs import build, runner
 from otafl.runs.folder.store import read_table
 from otafl.runs.planning.facts import facts_of

@@ -17,8 +17,8 @@ from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import to_json
 from otafl.privacy import Ledger
 from otafl.privacy.card import round_up
-from otafl.report import collect
-from otafl.report.tables import comparison, summaries
+from otafl.reports import collect
+from otafl.reports.tables import comparison, summaries
 from otafl.runs import build, runner
 from otafl.runs.comparing.compare import rank
 from otafl.runs.execution import Execution

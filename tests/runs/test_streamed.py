@@ -8,7 +8,7 @@ import pytest
 
 from otafl.core.errors import InputError
 from otafl.privacy import Ledger
-from otafl.report.run import Run
+from otafl.reports.run import Run
 from otafl.runs import runner
 from otafl.runs.build import build_task
 from otafl.runs.folder.store import RunFolder

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.report.sweep import Sweep
+from otafl.reports.sweep import Sweep
 from otafl.runs import runner
 from otafl.runs.board import Board
 from otafl.runs.executors import Outcome

@@ -50,7 +50,7 @@ def _plan_experiment(
     file: Path, overrides: list[str], agreement: float | None, wide: bool, as_json: bool, out_dir: Path | None
 ) -> None:
     from otafl.core import files
-    from otafl.report import plans
+    from otafl.reports import plans
     from otafl.runs.planning import table as planning
     from otafl.runs.presets import find
     from otafl.runs.schema import load
@@ -149,8 +149,8 @@ def advise(
     """Which scheme to use on a site, with which settings, and whether it is worth it. Nothing is trained."""
     working(site, as_json)
     from otafl.core import files
-    from otafl.report.advice import write_advice
-    from otafl.report.advice_text import show
+    from otafl.reports.advice import write_advice
+    from otafl.reports.advice_text import show
     from otafl.runs.advice.value import advise as give_advice
     from otafl.runs.schema import assign
 
@@ -176,7 +176,7 @@ def advise(
 
 def _simulate(advice: Any, folder: Path, quiet: bool) -> list[Any]:
     """Train the best three and show accuracy with its interval."""
-    from otafl.report import write_report
+    from otafl.reports import write_report
     from otafl.runs.advice.trained import simulate
     from otafl.runs.progress import Reporter, reporter
 

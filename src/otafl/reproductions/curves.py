@@ -105,7 +105,7 @@ def privacy_grid(schemes: list[Scheme], run: str) -> Grid:
 
 def paint(schemes: list[Scheme], metric: str, axes: Any, run: str | None = None, label: str | None = None) -> None:
     """Mean over pairs with a band of one standard deviation; a scheme that stopped early keeps its last value."""
-    from otafl.report.plots import COLOURS, DASHES
+    from otafl.reports.plots import COLOURS, DASHES
 
     for n, scheme in enumerate(schemes):
         lines = [line for pair, line in scheme.curves[metric].items() if run in (None, pair[0])]

@@ -101,7 +101,7 @@ def draw(folder: Path, name: str, columns: int, rows: int, paint: Callable[[list
     import matplotlib
     from matplotlib.figure import Figure
 
-    from otafl.report.plots import STYLE, for_print
+    from otafl.reports.plots import STYLE, for_print
 
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from otafl.core.files import as_toml, to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.report import write_report
-from otafl.report.tables import METRICS, footer, paired_difference
+from otafl.reports import write_report
+from otafl.reports.tables import METRICS, footer, paired_difference
 from otafl.reproductions.verdicts import closing
 from otafl.runs import runner
 from otafl.runs.comparing.statistics import mean_sd, numbers

@@ -63,7 +63,7 @@ class RunFolder:
 
     def write_papers(self, air: Any) -> None:
         """Rounds, ledger, card and report of what was charged so far."""
-        from otafl.report.federation import federation_page
+        from otafl.reports.federation import federation_page
 
         card = air.card
         write_atomic(self.path / "rounds.json", to_json(self.rows))

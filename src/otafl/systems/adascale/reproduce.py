@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import paired_difference
+from otafl.reports.tables import paired_difference
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from otafl.report.tables import METRICS, footer, paired_difference
+from otafl.reports.tables import METRICS, footer, paired_difference
 from otafl.reproductions.findings import Grid, Record, Verdict, draw, publish
 from otafl.reproductions.preset_run import run_in
 from otafl.runs.comparing.statistics import mean_sd, numbers

@@ -11,7 +11,7 @@ from rich.console import Console
 from otafl import systems
 from otafl.core.plan import cut
 from otafl.core.rounds import observe
-from otafl.report.plots import COLOURS, DASHES
+from otafl.reports.plots import COLOURS, DASHES
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from otafl.core.interval import half_width
-from otafl.report.tables import METRICS, paired_difference
+from otafl.reports.tables import METRICS, paired_difference
 from otafl.reproductions.findings import FAILS, HOLDS, TIED, Record, Verdict
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.systems.cares.certifier import NO_CERTIFICATE

@@ -8,7 +8,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.privacy.zcdp import classic_budget
-from otafl.report.plots import COLOURS, DASHES
+from otafl.reports.plots import COLOURS, DASHES
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.store import RunFolder
 

@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from otafl.report.sections import cards, certificates, comparison, constants, facts, run_details
+from otafl.reports.sections import cards, certificates, comparison, constants, facts, run_details
 
 SCRIPTS = ("numbers.js", "lines.js", "devices.js", "sort.js", "page.js")
 
@@ -182,4 +182,4 @@ def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:
 
 
 def asset(name: str) -> str:
-    return files("otafl.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return files("otafl.reports").joinpath("assets", name).read_text(encoding="utf-8")

@@ -24,14 +24,14 @@ from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
 from otafl.runs.workbench import Workbench
 
-STORED = "phases.json"  # in report/assets: a dated run of the preset demo-phases-trained
+STORED = "phases.json"  # in reports/assets: a dated run of the preset demo-phases-trained
 
 Cell = dict[str, Any]
 
 
 def stored() -> dict[str, Any] | None:
     """The grid that travels with the package, if one does."""
-    file = files("otafl.report") / "assets" / STORED
+    file = files("otafl.reports") / "assets" / STORED
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otafl.report import channel_pictures
+from otafl.reports import channel_pictures
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from otafl.bounds import merit
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
-from otafl.report.phases_trained import overlay, stored
-from otafl.report.plots import STYLE, as_svg
+from otafl.reports.phases_trained import overlay, stored
+from otafl.reports.plots import STYLE, as_svg
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter

@@ -13,8 +13,8 @@ from rich.table import Table
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.audit import Counts
 from otafl.privacy.card_text import round_up
-from otafl.report.page import asset
-from otafl.report.plots import COLOURS, STYLE, as_svg
+from otafl.reports.page import asset
+from otafl.reports.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage

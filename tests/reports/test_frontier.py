@@ -3,7 +3,7 @@
 import numpy as np
 
 from otafl.bounds import merit
-from otafl.report import frontier, phases, phases_trained
+from otafl.reports import frontier, phases, phases_trained
 
 
 def points():

@@ -14,8 +14,8 @@ from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
-from otafl.report import write_report
-from otafl.report.tables import attack_cells, footer, named, result
+from otafl.reports import write_report
+from otafl.reports.tables import attack_cells, footer, named, result
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.store import RunFolder
@@ -302,7 +302,7 @@ def run_and_write(
     write(parts)
     for part in parts:
         write_report([part.run], plots=False)  # `otafl report` draws them for print: most of a report's time
-    from otafl.report.compare_page import write_page  # it shows what this module makes
+    from otafl.reports.compare_page import write_page  # it shows what this module makes
 
     write_page(parts, question)
     return parts
@@ -316,7 +316,7 @@ def compare_preset(
     show(parts, console)
     write_atomic(folder / "results.md", brief(parts))
     if len(parts) > 1:
-        from otafl.report.frontier import picture, points_of  # it shows what this module makes
+        from otafl.reports.frontier import picture, points_of  # it shows what this module makes
 
         devices = parts[-1].found.ranked[0]["clients"] if parts[-1].found.ranked else 0
         write_atomic(folder / "frontier.svg", picture({"points": points_of(parts, devices)}))

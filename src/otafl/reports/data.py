@@ -13,8 +13,8 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import plain
 from otafl.privacy.attack import tpr
-from otafl.report.devices import BARS, groups, read_devices, starts
-from otafl.report.tables import footer, metric_of, paired_difference
+from otafl.reports.devices import BARS, groups, read_devices, starts
+from otafl.reports.tables import footer, metric_of, paired_difference
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder, SchemeFolder
 from otafl.runs.planning.afford import without_rounds

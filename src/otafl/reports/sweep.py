@@ -15,10 +15,10 @@ from rich.table import Table
 
 from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.report import write_report
-from otafl.report.page import asset
-from otafl.report.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
-from otafl.report.tables import attack_cells, footer, metric_of, named, result
+from otafl.reports import write_report
+from otafl.reports.page import asset
+from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
+from otafl.reports.tables import attack_cells, footer, metric_of, named, result
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.executors import DONE, Outcome
 from otafl.runs.folder.disk import storage
@@ -63,7 +63,7 @@ class Sweep:
     @property
     def runs(self) -> dict[str, Any]:
         """A `Run` for every point that is done, by its name."""
-        from otafl.report.run import Run
+        from otafl.reports.run import Run
 
         return {_named(p): Run(self.folder / p["folder"]) for p in self.points if p["outcome"] == DONE}
 

@@ -1,18 +1,12 @@
-"""The report of one run, or of several side by side: a page that stands on its own, and plots in print quality.
+"""The report of one run, or of several side by side: a page that stands on its own, and plots in print quality."""
 
-`otafl.report(run)` is the verb: a package cannot share its name with a function, so this one can be called.
-"""
-
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from otafl.core.errors import InputError
 from otafl.core.files import write_atomic
-from otafl.report.data import collect
-from otafl.report.page import render
-from otafl.report.plots import draw
+from otafl.reports.data import collect
+from otafl.reports.page import render
+from otafl.reports.plots import draw
 from otafl.runs.folder.disk import storage
 
 
@@ -35,17 +29,5 @@ def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = T
             return [page]
         return [page, *draw(data, page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots"))]
 
-
-class _Verb(ModuleType):
-    """This package, as the verb that the command line has under its name."""
-
-    def __call__(self, *runs: Any, out: str | Path | None = None) -> Path:
-        """Write the page of one run, or of several side by side; see `otafl.report.verb`."""
-        from otafl.report.verb import report  # it needs what this package makes
-
-        return report(*runs, out=out)
-
-
-sys.modules[__name__].__class__ = _Verb
 
 __all__ = ["collect", "write_report"]

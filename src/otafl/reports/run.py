@@ -8,8 +8,8 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.report import write_report
-from otafl.report.tables import footer, metric_of
+from otafl.reports import write_report
+from otafl.reports.tables import footer, metric_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
@@ -119,8 +119,8 @@ class Run:
         import matplotlib
         from matplotlib.figure import Figure
 
-        from otafl.report.data import collect
-        from otafl.report.plots import SIZE_INCHES, STYLE, Plot, lines_of
+        from otafl.reports.data import collect
+        from otafl.reports.plots import SIZE_INCHES, STYLE, Plot, lines_of
 
         validate.one_of("over", over, ("round", "eps"))
         data = collect([self.folder])

@@ -29,7 +29,7 @@ from otafl.channels import (
     roll,
     stale_gain_error,
 )
-from otafl.report.plots import COLOURS, STYLE, as_svg
+from otafl.reports.plots import COLOURS, STYLE, as_svg
 
 Paint = Callable[..., None]
 SITES = {

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from browsing import violations
-from otafl.report import collect
-from otafl.report.page import render
+from otafl.reports import collect
+from otafl.reports.page import render
 
 pytestmark = pytest.mark.browser
 
@@ -165,7 +165,7 @@ def test_reference_and_metric_can_be_chosen(browser, page, tmp_path):
 
 
 def test_script_and_page_use_the_same_words(browser, page):
-    from otafl.report.sections import verdict
+    from otafl.reports.sections import verdict
 
     browser.open(page)
     for mean, half in ((0.1234, 0.01), (-0.01, 0.02), (0.5, None), (None, None)):

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from otafl import cli
-from otafl.report import plans
+from otafl.reports import plans
 from otafl.runs.planning.table import plan
 from otafl.runs.schema import load
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otafl.report.advice import page_data, render
+from otafl.reports.advice import page_data, render
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.value import Advice, advise
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from otafl.bounds import merit
 from otafl.core.files import write_atomic
-from otafl.report.page import asset, embed
+from otafl.reports.page import asset, embed
 from otafl.runs.advice.forms import FALSE_POSITIVES, base_of
 from otafl.runs.advice.value import Advice, option_dict
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.report.comparison import placed
-from otafl.report.plots import COLOURS, MARKERS, STYLE, as_svg, label_ends
+from otafl.reports.comparison import placed
+from otafl.reports.plots import COLOURS, MARKERS, STYLE, as_svg, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
@@ -25,7 +25,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
 
 Point = dict[str, Any]
-STORED = "frontier.json"  # in report/assets: a dated run of the preset demo-frontier
+STORED = "frontier.json"  # in reports/assets: a dated run of the preset demo-frontier
 BANDS = ("#4C72B0", "#55A868", "#C44E52", "#8172B2")
 
 
@@ -47,7 +47,7 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
 
 def stored() -> dict[str, Any] | None:
     """The frontier that travels with the package, if one does."""
-    file = files("otafl.report") / "assets" / STORED
+    file = files("otafl.reports") / "assets" / STORED
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 

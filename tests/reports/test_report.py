@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from otafl.core.errors import InputError
-from otafl.report import collect, write_report
-from otafl.report.devices import HEAT_COLUMNS, HEAT_ROWS, groups
-from otafl.report.page import embed, render
-from otafl.report.plots import PLOTS, _line, carried, seed_statistics
-from otafl.report.tables import comparison, paired_difference
+from otafl.reports import collect, write_report
+from otafl.reports.devices import HEAT_COLUMNS, HEAT_ROWS, groups
+from otafl.reports.page import embed, render
+from otafl.reports.plots import PLOTS, _line, carried, seed_statistics
+from otafl.reports.tables import comparison, paired_difference
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.store import RunFolder
 
@@ -258,7 +258,7 @@ def test_a_scheme_without_privacy_has_no_value_at_a_target(make_run):
 
 
 def test_where_the_page_goes(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("otafl.report.draw", lambda data, folder: [folder / "a.png"])
+    monkeypatch.setattr("otafl.reports.draw", lambda data, folder: [folder / "a.png"])
     run = make_run("r", {"one": {}})
     assert write_report([run, make_run("other", {"one": {}})])[0] == run / "report.html"
     assert write_report([run], tmp_path)[0] == tmp_path / "report.html"
@@ -291,7 +291,7 @@ def test_no_picture_shows_the_source_of_mathematics(tmp_path):
     """Figures set no mathematics, so that labels with $ and _ are literal: log axes must not write it either."""
     from matplotlib.figure import Figure
 
-    from otafl.report.plots import STYLE, as_svg
+    from otafl.reports.plots import STYLE, as_svg
 
     with matplotlib.rc_context({**STYLE, "svg.fonttype": "none"}):
         figure = Figure()

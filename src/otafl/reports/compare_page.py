@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.report.comparison import E_NOTE, HEAD, rows, sentence, verdicts
-from otafl.report.frontier import picture, points_of, stored
-from otafl.report.page import asset
+from otafl.reports.comparison import E_NOTE, HEAD, rows, sentence, verdicts
+from otafl.reports.frontier import picture, points_of, stored
+from otafl.reports.page import asset
 from otafl.runs.comparing.compare import Part, Question
 
 STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task

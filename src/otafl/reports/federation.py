@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.core.files import plain
-from otafl.report.data import NUMBERS, by_seed, differences, long_names, short_card
-from otafl.report.devices import read_devices
-from otafl.report.page import render
-from otafl.report.tables import footer
+from otafl.reports.data import NUMBERS, by_seed, differences, long_names, short_card
+from otafl.reports.devices import read_devices
+from otafl.reports.page import render
+from otafl.reports.tables import footer
 from otafl.runs import doctor
 from otafl.runs.air import Air
 from otafl.runs.folder.results import Devices, Evaluations, Rounds, summarise
