@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 
 HINDSIGHT = "hindsight: this scheme was told the whole channel before the first round, which no server is"
+FILTERED = (
+    "each by a privacy filter of its own: what a round costs is known from plan and channel before it is sent"
+)
 SILENCE = (
     "silence is visible (energy detection) and depends on the norm of the client's message here: what it tells about "
     "that norm is not covered by eps"
@@ -37,7 +40,8 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
     worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen), *run.uplink.remarks]
-    card = _card(run, worst, remarks, found)
+    retired = retired_at_end(run, carry)
+    card = _card(run, worst, remarks, found, retired)
     if found.left_out:
         run.reporter.note(f"{run.label}: {found.left_out} sample gradients were not finite and counted as zero")
     if found.zeroed:
@@ -51,6 +55,7 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
         "stopped_by": stop_reasons(found.seen, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
         "least_eps": run.least,
+        "retired": retired,
     }
     files: dict[str, bytes | str] = {
         "rounds.parquet": parquet(rounds.columns()),
@@ -89,7 +94,16 @@ def _uses(run: "Execution") -> float:
     return int(mean) if mean.is_integer() else mean
 
 
-def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> PrivacyCard:
+def retired_at_end(run: "Execution", carry: Carry) -> list[int] | None:
+    """Clients of each seed who had reached their own cap when the run ended; None where nobody retires."""
+    if not run.retires:
+        return None
+    return run.retired if run.loop == "open" else np.sum(~np.asarray(carry.policy.active), axis=-1).tolist()
+
+
+def _card(
+    run: "Execution", worst: int, remarks: list[str], found: Findings, retired: list[int] | None
+) -> PrivacyCard:
     site = run.setup.sites[worst]
     insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
     alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
@@ -104,7 +118,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
-            *_retirement(run, worst),
+            *([] if retired is None else [_retirement(run, retired[worst])]),
             *said_of_channel(run.experiment, run.horizon),
         ],
         observers=found.observers,
@@ -115,14 +129,12 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
     )
 
 
-def _retirement(run: "Execution", worst: int) -> list[str]:
+def _retirement(run: "Execution", retired: int) -> str:
     """What the card says where clients retire at their own cap."""
-    if run.experiment.privacy.stop == "worst" or not run.capped:
-        return []
-    last = run.plans[worst].max_norm[np.flatnonzero(run.plans[worst].live)[-1:]]
+    how = "by a public plan" if run.loop == "open" else FILTERED
     noise = "keep sending artificial noise" if run.experiment.privacy.retired_noise else "send nothing"
-    count = f"{int(np.sum(last < 0))} of {last.shape[-1]} are silent in the last round"
-    return [f"clients retire at their own cap, by a public plan: {count}; retired clients {noise}"]
+    count = f"{retired} of {run.ledgers[0].clients} had retired at the end"
+    return f"clients retire at their own cap, {how}: {count}; retired clients {noise}"
 
 
 def _identity(run: "Execution") -> dict[str, Any]:
