@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import otafl
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.privacy import Ledger, events
@@ -17,10 +18,12 @@ from otafl.reports.tables import comparison
 from otafl.runs import kept, runner
 from otafl.runs.folder.store import read_table
 from otafl.runs.planning.facts import facts_of
-from otafl.runs.planning.planned import Planned, refuse_retirement
+from otafl.runs.planning.planned import Planned
+from otafl.runs.planning.retirement import refuse_retirement
 from otafl.runs.planning.table import row_of
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
+from otafl.runs.schemes import choose
 
 
 def retiring(scheme: str, **privacy: Any) -> Any:
@@ -174,7 +177,7 @@ def test_a_second_receiver_of_a_closed_loop_is_charged_the_cap_and_every_round_a
 
 @pytest.mark.slow
 def test_a_closed_loop_whose_filter_is_off_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otafl.runs.planning.planned.filtered", lambda policy, *given: policy)
+    monkeypatch.setattr("otafl.runs.planning.retirement.filtered", lambda policy, *given: policy)
     with pytest.raises(BudgetExceeded, match="would pass the privacy budget"):
         runner.start(closed(label="bare"), tmp_path / "run")  # tests share programs by their experiment
 
@@ -213,3 +216,33 @@ def test_private_rewards_go_on_reading_retired_clients_and_stay_within_the_cap(t
         ledger = Ledger.load(run / PLACE / f"ledger-{seed}.bin")
         [release] = ledger.releases
         assert release.times == ledger.rounds() and np.all(ledger.spent().eps <= EPS)
+
+
+# --- a loop of one's own ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
+def test_a_loop_of_ones_own_lets_clients_retire_and_goes_on_with_the_others(scheme: str, tmp_path: Path) -> None:
+    settings = {"constant": {"rx_scale": 0.3}, "cares-adaptive": {"max_dropped": 0.5, "max_asymmetry": 0.5}}[scheme]
+    air = otafl.Air(
+        choose(scheme, settings), site=4, num_params=3, channel="cares", eps=EPS, rounds=20, seed=0, stop="each",
+        noise_std=0.05, weights=WEIGHTS.tolist(), folder=tmp_path / "air",
+    )  # fmt: skip
+    asked = []
+    for r in air:
+        asked.append(set(map(int, r.asked)))
+        r.send({k: np.full(3, 0.1, np.float32) for k in r.asked})
+        air.reward(0.1 + 0.01 * r.number)
+        if r.number == 9:
+            air.close()
+            air = otafl.Air.restore(tmp_path / "air")
+            air.reward(0.19)
+            break
+    for r in air:
+        asked.append(set(map(int, r.asked)))
+        r.send({k: np.full(3, 0.1, np.float32) for k in r.asked})
+        air.reward(0.1 + 0.01 * r.number)
+    assert 0 < air.retired < 4 and 0 not in set().union(*asked[10:]) and 3 in set().union(*asked[10:])
+    spent = air.ledger.spent().eps
+    assert np.all(spent <= EPS) and spent[0] > 0.8 * EPS
+    assert f"{air.retired} of 4 had retired" in str(air.card) and air.summary["retired"] == air.retired

@@ -14,6 +14,7 @@ from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncert
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
 from otafl.runs.kept import Findings
+from otafl.runs.planning import retirement
 from otafl.runs.planning.channel_risk import said_of_channel
 from otafl.runs.traffic import traffic
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 
 HINDSIGHT = "hindsight: this scheme was told the whole channel before the first round, which no server is"
-FILTERED = (
-    "each by a privacy filter of its own: what a round costs is known from plan and channel before it is sent"
-)
 SILENCE = (
     "silence is visible (energy detection) and depends on the norm of the client's message here: what it tells about "
     "that norm is not covered by eps"
@@ -118,7 +116,7 @@ def _card(
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
-            *([] if retired is None else [_retirement(run, retired[worst])]),
+            *([] if retired is None else [retirement.in_words(run.loop, retired[worst], *_who(run))]),
             *said_of_channel(run.experiment, run.horizon),
         ],
         observers=found.observers,
@@ -129,12 +127,9 @@ def _card(
     )
 
 
-def _retirement(run: "Execution", retired: int) -> str:
-    """What the card says where clients retire at their own cap."""
-    how = "by a public plan" if run.loop == "open" else FILTERED
-    noise = "keep sending artificial noise" if run.experiment.privacy.retired_noise else "send nothing"
-    count = f"{retired} of {run.ledgers[0].clients} had retired at the end"
-    return f"clients retire at their own cap, {how}: {count}; retired clients {noise}"
+def _who(run: "Execution") -> tuple[int, bool]:
+    """How many clients there are, and whether those who retire keep their noise on the air."""
+    return run.ledgers[0].clients, run.experiment.privacy.retired_noise
 
 
 def _identity(run: "Execution") -> dict[str, Any]:

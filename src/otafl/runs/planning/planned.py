@@ -16,7 +16,6 @@ from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyVio
 from otafl.core.plan import Events, Link, Plan, Trace, check_silence
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
-from otafl.privacy.filters import filter_of, filtered
 from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
@@ -25,15 +24,8 @@ from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.retirement import refuse_retirement, retiring
 from otafl.runs.schema import Experiment, extreme_numbers
-
-
-def refuse_retirement(label: str, own: uplink.Uplink) -> None:
-    """On our uplinks a silent client adds nothing (encrypted: a zero, so that the sum still opens); where an uplink has
-    a charge of its own, or is somebody else's, that is not shown."""
-    known = uplink_checks.is_own(own) and (own.release is None or own.name in ("analog", "perfect"))
-    if not known:
-        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}; use stop='worst'")
 
 
 class Planned:
@@ -83,8 +75,8 @@ class Planned:
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
-            if self.retires and self.loop != "open":
-                self.setup = self.setup._replace(sites=[self._filtered(s) for s in range(len(self.ledgers))])
+            if self.retires:
+                self.setup = self.setup._replace(sites=[self._retiring(s) for s in range(len(self.ledgers))])
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
                 self._plan_everything()
@@ -152,13 +144,11 @@ class Planned:
         self.retired.append(int(np.sum(~inside[last])))
         return retired(plan, inside, keep_noise)
 
-    def _filtered(self, s: int) -> build.Site:
-        """The site of one seed whose closed loop lets clients retire, each by a filter of its own."""
-        site, privacy = self.setup.sites[s], self.experiment.privacy
-        horizon = self.experiment.horizon(self.scheme)
-        own = filter_of(self.ledgers[s], site.message, horizon, self.releases[s])
-        given = (site.deployment, site.message, privacy.accounting, privacy.retired_noise)
-        return site._replace(policy=filtered(site.policy, own, *given))
+    def _retiring(self, s: int) -> build.Site:
+        """The site of one seed, its policy with a filter for each client where it looks at the training."""
+        site, horizon = self.setup.sites[s], self.experiment.horizon(self.scheme)
+        given = (self.ledgers[s], site.deployment, site.message, horizon, self.releases[s])
+        return site._replace(policy=retiring(site.policy, *given, self.experiment.privacy.retired_noise))
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""
