@@ -212,7 +212,8 @@ def check(content: bytes, path: Path, plan: bool) -> str:
     if not plan or size > 400 or size * experiment.rounds > 10**5:  # would plan, but not in a moment
         return "read"
     try:
-        runner._prepare(experiment, RunFolder(path.parent / "run", ""), Reporter(), Workbench())
+        place = RunFolder(path.parent / "run", "", {})
+        runner._prepare(experiment, runner._task(experiment, Workbench()), place, Reporter())
     except OtaflError as refusal:
         return one_line(refusal, "not planned")
     return "planned"
@@ -247,7 +248,8 @@ def written(path: Path, text: str) -> Path:
 def test_what_is_mutated_reads_and_plans(texts: list[str], tmp_path: Path) -> None:
     for text in texts:
         experiment = load(written(tmp_path / "plain.toml", text))
-        runner._prepare(experiment, RunFolder(tmp_path / "run", ""), Reporter(), Workbench())
+        place = RunFolder(tmp_path / "run", "", {})
+        runner._prepare(experiment, runner._task(experiment, Workbench()), place, Reporter())
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
