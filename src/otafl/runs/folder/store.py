@@ -12,8 +12,8 @@
 Nothing is read back unchecked. `manifest.json`, `done.json` and `timing.json` are sealed; the manifest has the hash of
 `config.toml`, and `done.json` the hashes of its files, its label and what its run is: the hashes of config and data.
 (Seconds are not reproducible: `timing.json` has a seal of its own, so that `done.json` is the same whenever the results
-are.) A checkpoint is sealed with its round, label and run; it lists the record segments that belong to it. If one of them is torn, altered,
-missing or of another place, the checkpoint before is used.
+are.) A checkpoint is sealed with its round, label and run; it lists the record segments that belong to it. If one of
+them is torn, altered, missing or of another place, the checkpoint before is used.
 Every file is written beside its place and then renamed.
 """
 
