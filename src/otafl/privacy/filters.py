@@ -23,7 +23,7 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Events, Message, Obs, Plan, Policy, namespace
-from otafl.core.rounds import ask
+from otafl.core.rounds import ask, shown
 from otafl.privacy import rdp
 from otafl.privacy.by_rdp import RdpTotal
 from otafl.privacy.events import heard
@@ -114,14 +114,14 @@ def _better(ledger: Ledger) -> str:
 
 
 def filtered(
-    policy: Policy, filter_: Filter, deployment: Deployment, message: Message, accounting: str, keep_noise: bool = True
-) -> Policy:
+    policy: Policy, filter_: Filter, deployment: Deployment, message: Message, accounting: str,
+    keep_noise: bool = True, together: bool = False,
+) -> Policy:  # fmt: skip
     """The same closed loop, whose clients fall silent at their own cap; it ends where nobody is left.
 
-    One policy serves all seeds inside the compiled loop: what differs between them is in the state. Host or JAX.
+    `together`: all of them at the first cap. The filter sees every gain, the policy what its CSI level shows. One
+    policy serves all seeds inside the compiled loop: what differs between them is in the state. Host or JAX.
     """
-    if policy.csi not in ("own", "global"):
-        raise InputError(f"privacy.stop='each' in a closed loop needs the gains: {policy.name} has csi={policy.csi!r}")
 
     def init(key: Any) -> State:
         clients = len(filter_.left)
@@ -137,7 +137,7 @@ def filtered(
         return state.filter.cost(charged(row, accounting))
 
     def step(state: State, obs: Obs) -> tuple[State, Plan, Any]:
-        inner, plan, info = ask(policy, state.policy, obs, obs.coin.shape)
+        inner, plan, info = ask(policy, state.policy, shown(policy, obs), obs.coin.shape)
         xp = namespace(obs.rms)
 
         def fitting(active: Array) -> tuple[Array, Array]:
@@ -149,12 +149,14 @@ def filtered(
         active, each = fitting(state.active)
         if not keep_noise:
             active, each = _settled(fitting, active, each)
+        if together:
+            active = active & xp.all(active, axis=-1, keepdims=True)
         left = xp.where(active, state.filter.left - each, state.filter.left)
         info = certified_where(info, xp.all(active, axis=-1))
         new = State(inner, active, state.filter._replace(left=left), state.sensitivity)
         return new, retired(plan, active, keep_noise), info
 
-    return policy._replace(init=init, step=step)
+    return policy._replace(init=init, step=step, csi=policy.csi if policy.csi == "global" else "own")
 
 
 def _settled(fitting: Any, active: Array, cost: Array) -> tuple[Array, Array]:
