@@ -14,7 +14,7 @@ from otafl.commands.before_training import advise, plan
 from otafl.commands.console import AsJson, On, Override, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.core.errors import InputError, OtaflError, RunError
-from otafl.runs.interrupts import EXIT_CODE, immediate_stop
+from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
 
 app = typer.Typer(
     name="otafl",
@@ -302,6 +302,12 @@ def main() -> None:
         sys.exit(_call())
 
 
+def process() -> None:
+    """`main` as a whole process: `otafl`, `python -m otafl`."""
+    immediate_stop_to_the_end()
+    main()
+
+
 def _say(text: str, code: int) -> int:
     err.print(f"otafl: {text}", style=None, markup=False, highlight=False, soft_wrap=True)
     return code
@@ -329,4 +335,4 @@ def _call() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    process()

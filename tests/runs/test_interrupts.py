@@ -144,6 +144,18 @@ with immediate_stop():
     assert done.stderr.startswith("otafl: stopped at once") and done.stderr.count("\n") == 1
 
 
+def test_a_signal_while_python_ends_is_one_line_too() -> None:
+    program = """
+import atexit, os, signal, sys
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from otafl import cli
+sys.argv = ["otafl", "--version"]
+cli.process()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 130 and done.stderr.startswith("otafl: stopped at once"), done.stderr
+
+
 def test_other_threads_leave_signals_alone() -> None:
     before, seen = signal.getsignal(signal.SIGINT), []
 
