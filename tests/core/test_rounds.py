@@ -35,6 +35,7 @@ def constant(clients, site, **options):
     return systems.make("constant", Constant(**options), site, promise(clients), small.CONTEXT)
 
 
+@pytest.mark.released
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.01, 3.0), st.floats(0.01, 20.0), st.sampled_from(["norm", "bound"]), st.integers(0, 10**6))
 def test_norm_bound_and_energy_limit_are_never_passed(rx_scale, energy, silence, seed):
@@ -83,6 +84,7 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     np.testing.assert_allclose(moved, (site.weights * sent) @ flat, atol=2e-6)
 
 
+@pytest.mark.released
 def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
@@ -128,6 +130,7 @@ def test_seed_mapping_changes_only_rounding(seed_map):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.released
 def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
@@ -140,6 +143,7 @@ def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
     assert model([5, 6, 7], 6) == model([6], 6) == model([6, 7, 5], 6)
 
 
+@pytest.mark.released
 @pytest.mark.parametrize("client_map", ["vmap", 3])
 def test_rounds_drawn_ahead_have_the_same_bits(client_map, monkeypatch):
     """As an accelerator does it; here on whatever runs the tests."""
