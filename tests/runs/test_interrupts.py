@@ -188,6 +188,7 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, t
     assert Path(said[0].split("checkpoint ")[1].split(";")[0]).exists()
 
 
+@pytest.mark.released
 def test_calls_that_span_several_evaluations_resume_to_the_same_bytes(
     tiny: Callable[..., Experiment], tmp_path: Path, same_results: Callable[[Path, Path], None]
 ) -> None:
