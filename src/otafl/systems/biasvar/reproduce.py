@@ -110,7 +110,7 @@ def measure(experiment: Experiment, sigma2: bool) -> tuple[Record, list[str]]:
     seed = build.seeds_of(first, task)
     params = task.model.init(seed.key[0])
     rows = seed.rows[0][:, : int(task.partitions[0].sizes.min())]
-    data = task.data.x[rows], task.data.y[rows]
+    data = task.data.at(rows)
 
     def loss(p: Any, own: Any) -> Any:
         return task.model.loss(p, *own) + penalty(task.model, p)
