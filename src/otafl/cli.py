@@ -96,9 +96,10 @@ def run(
 def _show_run(folder: Path) -> None:
     from otafl.reports.tables import comparison
 
-    table, footer = comparison(folder, out.width)
+    table, footer = comparison(folder)
     out.print(table)
-    out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
+    out.print(footer, markup=False, highlight=False)
+    out.print(f"Report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
