@@ -69,8 +69,15 @@ def test_fewer_is_better_where_the_claim_says_so():
 
 
 def test_a_claim_without_a_rule_is_refused():
-    with pytest.raises(InputError, match="a level needs said and within"):
-        claims.judge(Claim(text="t", better="a"), {"a": {0: 1.0}}.__getitem__)
+    with pytest.raises(InputError, match="a level needs within"):
+        claims.judge(Claim(text="t", better="a", said=1.0), {"a": {0: 1.0}}.__getitem__)
+
+
+def test_a_mean_is_held_against_a_margin():
+    values = {"a": {0: 501.0, 1: 502.0, 2: 503.0}}
+    above = Claim(text="t", better="a", margin=499.0)
+    assert claims.judge(above, values.__getitem__).verdict == "holds"
+    assert claims.judge(above.model_copy(update={"lower": True}), values.__getitem__).verdict == "does not hold"
 
 
 def test_speed_of_a_curve():

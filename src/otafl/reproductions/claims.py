@@ -2,7 +2,7 @@
 
 A claim is decided by an interval over seeds, never by a mean alone, and its kind follows from its keys:
 
-    better, than            ahead: the mean of better - than is above `margin`
+    better, than            ahead: the mean of better - than is above `margin`; without than, that of better alone
     better, than, within    comparable: the mean difference is within that of zero
     better, said, within    level: the paper's number is ours, as far as means over its seeds vary
     better, than, said, within   the same of a difference
@@ -63,7 +63,8 @@ class Claim(FileModel):
                     f"and that within {self.within:g}")  # fmt: skip
         if self.within is not None:
             return f"{what}: |mean difference| < {self.within:g}"
-        return f"{what}: mean difference {'<' if self.lower else '>'} {-self.margin if self.lower else self.margin:g}"
+        mean = "mean difference" if self.rivals else "mean"
+        return f"{what}: {mean} {'<' if self.lower else '>'} {self.margin:g}"
 
 
 class Part(NamedTuple):
@@ -141,23 +142,22 @@ def judge(claim: Claim, values: Callable[[str], Values], metric: str = "") -> Ve
 
 def _part(claim: Claim, values: Callable[[str], Values], rival: str) -> Part:
     first = values(claim.better)
-    if not rival:
-        if claim.said is None or claim.within is None:
-            raise InputError(f"claim '{claim.text}': a level needs said and within; a comparison needs than")
-        part = level(list(first.values()), claim.said, claim.seeds, claim.within, claim.digits)
-        return part._replace(evidence=f"{claim.better} {part.evidence}")
-    second = values(rival)
-    gap = paired(first, second)
-    width = f" ± {gap.half_width:.{claim.digits}f}" if math.isfinite(gap.half_width) else ""
-    text = f"{claim.better} − {rival}: {gap.mean:+.{claim.digits}f}{width} ({gap.pairs} pairs)"
-    if claim.said is not None and claim.within is not None:
+    second = values(rival) if rival else dict.fromkeys(first, 0.0)
+    name, sign, unit = (f"{claim.better} − {rival}:", "+", "pairs") if rival else (claim.better, "", "seeds")
+    if claim.said is not None:
+        if claim.within is None:
+            raise InputError(f"claim '{claim.text}': a level needs within")
         both = [first[key] - second[key] for key in first if key in second]
         part = level(both, claim.said, claim.seeds, claim.within, claim.digits)
-        return part._replace(evidence=f"{claim.better} − {rival}: {part.evidence}")
+        return part._replace(evidence=f"{name} {part.evidence}")
+    gap = paired(first, second)
+    width = f" ± {gap.half_width:.{claim.digits}f}" if math.isfinite(gap.half_width) else ""
+    text = f"{name} {gap.mean:{sign}.{claim.digits}f}{width} ({gap.pairs} {unit})"
     if claim.within is not None:
         return comparable(gap, claim.within)._replace(evidence=text)
-    gain = gap._replace(mean=-gap.mean) if claim.lower else gap
-    return ahead(gain, claim.margin)._replace(evidence=text)
+    if claim.lower:
+        return ahead(gap._replace(mean=-gap.mean), -claim.margin)._replace(evidence=text)
+    return ahead(gap, claim.margin)._replace(evidence=text)
 
 
 def joined(text: str, parts: Sequence[Part], place: str = "", rule: str = "") -> Verdict:

@@ -15,7 +15,7 @@ from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.eezofl.host_training import train_on_host
-from otafl.systems.eezofl.reproduce import overhead
+from otafl.systems.eezofl.reproduce_tables import overhead
 
 TRAINED = ("eezofl-table3", "eezofl-fig2", "eezofl-fig3", "eezofl-packing", "eezofl-he-dp")
 
@@ -58,7 +58,7 @@ def test_table_two_end_to_end(tmp_path):
 def test_packing_end_to_end(tmp_path):
     one = "preset.settings.runs={sigma-1=[]}"
     found = reproduced("eezofl-packing", tmp_path / "out", one)
-    assert len(found["verdicts"]) == 1 and (tmp_path / "out" / "accuracy.png").exists()
+    assert len(found["verdicts"]) == 1 and (tmp_path / "out" / "results.svg").exists()
     again = reproduced("eezofl-packing", tmp_path / "out", one)  # finished runs are used as they are
     assert again["verdicts"] == found["verdicts"]
 
