@@ -64,7 +64,14 @@ def _gap(values: Sequence[float]) -> Gap:
 
 
 def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metric: str) -> Verdict:
-    """Holds if one setting leads every rival, by Holm over all settings; fails if each is behind some rival."""
+    """Holds if one setting leads every rival, by Holm over all settings; fails if each is behind some rival.
+
+    Settings that end before the budget on all seeds but one have nothing to compare.
+    """
+    measured = [n for n, own in enumerate(gaps) if all(gap.pairs > 1 for gap in own)]
+    gaps, labels = [gaps[n] for n in measured], [labels[n] for n in measured]
+    if not gaps:
+        return Verdict(text, UNDECIDED, "no setting was measured; more rounds would decide it", PLACE, metric)
     weakest = [max((gap.p if gap.mean > 0 else 1.0) for gap in own) for own in gaps]
     sure = [p < 0.05 for p in holm(weakest)]
     parts = [[ahead(gap) for gap in own] for own in gaps]
@@ -103,7 +110,7 @@ def _panels(tried: Sequence[Tried]) -> list[Panel]:
     """Leads over the static rule beside the paper's, and how η follows the channel."""
     panels = [Panel(f"{METRICS[metric]}: controller − static", "", "difference", points=[
         Point(one.label, gap.mean, gap.mean - gap.half_width, gap.mean + gap.half_width, said if n == 0 else None)
-        for n, one in enumerate(tried) for gap in one.leads[metric][:1]])
+        for n, one in enumerate(tried) for gap in one.leads[metric][:1] if gap.pairs > 1])
         for metric, (_, said) in ASKED.items()]  # fmt: skip
     turning = [point(one.label, one.following) for one in tried if one.following]
     return [*panels, Panel("η against the channel's badness", "", "rank correlation", points=turning)]

@@ -45,7 +45,7 @@ def table1(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
         fact(f"RLWE dim. {rows['n']}; ciph. mod. {rows['q']}", (RING_4096.bits, RING_8192.bits) == (109, 218),
              f"{RING_4096.bits} and {RING_8192.bits} bits", place, "rings of these sizes"),
         fact("Key structure: Multi-key", seen["missing refused"] == 1 and seen["error / budget"] < 6,
-             f"sum decoded to {seen['error / budget']:.2f} of its noise budget's deviation; with one share left out the "
+             f"sum decoded to {seen['error / budget']:.2f} of its noise budget's deviation; without one share the "
              "round is refused", place,
              "the sum decodes with the shares of all devices and not without one of them"),
         Verdict("CSI required: No; Pre-equal.: No", but(seen["error / budget"] < 6, ", but for the mean gain"),
