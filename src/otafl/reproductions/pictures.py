@@ -107,7 +107,19 @@ def picture(panels: Sequence[Panel]) -> str:
             _paint(own, panel)
         for empty in axes[len(panels) :]:
             empty.set_visible(False)
+        _legends(figure, axes[: len(panels)])
         return as_svg(figure)
+
+
+def _legends(figure: Any, axes: Sequence[Any]) -> None:
+    """One below all panels if they name the same things, else one in each."""
+    named = [own.get_legend_handles_labels() for own in axes]
+    if len(named) > 1 and all(labels == named[0][1] for _, labels in named):
+        figure.legend(*named[0], loc="outside lower center", ncols=3)
+        return
+    for own, (handles, _) in zip(axes, named):
+        if handles:
+            own.legend(fontsize="x-small")
 
 
 def _paint(axes: Any, panel: Panel) -> None:
@@ -129,15 +141,13 @@ def _paint(axes: Any, panel: Panel) -> None:
         axes.plot([], [], label="paper, as printed", **PAPER)
     scales = {f"{name}scale": "log" for name in panel.log}
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, **scales)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="x-small")
 
 
 def _points(axes: Any, points: Sequence[Point]) -> None:
     for n, one in enumerate(points):
         interval = [[one.mean - one.low], [one.high - one.mean]]
         axes.errorbar([n - 0.1], [one.mean], interval, fmt="o", color=COLOURS[0], capsize=3,
-                      label="ours, 95 % interval" if n == 0 else None)  # fmt: skip
+                      label=("ours" if one.low == one.high else "ours, 95 % interval") if n == 0 else None)  # fmt: skip
         if one.said is not None:
             width = [one.spread] if one.spread else None
             axes.errorbar([n + 0.1], [one.said], width, ecolor="black", capsize=2, **PAPER)

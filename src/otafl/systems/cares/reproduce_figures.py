@@ -66,7 +66,7 @@ def level_panels(found: list[dict[str, Any]], said: Printed, metrics: Sequence[s
         points = [point(entry["label"], values.tolist(), *said.get(entry["label"], {}).get(metric, (None, None)))
                   for entry, values in own if np.isfinite(values).any()]  # fmt: skip
         if points:
-            panels.append(Panel(METRICS[metric], "", METRICS[metric], points=points))
+            panels.append(Panel(METRICS[metric], "", "", points=points))
     return panels
 
 

@@ -118,9 +118,10 @@ def table2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
     ]
     grid = Grid("ours, and (paper)", ("per device and round", *(f"n = {n}" for n in found)), rows)
     panels = [
-        Panel(name, "", name, points=[Point(f"n = {n}", column[name], column[name], column[name], said[name][n])
-                                      for n, column in found.items()], log="y")
-        for name in ("expansion", "uplink Mbit", "time us", "rho", "decoded variance / Ω²", "encryption ms")
+        Panel(name, "", "", points=[Point(f"n = {n}", column[name], column[name], column[name], said[name][n])
+                                    for n, column in found.items()], log=log)
+        for name, log in (("expansion", ""), ("uplink Mbit", ""), ("time us", ""), ("rho", "y"),
+                          ("decoded variance / Ω²", "y"), ("encryption ms", "y"))
     ]  # fmt: skip
     verdicts = [*_sizes(found), *_noise(found, settings, said), _times(found, said)]
     publish(folder, preset, [grid], verdicts, [feasibility.GRID_ASSUMPTION], console, panels, overhead=found)
