@@ -12,14 +12,15 @@ from rich.console import Console
 from otafl.reproductions.claims import Claim
 from otafl.reproductions.findings import UNDECIDED
 from otafl.reproductions.preset_run import reproduce
+from otafl.runs.comparing.statistics import Gap
 from otafl.runs.presets import find, presets
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load, resolved
 from otafl.systems.cares import reproduce as cares
-from otafl.systems.cares import reproduce_claims, reproduce_scalings
+from otafl.systems.cares import reproduce_claims, reproduce_controller, reproduce_scalings
 from otafl.systems.cares.certifier import Problem
 from otafl.systems.cares.reproduce_certificates import certificates
-from otafl.systems.cares.reproduce_figures import FIGURES, Curves
+from otafl.systems.cares.reproduce_figures import FIGURES, Curves, printed
 
 NAMES = [name for name in presets() if name.startswith("cares-")]
 TABLES = ["cares-table1", "cares-table2", "cares-table2-stress", "cares-table3"]
@@ -101,6 +102,37 @@ def test_one_pair_decides_nothing():
     claim = {"text": "a over b", "better": "a", "than": "b", "metric": "accuracy_at_eps"}
     (verdict,) = reproduce_claims.judge([claim], [entry("a", [0.9]), entry("b", [0.1])])
     assert verdict.verdict == UNDECIDED
+
+
+def test_printed_numbers_are_judged_and_a_subset_decides_none():
+    found = [entry("a", [0.80, 0.81, 0.79, 0.80]) | {"best_accuracy": [0.9] * 4}]
+    said = printed({"a": {"accuracy_at_eps": "0.806", "best_accuracy": "0.95 ± 0.01", "final_eps": "≤ 500"}})
+    rules = {"paper_seeds": 10, "within": {"accuracy_at_eps": 0.02, "best_accuracy": 0.02}, "place": "Table 1"}
+    assert [one.verdict for one in reproduce_claims.levels(found, said, rules)] == ["holds", "does not hold"]
+    some = reproduce_claims.levels(found, said, {**rules, "subset": "a subset"})
+    assert {one.verdict for one in some} == {UNDECIDED} and all("does not decide it" in one.evidence for one in some)
+
+
+@pytest.mark.parametrize(("gain", "word"), [(0.09, "holds"), (0.01, "does not hold"), (0.027, UNDECIDED)])
+def test_two_tasks_are_compared_by_their_leads(gain: float, word: str):
+    def run(lead: float) -> list[dict[str, Any]]:
+        spread = [-0.002, 0.0, 0.001, 0.001]
+        return [entry("CARES static", [0.5 + lead + e for e in spread]), entry("fixed", [0.5] * 4)]
+
+    assert reproduce_claims.larger_gain(run(gain), run(0.027), "fixed").verdict == word
+
+
+def test_some_setting_must_lead_every_rival_and_chance_is_counted():
+    """Twenty settings with one p value of 0.03 are no discovery; one that leads surely is; all behind is a failure."""
+    lucky, level, none = Gap(0.01, 0.009, 20, 0.03), Gap(0, 0.01, 20, 1.0), Gap(float("nan"), float("inf"), 0)
+    ahead, behind = Gap(0.1, 0.01, 20, 1e-9), Gap(-0.1, 0.01, 20, 1e-9)
+
+    def word(*settings: list[Gap]) -> str:
+        return reproduce_controller.any_of("t", settings, [str(n) for n in range(len(settings))], "acc").verdict
+
+    assert word([lucky, lucky], *[[level, level]] * 19) == UNDECIDED
+    assert word([ahead, ahead], [behind, ahead], [none, none]) == "holds"
+    assert word([behind, ahead], [behind, behind], [none, none]) == "does not hold"
 
 
 @pytest.mark.parametrize(("power", "word"), [(-1.0, "holds"), (1.0, "does not hold")])
