@@ -13,12 +13,13 @@ from rich.console import Console
 
 from otafl.channels import place as placement
 from otafl.reproductions import curves
-from otafl.reproductions.curves import Scheme, collect, step_size_of
-from otafl.reproductions.findings import Grid, Record, draw, each, publish, write_records
+from otafl.reproductions.curves import Scheme, collect
+from otafl.reproductions.findings import Grid, Record, Verdict, draw, each, publish, write_records
+from otafl.reproductions.pictures import Panel
 from otafl.reproductions.preset_run import run_in
 from otafl.runs import build
 from otafl.runs.comparing.statistics import mean_sd
-from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
+from otafl.runs.comparing.tune import Metric, settings_of, tune_step_size, with_step_sizes
 from otafl.runs.presets import Preset, find
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
@@ -41,62 +42,127 @@ PARTS = (
 
 def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
          console: Console) -> None:  # fmt: skip
-    """Measure, tune, train on every deployment, and judge the published order in accuracy and in both parts of F."""
+    """Measure, tune for what each panel shows, train on the fixed deployment and on drawn ones, judge every sentence."""
     settings = settings_of(path, overrides)
     measured, changes = measure(load(path, overrides), settings.get("measure_sigma2", False))
     overrides = [*overrides, *changes]
-    steps = tuned(path, folder / "tuning", overrides, reporter)
-    runs = {}
-    for number in settings["deployments"]:
-        experiment = with_step_sizes(load(path, [*overrides, f"channel.placement_seed={number}"]), steps)
-        runs[f"deployment {number}"] = run_in(folder / f"deployment-{number}", experiment, reporter)
-    schemes = collect(runs)
-    write_records(folder, "records", curves.curve_records(schemes, [metric for metric, _ in PARTS]))
-    draw(folder, "fig2", 2, 2, each(*(partial(paint, schemes, *part) for part in PARTS)))
+    wanted = settings["tune"]
+    steps = {panel: tuned_by(metric, wanted, path, folder, overrides, reporter)
+             for panel, metric in wanted["metrics"].items()}  # fmt: skip
+    schemes = trained(path, folder, overrides, settings["deployment"], steps, reporter)
+    write_records(folder, "records", [{"panel": panel, **record} for panel, own in schemes.items()
+                                      for record in curves.curve_records(own, [metric for metric, _ in PARTS])])  # fmt: skip
+    experiment = load(path, overrides)
     about, line = design_side(experiment, settings, folder)
     draw(folder, "frontier", 1, 1, each(partial(_paint_frontier, line)))
-    claims = preset.targets["claims"]
-    judged = [("accuracy", True), ("objective", False), ("cross_entropy", False)]
-    verdicts = [one for metric, larger in judged for one in curves.judge(claims, schemes, metric, larger)]
-    grids = [final_grid(schemes, experiment), curves.privacy_grid(schemes, next(iter(runs))), *about]
-    publish(folder, preset, grids, verdicts, [*([SMOKE] if quick else []), *notes(measured, steps, runs)], console,
-            measured=measured, step_sizes=steps)  # fmt: skip
+    known = set(experiment.labels)
+    claims = [claim for claim in preset.targets["claims"] if _labels(claim) <= known]
+    verdicts = judged(claims, schemes, FIXED)
+    grids = [
+        *(final_grid(own, steps[panel], run, panel) for panel, own in schemes.items() for run in (FIXED, DRAWN)),
+        _again(judged(claims, schemes, DRAWN)), curves.privacy_grid(schemes["a"], FIXED), *about,
+    ]  # fmt: skip
+    panels = [
+        Panel(f"Fig. 2{panel}, {run} deployment", "round", label, curves.lines(schemes[panel], metric, run), log=log)
+        for run in (FIXED, DRAWN)
+        for panel, metric, label, log in (("a", "accuracy", "test accuracy", ""), ("b", "objective", "F(w)", "y"))
+    ]
+    told = [*([SMOKE] if quick else []), *notes(measured, steps)]
+    publish(folder, preset, grids, verdicts, told, console, panels=panels, measured=measured, step_sizes=steps)
 
 
-def paint(schemes: list[Scheme], metric: str, label: str, axes: Any) -> None:
-    curves.paint(schemes, metric, axes, label=label)
-    if metric != "accuracy":
-        axes.set_yscale("log")
+FIXED, DRAWN = "fixed", "drawn"
 
 
-def final_grid(schemes: list[Scheme], experiment: Experiment) -> Grid:
-    """Accuracy, F and its parts, silence and clipping; means over deployments and seeds."""
+def tuned_by(metric: Metric, wanted: Record, path: Path, folder: Path, overrides: list[str],
+             reporter: Reporter) -> dict[str, float]:  # fmt: skip
+    """Step sizes by one metric; both metrics read the same trainings."""
+    place = folder / "tuning"
+    best = tune_step_size(path, wanted["step_sizes"], place, reporter, overrides=[*overrides, *wanted["set"]],
+                          metric=metric)  # fmt: skip
+    (place / "step_sizes.json").rename(place / f"step_sizes-{metric}.json")
+    return best
+
+
+def trained(path: Path, folder: Path, overrides: list[str], deployment: int, steps: dict[str, dict[str, float]],
+            reporter: Reporter) -> dict[str, list[Scheme]]:  # fmt: skip
+    """The schemes of each panel on both kinds of deployment; what has the same step in both panels is trained once."""
+    found: dict[str, list[Scheme]] = {}
+    for panel, own in steps.items():
+        first = next(iter(found), None)
+        new = {label: step for label, step in own.items() if first is None or step != steps[first][label]}
+        runs = {}
+        for name, change in ((FIXED, [f"channel.placement_seed={deployment}"]), (DRAWN, [])):
+            experiment = with_step_sizes(load(path, [*overrides, *change]), own)
+            some = [scheme for scheme, label in zip(experiment.scheme, experiment.labels) if label in new]
+            if some:
+                part = experiment.model_copy(update={"scheme": some})
+                runs[name] = run_in(folder / f"{name}-{panel}", part, reporter)
+        fresh = {scheme.label: _rough(scheme) for scheme in collect(runs)} if runs else {}
+        before = {scheme.label: scheme for scheme in found[first]} if first else {}
+        found[panel] = [fresh.get(label) or before[label] for label in own]
+    return found
+
+
+def _rough(scheme: Scheme) -> Scheme:
+    """With one more metric: the standard deviation of the accuracy's changes in the second half of the run."""
+    lines = scheme.curves["accuracy"]
+    scheme.finals["roughness"] = {pair: float(np.std(np.diff(v[len(v) // 2 :]))) for pair, (_, v) in lines.items()}
+    scheme.curves["roughness"] = lines
+    return scheme
+
+
+def _labels(claim: Record) -> set[str]:
+    return {claim["better"], *([claim["than"]] if isinstance(claim["than"], str) else claim["than"])}
+
+
+def judged(claims: list[Record], schemes: dict[str, list[Scheme]], run: str) -> list[Verdict]:
+    """Every claim on its panel, on one kind of deployment."""
+    out = []
+    for claim in claims:
+        rule = {key: value for key, value in claim.items() if key != "panel"}
+        (verdict,) = curves.judge([{**rule, "run": run}], schemes[claim["panel"]])
+        out.append(verdict._replace(claim=f"{claim['text']} (Fig. 2{claim['panel']})"))
+    return out
+
+
+def _again(verdicts: list[Verdict]) -> Grid:
+    rows = [[one.claim, one.verdict, one.evidence] for one in verdicts]
+    return Grid("the same claims with the devices placed anew for every seed", ("claim", "verdict", "evidence"), rows)
+
+
+def final_grid(schemes: list[Scheme], steps: dict[str, float], run: str, panel: str) -> Grid:
+    """Ends and means of the curves, silence; means over seeds of one kind of deployment."""
     rows = []
     for scheme in schemes:
-        last = {metric: list(values.values()) for metric, values in scheme.finals.items()}
-        silent = np.mean([np.mean(s["silent_weight"]) for s in scheme.summaries.values()])
+        last = {metric: [v for pair, v in values.items() if pair[0] == run] for metric, values in scheme.finals.items()}
+        mean = {metric: [float(np.mean(v)) for pair, (_, v) in scheme.curves[metric].items() if pair[0] == run]
+                for metric in ("accuracy", "objective")}  # fmt: skip
         rows.append([
-            scheme.label, f"{step_size_of(experiment, scheme.label):g}",
-            *(mean_sd(last[name]) for name in ("accuracy", "worst_client", "objective", "cross_entropy", "penalty")),
-            f"{silent:.1%}", curves.eps_text(scheme),
+            scheme.label, f"{steps[scheme.label]:g}", mean_sd(last["accuracy"]), mean_sd(mean["accuracy"]),
+            mean_sd(last["worst_client"]), mean_sd(last["objective"]), mean_sd(mean["objective"]),
+            mean_sd(last["cross_entropy"]), mean_sd(last["penalty"]),
+            f"{np.mean(scheme.summaries[run]['silent_weight']):.1%}",
         ])  # fmt: skip
-    told = next(iter(schemes[0].summaries.values()))
-    eps = f"ε (δ = {told['delta']:g}, {told['unit']}, {told['adjacency']}, {told['accountant']})"
-    head = ("scheme", "step", "accuracy", "worst client", "F", "cross-entropy", "l2 part", "silent weight", eps)
-    count = len(schemes[0].finals["accuracy"])
-    return Grid(f"last five evaluations, mean ± sd over {count} pairs of deployment and seed", head, rows)
+    head = ("scheme", "step", "accuracy, last", "over rounds", "worst client", "F, last", "over rounds",
+            "cross-entropy", "l2 part", "silent weight")  # fmt: skip
+    count, tuned_on = len(rows and last["accuracy"]), {"a": "accuracy", "b": "F"}[panel]
+    return Grid(f"steps tuned on {tuned_on}, {run} deployment: mean ± sd over {count} seeds", head, rows)
 
 
-def notes(measured: Record, steps: dict[str, float], runs: dict[str, Path]) -> list[str]:
+def notes(measured: Record, steps: dict[str, dict[str, float]]) -> list[str]:
     """What a reader must know beside the numbers."""
-    rho = ", ".join(f"{measured['rho_times_eta'] / step:.2g} at step {step:g}" for step in sorted(set(steps.values())))
+    used = sorted({step for own in steps.values() for step in own.values()})
+    rho = ", ".join(f"{measured['rho_times_eta'] / step:.2g} at step {step:g}" for step in used)
     sigma = f", mini-batch variance {measured['sigma2']:.3g}" if measured["sigma2"] else ""
     return [
         f"measured at the start: kappa² = {measured['kappa2']:.3g}, L = {measured['L']:.3g}, largest gradient norm "
         f"{measured['largest_norm']:.3g} of G = {measured['G']:g}{sigma}; rho = {rho}",
-        "F and cross-entropy on held-out images; step sizes tuned per scheme on a validation split by accuracy",
+        "F and cross-entropy on held-out images; steps tuned per scheme on a validation split: by accuracy for panel a, by "
+        "F for panel b",
+        "fixed: one placement of the devices for all seeds, as in the paper; drawn: a placement of its own for every seed; "
+        "fading, noise, split and initial model are drawn anew for every seed in both",
         "eps is what the common ledger charges: no privacy is claimed, and none should be expected",
-        f"{len(runs)} deployments; one deployment is one placement of the devices",
     ]
 
 
@@ -158,7 +224,7 @@ def frontier_grid(line: Frontier) -> Grid:
 
 def design_side(experiment: Experiment, settings: Record, folder: Path) -> tuple[list[Grid], Frontier]:
     """Yardsticks, solver times and the frontier of the first deployment."""
-    number = settings["deployments"][0]
+    number = settings["deployment"]
     first = load_channel(experiment, number)
     radio = radio_of(first, experiment.task.clients, number)
     grids = [yardsticks(radio), solvers(first, settings["sizes"])]

@@ -59,7 +59,7 @@ def fig2(params: Params, loads: Sequence[float], taus: Sequence[int], u: float =
     return records
 
 
-def _hmin(params: Params) -> Stats:
+def weakest(params: Params) -> Stats:
     """Everybody takes part with rho from E[h_min] = 2 sigma2 / K."""
     u = 1 / params.K
     at = stats(params, u)
@@ -67,7 +67,7 @@ def _hmin(params: Params) -> Stats:
     return at._replace(p=one, p_top=one, K_t=np.asarray(float(params.K)), v=np.asarray(v), s2=v / params.d + params.sz2)
 
 
-def _best(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array]) -> float:
+def best_at(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array]) -> float:
     """Least utility over rho at a given tau."""
 
     def utility(u: Array) -> Array:
@@ -105,12 +105,12 @@ def fig3(
     records = []
     for tau in taus:
         values = {
-            "CDPB-i": _best(params, tau, IDLE, own),
-            "CDPB-n": _best(params, tau, NOISY, own),
+            "CDPB-i": best_at(params, tau, IDLE, own),
+            "CDPB-n": best_at(params, tau, NOISY, own),
             "gbar-based": at_point(stats(params, lemma1(params)), tau, own),
-            "h_min-based": at_point(_hmin(params), tau, rival),
-            "IS": _best(params, tau, Scheme(keep=q), rival),
-            "Noise-Free": _best(quiet, tau, NOISE_FREE, lambda at: own(at, quiet)),
+            "h_min-based": at_point(weakest(params), tau, rival),
+            "IS": best_at(params, tau, Scheme(keep=q), rival),
+            "Noise-Free": best_at(quiet, tau, NOISE_FREE, lambda at: own(at, quiet)),
         }
         records += [{"scheme": name, "tau": int(tau), "G": value} for name, value in values.items()]
     return records
