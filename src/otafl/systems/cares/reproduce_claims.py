@@ -1,14 +1,19 @@
 """CARES' claims, each checked on the runs of a table: differences between methods, and what the controller does."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy import stats
 
+from otafl.core.files import parse
 from otafl.core.interval import half_width
-from otafl.reports.tables import METRICS, paired_difference
-from otafl.reproductions.findings import FAILS, HOLDS, TIED, Record, Verdict
-from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.reports.tables import METRICS
+from otafl.reproductions import claims as rules
+from otafl.reproductions.claims import Claim
+from otafl.reproductions.findings import FAILS, HOLDS, Record, Verdict
+from otafl.runs.comparing.statistics import Gap, mean_sd, numbers
+from otafl.runs.folder.summaries import by_seed
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_figures import Curves
 
@@ -22,16 +27,17 @@ def gap_text(gap: dict[str, float], digits: int = 4) -> str:
 
 
 def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:
-    """A claim holds if its paired difference is beyond the 95 % interval, and fails if it is so the other way."""
+    """The claims of a preset about what the methods' summaries say, seed by seed."""
     known = {entry["label"]: entry for entry in found}
     out = []
-    for claim in claims:
-        gap = paired_difference(known[claim["better"]], known[claim["than"]], claim["metric"])
-        half = gap["half_width"] if np.isfinite(gap["half_width"]) else np.inf
-        word = HOLDS if gap["mean"] > half else FAILS if gap["mean"] < -half else TIED
-        text = gap_text(gap, 0 if claim["metric"] == "rounds" else 4)
-        out.append(Verdict(claim["text"], word, f"{METRICS[claim['metric']]}: {text}"))
+    for record in claims:
+        claim = parse(Claim, {"digits": 0 if record["metric"] == "rounds" else 4, **record}, "claim")
+        out.append(rules.judge(claim, partial(_values, known, claim.metric), METRICS[claim.metric]))
     return out
+
+
+def _values(known: dict[str, Record], metric: str, label: str) -> dict[int, float]:
+    return by_seed(known[label], metric)
 
 
 def follows_the_channel(curves: Curves, span: int = 40) -> Verdict:
@@ -47,12 +53,12 @@ def follows_the_channel(curves: Curves, span: int = 40) -> Verdict:
             continue
         badness, chosen = (_by_period(value, periods) for value in (dropped / scale**2, scale))
         found.append(float(stats.spearmanr(badness, chosen).statistic))
-    claim = "the controller lowers η when channels degrade (Figure 7)"
-    if not found:
-        return Verdict(claim, TIED, "runs shorter than three drift periods")
-    half = half_width(found)
-    word = HOLDS if np.mean(found) < -half else FAILS if np.mean(found) > half else TIED
-    return Verdict(claim, word, f"rank correlation of η with badness: {', '.join(f'{r:+.2f}' for r in found)} by seed")
+    claim = "when channels degrade, the controller reduces η_t"
+    mean, half = (float(np.mean(found)), half_width(found)) if found else (0.0, float("inf"))
+    part = rules.ahead(Gap(-mean, half, len(found)))
+    text = f"{mean:+.2f} ± {half:.2f} over {len(found)} seeds" if len(found) > 1 else "too few drift periods"
+    return rules.joined(claim, [part._replace(evidence=f"rank correlation {text}")], "Appendix H",
+                        "rank correlation of η with the channel's badness over drift periods: mean < 0")  # fmt: skip
 
 
 def _by_period(value: np.ndarray, periods: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from rich.console import Console
 from otafl.crypto import budget, feasibility
 from otafl.crypto.parameters import Parameters, security_level
 from otafl.crypto.ring import RING_4096, RING_8192
+from otafl.reproductions.claims import ahead, joined
 from otafl.reproductions.curves import (
     Pair,
     Scheme,
@@ -23,7 +24,6 @@ from otafl.reproductions.curves import (
 from otafl.reproductions.findings import (
     FAILS,
     HOLDS,
-    TIED,
     Grid,
     Record,
     Verdict,
@@ -133,7 +133,7 @@ def paired(schemes: list[Scheme], run: str, reference: str) -> list[str]:
     for label, values in by_label.items():
         gap = difference(values, by_label[reference], run)
         if label != reference and np.isfinite(gap.half_width):
-            word = "" if abs(gap.mean) > gap.half_width else f"; {TIED}"
+            word = "" if gap.apart else "; cannot be separated"
             out.append(f"{run}: {label} − {reference}: {points(gap)}{word}")
     return out
 
@@ -265,8 +265,7 @@ def _judge_packing(found: Found) -> list[Verdict]:
     for claim in found.targets["claims"]:
         for run in found.runs:
             gap = difference(by_label[claim["better"]], by_label[claim["than"]], run)
-            word = TIED if abs(gap.mean) <= gap.half_width else _word(gap.mean > 0)
-            verdicts.append(Verdict(f"{run}: {claim['text']}", word, points(gap)))
+            verdicts.append(joined(f"{run}: {claim['text']}", [ahead(gap)._replace(evidence=points(gap))]))
     return verdicts
 
 
