@@ -32,17 +32,12 @@ from otafl.tasks.models import penalty
 
 SMOKE = "smoke version: too few rounds and seeds to mean anything"
 DESIGN_RHO = (0.05, 0.2, 1.0, 4.0)
-PARTS = (
-    ("accuracy", "test accuracy"),
-    ("objective", "F"),
-    ("cross_entropy", "cross-entropy"),
-    ("penalty", "l2 part of F"),
-)
+PARTS = ("accuracy", "objective", "cross_entropy", "penalty")
 
 
 def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
          console: Console) -> None:  # fmt: skip
-    """Measure, tune for what each panel shows, train on the fixed deployment and on drawn ones, judge every sentence."""
+    """Measure, tune for what each panel shows, train on a fixed deployment and on drawn ones, judge every sentence."""
     settings = settings_of(path, overrides)
     measured, changes = measure(load(path, overrides), settings.get("measure_sigma2", False))
     overrides = [*overrides, *changes]
@@ -50,8 +45,8 @@ def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     steps = {panel: tuned_by(metric, wanted, path, folder, overrides, reporter)
              for panel, metric in wanted["metrics"].items()}  # fmt: skip
     schemes = trained(path, folder, overrides, settings["deployment"], steps, reporter)
-    write_records(folder, "records", [{"panel": panel, **record} for panel, own in schemes.items()
-                                      for record in curves.curve_records(own, [metric for metric, _ in PARTS])])  # fmt: skip
+    flat = {panel: curves.curve_records(own, PARTS) for panel, own in schemes.items()}
+    write_records(folder, "records", [{"panel": panel, **record} for panel, own in flat.items() for record in own])
     experiment = load(path, overrides)
     about, line = design_side(experiment, settings, folder)
     draw(folder, "frontier", 1, 1, each(partial(_paint_frontier, line)))
@@ -158,9 +153,9 @@ def notes(measured: Record, steps: dict[str, dict[str, float]]) -> list[str]:
     return [
         f"measured at the start: kappa² = {measured['kappa2']:.3g}, L = {measured['L']:.3g}, largest gradient norm "
         f"{measured['largest_norm']:.3g} of G = {measured['G']:g}{sigma}; rho = {rho}",
-        "F and cross-entropy on held-out images; steps tuned per scheme on a validation split: by accuracy for panel a, by "
-        "F for panel b",
-        "fixed: one placement of the devices for all seeds, as in the paper; drawn: a placement of its own for every seed; "
+        "F and cross-entropy on held-out images; steps tuned per scheme on a validation split: by accuracy for 2a, "
+        "by F for 2b",
+        "fixed: one placement of the devices for all seeds, as in the paper; drawn: one of its own for every seed; "
         "fading, noise, split and initial model are drawn anew for every seed in both",
         "eps is what the common ledger charges: no privacy is claimed, and none should be expected",
     ]

@@ -1,4 +1,4 @@
-"""Where CDPB's claims hold: every claim of the analytic figures at every setting of the constants the paper leaves open.
+"""Where CDPB's claims hold: each claim of the analytic figures at each setting of the constants the paper leaves open.
 
 A setting is (alpha, receiver noise, A, P, K); all else is `Params()`. A claim is charged twice: as printed (Theorem 1,
 rivals at p = 1) and soundly (the visible loss, all alike). Host, float64.
