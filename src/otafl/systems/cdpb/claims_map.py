@@ -134,7 +134,7 @@ def claims_map(span: Span, taus: list[int], q: float, tau: int) -> dict[tuple[st
     found = {(claim, charge): np.full(shape, np.nan) for claim, charges in CLAIMS.items() for charge in charges}
     gaps = {charge: np.empty(shape) for charge in CHARGES}
     for n, setting in enumerate(span.settings()):
-        place = np.unravel_index(n, shape)
+        place = tuple(int(i) for i in np.unravel_index(n, shape))
         answers: dict[tuple[str, str], bool] = {}
         lost = loss_claims(setting, tau, q)
         for charge in CHARGES:
@@ -144,7 +144,8 @@ def claims_map(span: Span, taus: list[int], q: float, tau: int) -> dict[tuple[st
         if place[1] == 0:  # no receiver noise in these
             for charge in CHARGES:
                 gaps[charge][place] = gap(setting, charge, max(taus))
-            found["9: a portion between 0 and 1 is best", "printed"][place[0], :, *place[2:]] = portion_claim(setting)
+            alike = (place[0], slice(None), *place[2:])
+            found["9: a portion between 0 and 1 is best", "printed"][alike] = portion_claim(setting)
         for key, held in answers.items():
             found[key][place] = held
     return found | _shape_of_gaps(gaps, found)
