@@ -67,22 +67,22 @@ def judge(
     out = []
     for record in claims:
         claim = parse(rules.Claim, {"digits": 3, "metric": metric, "lower": not larger, **record}, "claim")
-        until = max(rounds[-1] for one in schemes for rounds, _ in one.curves[claim.metric].values())
         asked = claim.model_copy(update={"lower": True}) if claim.measure == "rounds" else claim
-        verdict = rules.judge(asked, partial(measured, known, claim, until))
+        verdict = rules.judge(asked, partial(measured, known, claim))
         out.append(verdict._replace(claim=f"{claim.text} ({claim.metric.replace('_', ' ')})"))
     return out
 
 
-def measured(known: dict[str, Scheme], claim: rules.Claim, until: int, label: str) -> dict[Pair, float]:
+def measured(known: dict[str, Scheme], claim: rules.Claim, label: str) -> dict[Pair, float]:
     """What a claim compares, of one scheme: the last evaluations, the mean over all rounds, or rounds to a target."""
-    scheme = known[label]
-    if claim.measure == "last":
-        found = scheme.finals[claim.metric]
+    curves = known[label].curves
+    if claim.measure == "area":
+        until = max(rounds[-1] for one in known.values() for rounds, _ in one.curves[claim.metric].values())
+        found = {pair: area(*curve, until) for pair, curve in curves[claim.metric].items()}
+    elif claim.measure == "rounds":
+        found = {pair: rounds_to(*curve, claim) for pair, curve in curves[claim.metric].items()}
     else:
-        curves = scheme.curves[claim.metric]
-        found = {pair: area(*curve, until) if claim.measure == "area" else rounds_to(*curve, claim)
-                 for pair, curve in curves.items()}  # fmt: skip
+        found = known[label].finals[claim.metric]
     return {pair: value for pair, value in found.items() if claim.run in (None, pair[0])}
 
 

@@ -110,7 +110,7 @@ def test_verdicts_follow_the_paired_interval():
 
     assert word("ahead", "base") == "holds" and word("base", "ahead") == "does not hold"
     assert word("base", "ahead", larger=False) == "holds"
-    assert word("level", "base") == "cannot be separated"
+    assert word("level", "base") == "undecided"
 
     def near(one, other, within):
         claim = {"text": "", "better": one, "than": other, "within": within}
@@ -118,4 +118,4 @@ def test_verdicts_follow_the_paired_interval():
 
     assert near("level", "base", 0.05) == near("base", "level", 0.05) == "holds"
     assert near("ahead", "base", 0.05) == near("base", "ahead", 0.05) == "does not hold"
-    assert near("level", "base", 0.005) == "cannot be separated"
+    assert near("level", "base", 0.005) == "undecided"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from otafl.reproductions.findings import TIED
+from otafl.reproductions.findings import UNDECIDED
 from otafl.reproductions.preset_run import reproduce
 from otafl.runs.presets import find, presets
 from otafl.runs.progress import Reporter
@@ -86,7 +86,7 @@ def entry(label: str, values: list[float]) -> dict[str, Any]:
     return {"label": label, "seeds": list(range(len(values))), "accuracy_at_eps": values}
 
 
-@pytest.mark.parametrize(("shift", "word"), [(0.05, "holds"), (-0.05, "does not hold"), (0.0005, TIED)])
+@pytest.mark.parametrize(("shift", "word"), [(0.05, "holds"), (-0.05, "does not hold"), (0.0005, UNDECIDED)])
 def test_claims_are_judged_by_paired_intervals(shift: float, word: str):
     base = [0.7, 0.8, 0.75, 0.9]
     moved = [value + shift + error for value, error in zip(base, (0.001, -0.001, 0.002, -0.002))]
@@ -98,7 +98,7 @@ def test_claims_are_judged_by_paired_intervals(shift: float, word: str):
 def test_one_pair_decides_nothing():
     claim = {"text": "a over b", "better": "a", "than": "b", "metric": "accuracy_at_eps"}
     (verdict,) = reproduce_claims.judge([claim], [entry("a", [0.9]), entry("b", [0.1])])
-    assert verdict.verdict == TIED
+    assert verdict.verdict == UNDECIDED
 
 
 @pytest.mark.parametrize(("power", "word"), [(-1.0, "holds"), (1.0, "does not hold")])
