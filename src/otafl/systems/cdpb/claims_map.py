@@ -144,7 +144,7 @@ def claims_map(span: Span, taus: list[int], q: float, tau: int) -> dict[tuple[st
         if place[1] == 0:  # no receiver noise in these
             for charge in CHARGES:
                 gaps[charge][place] = gap(setting, charge, max(taus))
-            alike = (place[0], slice(None), *place[2:])
+            alike: Any = (place[0], slice(None), *place[2:])
             found["9: a portion between 0 and 1 is best", "printed"][alike] = portion_claim(setting)
         for key, held in answers.items():
             found[key][place] = held
