@@ -46,6 +46,11 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """A site read from a folder has no page for addresses that are not there."""
+    return "" if template_name == "404.html" else output_content
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """The theme would fetch what its search needs in a folder; the site has its own copy. A dialog has a name."""
     to_root = "../" * page.url.count("/")

@@ -5,8 +5,14 @@ for (const place of document.querySelectorAll(".arithmatex")) {
     displayMode: text.startsWith("\\["), throwOnError: true, trust: false, output: "htmlAndMathml",
   });
 }
+// "0.960 ± 0.003" is one number: it stays on one line.
+for (const cell of document.querySelectorAll(".md-typeset td")) {
+  if (/^[-−+–∞≤<>~]?\s?\d[\d.,e±×%\s−+-]{0,18}$/.test(cell.innerText.trim())) cell.classList.add("number");
+}
 // What scrolls can be reached by keyboard, and every navigation has a name of its own.
-for (const place of document.querySelectorAll(".md-typeset pre, .md-typeset__scrollwrap")) place.tabIndex = 0;
+for (const place of document.querySelectorAll(".md-typeset pre, .md-typeset__scrollwrap, .katex-display")) {
+  place.tabIndex = 0;
+}
 for (const [n, part] of document.querySelectorAll(".md-nav .md-nav").entries()) {
   const label = document.getElementById(part.getAttribute("aria-labelledby"))?.innerText ?? part.ariaLabel ?? "";
   part.removeAttribute("aria-labelledby");

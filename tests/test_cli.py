@@ -113,6 +113,12 @@ def test_a_refusal_is_one_line_and_its_exit_code(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("verb", ["run", "plan", "audit"])
+def test_what_is_refused_after_reading_names_the_file_too(verb: str, otafl: Call) -> None:
+    code, _, err = otafl(verb, "small.toml", "--set", "task.data.train_size=5000")
+    assert code == 2 and err.startswith("otafl: small.toml: train_size=5000 must lie in")
+
+
 def test_a_run_from_start_to_report(otafl: Call) -> None:
     code, out, err = otafl("run", "small.toml", "--json-log")
     assert (code, err) == (0, "")

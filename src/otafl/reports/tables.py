@@ -136,4 +136,16 @@ def footer(found: list[dict[str, Any]]) -> str:
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
+    alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
+    alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"
+
+
+def _closed(entry: dict[str, Any]) -> str:
+    """What the spent eps of a policy that looks at the training is worth."""
+    capped = entry["capped"] and entry["target_eps"] is not None
+    return "closed loop, ε is what was spent; " + ("its guarantee is the cap" if capped else "it guarantees nothing")
+
+
+def _retired(entry: dict[str, Any]) -> str:
+    return f"{np.mean(entry['retired']):.3g} of {entry['clients']} clients had retired at their own cap at the end"

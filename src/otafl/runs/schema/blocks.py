@@ -180,6 +180,9 @@ class Privacy(FileModel):
     eps: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     accountant: str = Field("zcdp", description=f"what the cap is counted in: {', '.join(ACCOUNTANTS)}")
+    order: Annotated[float, Field(gt=1, le=1e6)] | None = Field(
+        None, description="Renyi order of accountant rdp, fixed in advance: a closed loop needs one"
+    )
     accounting: Literal["none", "realised", "visible", "hidden"] = Field(
         "none", description="what silence is worth; none charges every round in full"
     )
@@ -198,6 +201,8 @@ class Privacy(FileModel):
     def _known(self) -> "Privacy":
         if self.accountant not in ACCOUNTANTS:
             raise InputError(f"accountant={self.accountant!r} must be one of {', '.join(ACCOUNTANTS)}")
+        if self.order is not None and self.accountant != "rdp":
+            raise InputError(f"order={self.order:g} belongs to accountant='rdp', not to {self.accountant!r}")
         return self
 
 
