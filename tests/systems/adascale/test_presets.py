@@ -23,6 +23,7 @@ from otafl.systems.adascale import reproduce as adascale
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.design import CIFAR10, MNIST, Setting, algorithm1, draw
 from otafl.systems.adascale.methods import NU_CIFAR10, NU_MNIST, run_epsilon
+from otafl.systems.adascale.reproduce_leakage import leakage_verdict
 from otafl.systems.adascale.rivals import discounted_level
 from otafl.tasks import models
 
@@ -126,8 +127,8 @@ def test_verdicts_on_leakage_hold_and_can_fail(kind, changes):
     claims = [one for one in read_preset(find("adascale-fig1")).targets["claims"] if one["kind"] == kind]
     assert claims
     for claim in claims:
-        assert adascale.leakage_verdict(claim, made_up(GOOD), {}).verdict == HOLDS
-        assert adascale.leakage_verdict(claim, made_up(GOOD | changes), {}).verdict == FAILS
+        assert leakage_verdict(claim, made_up(GOOD), {}).verdict == HOLDS
+        assert leakage_verdict(claim, made_up(GOOD | changes), {}).verdict == FAILS
 
 
 def test_alpha_is_negligible_below_the_shaded_interval_and_reconstructions_stay_undecided():
@@ -135,8 +136,8 @@ def test_alpha_is_negligible_below_the_shaded_interval_and_reconstructions_stay_
     plain = [r for r in made_up(GOOD) if r["method"] == "adascale"]
     for moved, word in ((0.4, HOLDS), (0.6, FAILS)):
         other = [{**r, "eps_mean": r["eps_mean"] + moved} for r in plain]
-        assert adascale.leakage_verdict(claims["negligible"], plain, {2: plain, 3: other}).verdict == word
-    assert adascale.leakage_verdict(claims["reconstructed"], plain, {}).verdict == UNDECIDED
+        assert leakage_verdict(claims["negligible"], plain, {2: plain, 3: other}).verdict == word
+    assert leakage_verdict(claims["reconstructed"], plain, {}).verdict == UNDECIDED
 
 
 @settings(max_examples=60, deadline=None)
