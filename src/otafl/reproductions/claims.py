@@ -55,7 +55,7 @@ class Claim(FileModel):
     def rule(self, metric: str) -> str:
         """What would make it hold."""
         what = metric if self.measure == "last" else {"area": f"mean {metric} over the rounds",
-                                                      "rounds": f"rounds to {self.target:g}"}[self.measure]  # fmt: skip
+                                                      "rounds": f"rounds to {self.target}"}[self.measure]  # fmt: skip
         if self.said is not None:
             difference = "difference in " if self.rivals else ""
             seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
