@@ -104,13 +104,16 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tupl
         seen = frozen(observe(policy, trace, first + np.arange(rounds)))
         state, plan, info = ask(policy, state, seen, trace.gain.shape)
         return state, _numbers(policy, plan, first), info
-    plans, infos = [], []
+    plans: list[Plan] = []
+    infos: list[Any] = []
+    shape = ""
     for t in range(rounds):
         row = cut(trace, t)
         state, plan, info = ask(policy, state, frozen(observe(policy, row, first + t)), row.gain.shape)
         plans.append(_numbers(policy, plan, first + t))
         infos.append(info)
-        if str(jax.tree.structure(info)) != str(jax.tree.structure(infos[0])):
+        shape = shape or str(jax.tree.structure(info))
+        if str(jax.tree.structure(info)) != shape:
             raise InputError(f"{policy.name}: info of round {first + t} has other fields than that of round {first}")
     return state, stack(plans), stack(infos)
 

@@ -25,9 +25,9 @@ for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mista
 Positive = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1, le=10**5)]  # of seeds
+Count = Annotated[int, Field(ge=1, le=10**4)]  # of seeds: each is planned by itself, more would take minutes in silence
 Crowd = Annotated[int, Field(ge=1, le=10**7)]  # of clients
-SeedNumbers = Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=10**5)]
+SeedNumbers = Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=10**4)]
 
 Partition: Any = union({name: kind.options for name, kind in PARTITIONS.items()}, "kind")
 ModelChoice: Any = union({name: kind.options for name, kind in MODELS.items()}, "name")
