@@ -49,8 +49,13 @@ test-flower: $(FLOWER)/.ready   ## the bridge to Flower, with real federations
 test-ray: $(RAY)/.ready         ## sweeps on a real Ray cluster of three nodes on this machine, one of them killed
 	$(RAY)/bin/python -m pytest tests/connect/test_ray.py
 
-test: $(VENV)/.dev-ready        ## the whole test suite without the slow part
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder  # short files last
+# Compiling takes most of the time of most tests. Without optimisations and by XLA's older emitters it takes a sixth.
+HURRY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters
+PER_CORE := -n logical --dist loadfile --no-loadscope-reorder  # short files last
+
+test: $(VENV)/.dev-ready        ## the whole test suite without the slow part; those about bits are compiled as released
+	$(HURRY) $(BIN)/python -m pytest -m "not slow and not released" $(PER_CORE)
+	$(BIN)/python -m pytest -m "released and not slow" $(PER_CORE) tests/core tests/crypto tests/runs tests/tasks
 
 slow: $(VENV)/.dev-ready        ## long reproductions and soak tests
 	$(BIN)/python -m pytest -m slow

@@ -74,7 +74,7 @@ def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: flo
         messages = scaling.encode(p, np.full((batch, 1), 0.5), p.f + p.scale_bits)
         draw = xmkckks.ephemeral(p, source, batch)
         with jax.enable_x64(True):
-            held = jax.device_put((agreed.a_hat, key_hat, *draw, messages))
+            held = jax.device_put((agreed.a_hat, key_hat, *draw, scaling.spread(p, messages)))
             uniform = jax.device_put(randomness.uniform(source, ring, (batch,)))
             shared, own = held[:2], held[2:]
             times = partial(lambda y_hat, x: product(x, y_hat), shared[1])

@@ -8,7 +8,6 @@ import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape as plain
-from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.audit import Counts
@@ -18,10 +17,11 @@ from otafl.reports.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage
+from otafl.systems.screen import Fitted
 
 NONE = "–"
 STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
-HEADS = ("scheme", "rounds", "charged ε", "measured ε ≥", "charged μ", "measured μ ≥", "canaries", "verdict")
+HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
 FPR = np.logspace(-4, 0, 200)
 
 
@@ -29,28 +29,28 @@ def row(scheme: SchemeAudit) -> list[str]:
     """The cells of one scheme; charges are rounded up, bounds down."""
     if scheme.reason:
         charged = NONE if np.isnan(scheme.eps) else round_up(scheme.eps, "∞")
-        return [scheme.label, str(scheme.rounds), charged, NONE, NONE, NONE, "0", "not attacked"]
+        return [scheme.label, charged, NONE, "not attacked", str(scheme.rounds), NONE, NONE, "0"]
     finding = scheme.worst.finding
     shift, mu = finding.sound_shift, finding.charge.mu
     clients = len({canary.client for canary in scheme.canaries})
     verdict = "REFUTED" if scheme.failed else "weak" if scheme.weak else "not refuted"
     return [
-        scheme.label, str(scheme.rounds), round_up(scheme.eps, "∞"), rounded_down(scheme.measured),
+        scheme.label, round_up(scheme.eps, "∞"), rounded_down(scheme.measured), verdict, str(scheme.rounds),
         NONE if mu is None else round_up(mu), NONE if shift is None else rounded_down(max(shift.low, 0.0)),
-        str(clients), verdict,
+        str(clients),
     ]  # fmt: skip
 
 
 def show(found: Audit, console: Console) -> None:
     """Table, verdicts, what they rest on."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in HEADS:
         table.add_column(name, justify="left" if name in ("scheme", "verdict") else "right")
     for scheme in found.schemes:
         table.add_row(*(plain(cell) for cell in row(scheme)))
     console.print(table)
     for text in lines(found):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(text, markup=False, highlight=False)
 
 
 def lines(found: Audit) -> list[str]:

@@ -11,7 +11,6 @@ import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape as plain
-from rich.table import Table
 
 from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
@@ -27,6 +26,7 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment
 from otafl.runs.sweep import FILE, number, points, read, run_all
+from otafl.systems.screen import Fitted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,15 +101,14 @@ def _named(point: dict[str, Any]) -> str:
 def rows(entries: list[Entry], keys: list[str]) -> list[list[str]]:
     """Head and cells of the table."""
     metric = metric_of(entries)
-    head = [*keys, "scheme", metric, "worst client", "ε", "μ", "TPR@1 %", "rounds"]
+    head = [*keys, "scheme", metric, "ε", "rounds run", "worst client", "μ", "TPR@1 %"]
     return [
         head,
         *(
             [
                 *entry["values"].values(), named(entry), result(entry, figures(metric)[0]),
-                result(entry, "worst_client"), mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
-                *attack_cells(entry),
-                f"{np.mean(numbers(entry['rounds'])):.0f}",
+                mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+                f"{np.mean(numbers(entry['rounds'])):.0f}", result(entry, "worst_client"), *attack_cells(entry),
             ]
             for entry in entries
         ),
@@ -139,13 +138,13 @@ def show(found: Sweep, console: Console) -> None:
     entries = found.entries
     if entries:
         head, *cells = rows(entries, found.keys)
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in head:
             table.add_column(plain(name), justify="left" if name == "scheme" else "right")
         for row in cells:
             table.add_row(*map(plain, row))
         console.print(table)
-        console.print(footer(entries), markup=False, highlight=False, soft_wrap=True)
+        console.print(footer(entries), markup=False, highlight=False)
     for point in found.points:
         if point["outcome"] != DONE:
             said = f"{_named(point)}: {point['outcome']} (exit code {point['exit_code']})"

@@ -321,6 +321,7 @@ def context_of(
         step_size=server_of(experiment, scheme).step_size,
         classes=classes,
         seed=seed,
+        stop=experiment.privacy.stop,
         sizes=sizes,
         trace=trace,
     )

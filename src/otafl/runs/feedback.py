@@ -73,6 +73,8 @@ def releases_of(site: Any, sizes: np.ndarray) -> tuple[Release, ...]:
     wanted = site.policy.feedback
     if site.policy.loop != "round" or wanted.data != "private":
         return ()
+    if site.message.adjacency == "add-remove":
+        raise InputError("adjacency='add-remove' with private rewards is false: their weights tell sizes; use zero-out")
     if not np.allclose(site.deployment.weights, sizes / np.sum(sizes), rtol=1e-12, atol=0):
         raise InputError("private rewards weigh clients by their sizes: task.weights must be 'samples'")
     return (noisy_accuracy(site.message.unit, site.deployment.weights, sizes, wanted.noise_std),)

@@ -94,6 +94,11 @@ def task(
     validation_fraction : float
         share of the training samples kept apart for tuning
 
+    Returns
+    -------
+    OwnTask
+        the arrays as they will be trained on, for `task=` of the verbs
+
     Examples
     --------
     >>> import numpy as np, otafl
