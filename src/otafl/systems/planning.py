@@ -11,6 +11,7 @@ from rich.console import Console
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
+from otafl.core.files import naming
 from otafl.core.plan import Context, Deployment, Message
 from otafl.systems import SCHEMES, SYSTEMS
 
@@ -71,14 +72,9 @@ def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:
     The last net is for numbers each of which is allowed and which together leave float64's range.
     """
     try:
-        with warnings.catch_warnings():
+        with naming(file), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks; what they led to is refused or reported
             return load(scheme).plan(inputs, file.parent)
-    except InputError as error:
-        text = str(error)
-        raise (
-            error if text.startswith((str(file), str(file.parent / ""))) else InputError(f"{file}: {text}")
-        ) from None
     except OtaflError:
         raise
     except NUMERICAL as error:

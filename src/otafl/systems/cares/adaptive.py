@@ -20,10 +20,11 @@ from otafl.systems.cares.certifier import conv_budget
 from otafl.systems.cares.checks import check_reward
 from otafl.systems.cares.policy import Config as StaticConfig
 from otafl.systems.cares.policy import certified_arms, problem_of
-from otafl.systems.cares.problem import RewardData
+from otafl.systems.cares.problem import Problem, RewardData
 
 FEATURES = 7
 BUDGET_MARGIN = 1e-12  # relative; pulls times costs is rounded, the ledger's recount is exact
+LASTING = 1e-9  # relative; the last client's filter adds up round by round, and must not retire it before the run ends
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class Table(NamedTuple):
     """What does not change during a run, M arms."""
 
     arms: Array  # (M,)
-    cost: Array  # (M,) zCDP of one round, its reward included
+    cost: Array  # (M,) zCDP of one round, its reward included, to the client whose cap ends the run
     certified: Array  # (M,) bool: F_H
     allowed: Array  # (M,) bool: certified arms, or all
-    budget: Array  # ()
+    budget: Array  # () what that client may spend
     weights: Array  # (K,)
     energy: Array  # (K,)
     noise_term: Array  # () A: channel-noise part of the round cost is A / eta^2
@@ -114,7 +115,10 @@ class Controller:
             if held.held == "infeasible":
                 raise Infeasible(f"hold_conv_target over {self.context.rounds} rounds: {'; '.join(held.reasons)}", held)
             conv_left = held.conv_left_0
-        table = Table(arms, answer.arms.zcdp_cost, certified, allowed, np.float64(answer.zcdp_budget), problem.weights,
+        cost, budget = answer.arms.zcdp_cost, answer.zcdp_budget
+        if self.context.stop == "each":
+            cost, budget = longest(problem, arms, self.context.rounds)
+        table = Table(arms, cost, certified, allowed, np.float64(budget), problem.weights,
                       np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
                       np.float64(problem.truncation_factor))  # fmt: skip
         models = 1 if config.shared_model else len(arms)
@@ -220,6 +224,24 @@ class Controller:
         """The price of privacy, up while rounds cost more than an even pace allows."""
         pace = left / jnp.maximum(self.context.rounds - obs.round, 1)
         return jnp.maximum(0.0, state.dual + self.config.dual_step * (cost - pace) / state.table.cost[-1])
+
+
+def longest(problem: Problem, arms: Array, rounds: int) -> tuple[Array, float]:
+    """What the arms cost (M,) the client that stays longest, and its budget, where each retires at its own cap.
+
+    All costs grow with the square of the scaling, so it is the same client whichever arms are pulled. The rewards of
+    all rounds are set aside: they read everyone's data to the end.
+    """
+    left = problem.zcdp_budget - rounds * problem.reward_zcdp()
+    air = problem.air_zcdp(arms)
+    stays = (left > 0) & (problem.weights > 0)
+    if not np.any(stays):
+        raise Infeasible(
+            f"stop='each': the rewards of {rounds} rounds alone take every client to its cap; raise reward_noise or "
+            "privacy.eps, or lower rounds"
+        )
+    k = int(np.argmin(np.where(stays, air[0] / np.where(stays, left, 1.0), np.inf)))
+    return air[:, k], float(left[k]) * (1 - LASTING)
 
 
 def emptied_by(*filters: Array) -> Array:
