@@ -6,12 +6,14 @@ A page says `![...](../images/made/NAME.svg)`; what NAME is, says the table belo
 import inspect
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gallery
 
 from otafl.reports import channel_pictures
+from otafl.reproductions import pictures, verdicts
 
 
 def frontier() -> str:
@@ -26,7 +28,13 @@ def munich() -> str:
     return channel_pictures.munich(Path(__file__).parents[1] / "examples" / "munich" / "places.csv")
 
 
+def results(name: str) -> str:
+    """Ours beside what the paper prints, from the record."""
+    return pictures.picture(pictures.from_json(verdicts.recorded()[name]["panels"]))
+
+
 MADE: dict[str, Callable[[], str]] = {
+    **{f"results-{name}": partial(results, name) for name, told in verdicts.recorded().items() if told.get("panels")},
     "frontier": frontier,
     "channels-munich": munich,
     **gallery.PICTURES,

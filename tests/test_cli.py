@@ -113,6 +113,12 @@ def test_a_refusal_is_one_line_and_its_exit_code(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("verb", ["run", "plan", "audit"])
+def test_what_is_refused_after_reading_names_the_file_too(verb: str, otafl: Call) -> None:
+    code, _, err = otafl(verb, "small.toml", "--set", "task.data.train_size=5000")
+    assert code == 2 and err.startswith("otafl: small.toml: train_size=5000 must lie in")
+
+
 def test_a_run_from_start_to_report(otafl: Call) -> None:
     code, out, err = otafl("run", "small.toml", "--json-log")
     assert (code, err) == (0, "")
@@ -407,7 +413,8 @@ def test_the_package_runs_as_a_module():
 def test_help_does_not_speak_of_types(otafl: Call) -> None:
     for verb in ("run", "plan", "report"):
         code, said, _ = otafl(verb, "--help")
-        assert code == 0 and "--help" in said and "<bool>" not in said
+        assert code == 0 and "--help" in said
+        assert not any(f"<{kind}" in said for kind in ("bool", "path", "str", "list"))
 
 
 def test_a_system_that_is_not_in_the_experiment_is_refused_in_one_line(otafl: Call) -> None:

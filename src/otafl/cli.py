@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperArgument
 
 from otafl import __version__
 from otafl.commands.before_training import advise, plan
 from otafl.commands.console import AsJson, On, Override, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.core.errors import InputError, OtaflError, RunError
-from otafl.runs.interrupts import EXIT_CODE, immediate_stop
+from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
+
+TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]  # FILE says more than <path>
 
 app = typer.Typer(
     name="otafl",
@@ -60,6 +63,7 @@ def run(
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
     if not (schema or show):
         working(resume or file, json_log)
+    from otafl.core.files import naming
     from otafl.runs import runner
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
@@ -79,7 +83,9 @@ def run(
         if show:
             print(resolved(experiment), end="")
             return
-        folder = runner.start(experiment, out_dir or runner.default_folder(Path(file).stem), reporter(err, json_log))
+        folder = out_dir or runner.default_folder(Path(file).stem)
+        with naming(file):
+            folder = runner.start(experiment, folder, reporter(err, json_log))
     from otafl.reports import write_report
 
     write_report([folder])
@@ -115,6 +121,7 @@ def sweep(
     """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
     working(file, json_log)
     from otafl.connect.executors import elsewhere
+    from otafl.core.files import naming
     from otafl.reports.sweep import Sweep, run_and_write, show
     from otafl.runs.presets import find
     from otafl.runs.remote import check
@@ -126,7 +133,7 @@ def sweep(
     if len(axes) < len(over):
         raise InputError("-m names a key twice; give all its values at once")
     folder = out_dir or Path("runs") / f"sweep-{path.stem}"
-    with elsewhere(executor or "local", json_log) as where:
+    with naming(file), elsewhere(executor or "local", json_log) as where:
         assert where is not None
         outcomes = run_and_write(folder, axes, lambda values: load(path, [*overrides, *values]), where)
     if not json_log:
@@ -163,6 +170,7 @@ def compare(
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     working(file, json_log)
     from otafl.connect.executors import elsewhere
+    from otafl.core.files import naming
     from otafl.reports import comparison
     from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
@@ -171,7 +179,7 @@ def compare(
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     question = question_of(path, overrides, trials)
-    with elsewhere(executor, json_log) as where:
+    with naming(file), elsewhere(executor, json_log) as where:
         parts = comparison.run_and_write(question, folder, reporter(err, json_log), where)
     if not json_log:
         comparison.show(parts, out, wide)
@@ -219,7 +227,7 @@ def audit(
         raise InputError("--set goes with an experiment file; a run is audited as it was made")
     use_compilation_cache()
     made = what if is_run else load(find(what), overrides)
-    with elsewhere(executor) as where, nullcontext(None) if where else counter(err) as progress:
+    with files.naming(what), elsewhere(executor) as where, nullcontext(None) if where else counter(err) as progress:
         found = attack(made, runs, schemes, progress=progress, elsewhere=where)
     if as_json:
         print(files.to_json(found.to_dict()))
@@ -298,6 +306,12 @@ def main() -> None:
         sys.exit(_call())
 
 
+def process() -> None:
+    """`main` as a whole process: `otafl`, `python -m otafl`."""
+    immediate_stop_to_the_end()
+    main()
+
+
 def _say(text: str, code: int) -> int:
     err.print(f"otafl: {text}", style=None, markup=False, highlight=False, soft_wrap=True)
     return code
@@ -325,4 +339,4 @@ def _call() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    process()

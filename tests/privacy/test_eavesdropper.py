@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.core.plan import Events, Plan
-from otafl.privacy.eavesdropper import Eavesdropper, overheard
+from otafl.core.plan import Deployment, Events, Message, Plan
+from otafl.privacy.eavesdropper import Eavesdropper, loudest, overheard
 
 
 def parts(values: np.ndarray) -> np.ndarray:
@@ -44,3 +44,43 @@ def test_the_charge_covers_all_that_both_receivers_hear(seed, downlink):
 def test_a_receiver_without_noise_is_refused():
     with pytest.raises(InputError, match=r"eavesdropper\.noise_std"):
         Eavesdropper(gain=1.0, noise_std=0.0)
+
+
+def test_devices_that_carry_the_model_on_are_charged_though_no_model_is_heard():
+    """Client 0 speaks once, softly. Client 1 then sends the model, which is what the server heard of client 0, loudly.
+
+    All is linear and Gaussian: mu^2 of the eavesdropper's two sums by hand. Client 0's own rounds, added up, say less.
+    """
+    gain, own_std, server_std, heard = 1.0, 1.0, 0.01, 0.5
+    tx = np.array([[0.1, 2.0], [0.1, 2.0]])
+    direct = (2 * gain * tx[0, 0]) ** 2 / own_std**2
+    carried = (2 * gain * tx[1, 1] * heard) ** 2 / (own_std**2 + (gain * tx[1, 1] * server_std) ** 2)
+    ones = np.ones((2, 2))
+    plan = Plan(tx, 0 * ones, np.inf * ones, np.ones(2), ones, np.ones(2, bool))
+    quiet, live = np.full(2, server_std**2), np.ones(2, bool)
+    run = Events(heard * ones, 0 * ones, ones > 0, ones, quiet, live, ones[0], 2 * ones[0])
+    who = Eavesdropper(gain, own_std, downlink=False)
+    charged = float(np.sum((2 * overheard(plan, run, who).amp[:, 0]) ** 2))
+    assert direct + carried > 40 * direct  # what its own two rounds tell directly is 2 direct
+    assert charged >= direct + carried
+
+
+@pytest.mark.parametrize("gate", ["message", "bound"])
+def test_no_round_of_a_closed_loop_is_louder_than_the_energy_of_its_device(gate):
+    """Any scale, any two messages that the gate lets pass: what a second receiver hears move is within (O2)."""
+    rng = np.random.default_rng(0)
+    energy, bound = rng.uniform(0.5, 2, 500), 1.5
+    site = Deployment(energy, 0.1, 0.1, np.full(500, 1 / 500), 3)
+    told = Message(3, bound, np.full(500, bound**2), np.full(500, 2 * bound), np.ones(500), "client", "replace")
+    who = Eavesdropper(gain=0.3, noise_std=0.7, antennas=2)
+    scale = np.sqrt(energy) / bound * (rng.uniform(0, 1, 500) if gate == "bound" else rng.exponential(3, 500))
+    largest = np.minimum(bound, np.sqrt(energy) / scale)
+    first, second = (rng.normal(size=(500, 3)) for _ in range(2))
+    first *= (largest * rng.uniform(0.9, 1, 500) / np.linalg.norm(first, axis=1))[:, None]
+    second *= (-largest / np.linalg.norm(second, axis=1))[:, None]
+    second[::2] = -first[::2]  # opposed: the largest change
+    moved = np.linalg.norm(scale[:, None] * (first - second), axis=1) * who.gain
+    rho = who.antennas * moved**2 / (2 * who.noise_std**2)
+    ceiling = loudest(site, told, 1, who)
+    assert np.all(rho <= ceiling * (1 + 1e-12)) and np.max(rho / ceiling) > 0.9
+    np.testing.assert_allclose(loudest(site, told, 7, who), 7 * ceiling)

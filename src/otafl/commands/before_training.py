@@ -55,7 +55,9 @@ def _plan_experiment(
     from otafl.runs.presets import find
     from otafl.runs.schema import load
 
-    found = planning.plan(load(find(file), overrides), agreement)
+    experiment = load(find(file), overrides)
+    with files.naming(file):
+        found = planning.plan(experiment, agreement)
     if as_json:
         print(files.to_json(found.to_dict()))
     else:

@@ -7,7 +7,8 @@ import math
 import os
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -116,11 +117,25 @@ def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
         raise InputError(f"{source}: {_explain(error, model, written)}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{source}: tables stand in tables a thousand deep, which no key asks for") from None
 
 
 def read(model: type[M], path: Path) -> M:
     """Read a TOML file into `model`."""
     return parse(model, read_toml(path), path)
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Whatever is refused inside as bad input names a file: this one, unless the refusal begins with another's path."""
+    try:
+        yield
+    except InputError as error:
+        told = str(error).partition(":")[0]
+        if told == str(file) or os.sep in told:
+            raise
+        raise type(error)(f"{file}: {error}") from None
 
 
 def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, str]) -> str:

@@ -173,6 +173,7 @@ class Context(NamedTuple):
     step_size: float = 0.1
     classes: int = 2
     seed: int = 0
+    stop: Literal["worst", "each"] = "worst"  # "each": clients retire at their own cap, the last one's ends the run
     sizes: Array = None  # (K,) records of each client; None where the adjacency keeps them secret
     first: Obs | None = None  # statistics before the first round; estimate and coin are NaN
     trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing

@@ -93,8 +93,8 @@ def attack_success(ledger: Ledger) -> Attack:
     budget = ledger.budget
     sampled = any(np.any((part.rate > 0) & (part.rate < 1)) for part in ledger.parts)
     sampled = sampled or (ledger.sums is not None and ledger.sums.sampled)
-    if budget.adaptive and np.isfinite(budget.eps):
-        if not budget.counted.additive:
+    if budget.adaptive:
+        if not budget.counted.additive or np.isinf(budget.eps):
             return from_eps(budget.eps, budget.delta, "the cap alone")
         mu = float(np.sqrt(2 * budget.zcdp))
         return _gaussian(mu, "the cap, charged without sampling" if sampled else "the cap, exact Gaussian", not sampled)

@@ -91,7 +91,7 @@ class PrivacyCard:
                 {
                     "accountant": s.accountant,
                     "accounting": s.accounting,
-                    "certified": s.certified,
+                    "certified": s.certified and not self.adaptive,
                     "without_sampling": self.sampled and not ACCOUNTANTS[s.accountant].amplified,
                     "eps_worst": _number(s.worst),
                     "eps_mean": _number(s.mean),
@@ -250,7 +250,8 @@ def _assumed(ledger: Ledger) -> list[str]:
     if _artificial(ledger):
         out.append(_phases(ledger))
     if ledger.budget.adaptive:
-        out.append("the cap is enforced by a privacy filter; the realised sum is no guarantee (CARES E20)")
+        at = "" if ledger.budget.order is None else f" at Renyi order {ledger.budget.order:g}, fixed in advance"
+        out.append(f"the cap is enforced by a privacy filter{at}; the realised sum is no guarantee (CARES E20)")
     if ledger.releases:
         names = sorted({release.name for release in ledger.releases})
         out.append(f"extra releases charged: {', '.join(names)}")

@@ -106,7 +106,9 @@ def meaning(unit: str, adjacency: str, eps: float) -> str:
 
 def _basics(card: dict[str, Any]) -> list[str]:
     cap = card["cap"]
-    kind = "the cap (the policy looks at the training)" if card["guarantee"]["is_cap"] else "worst client's spend"
+    kind = "worst client's spend"
+    if card["guarantee"]["is_cap"]:
+        kind = "the policy looks at the training, so " + ("nothing" if cap["eps"] == "inf" else "the cap") + " holds"
     limit = "no cap" if cap["eps"] == "inf" else f"cap ε = {cap['eps']:g}"
     said = [
         f"{card['unit']} level, {card['adjacency']} adjacency, δ = {card['delta']:g}: {kind}; {limit}, counted by "
@@ -131,7 +133,7 @@ def _attack(told: dict[str, Any]) -> str:
 
 def _spent(card: dict[str, Any]) -> tuple[list[str], ...]:
     head = ["accountant", "participation", "ε worst client", "ε mean client", "certified"]
-    return (head, *([_name(s), s["accounting"], _eps(s["eps_worst"]), _eps(s["eps_mean"]), _certified(s)]
+    return (head, *([_name(s), s["accounting"], _eps(s["eps_worst"]), _eps(s["eps_mean"]), _certified(s, card)]
                     for s in card["spent"]))  # fmt: skip
 
 
@@ -139,9 +141,11 @@ def _name(spend: dict[str, Any]) -> str:
     return f"{spend['accountant']}, without sampling" if spend.get("without_sampling") else str(spend["accountant"])
 
 
-def _certified(spend: dict[str, Any]) -> str:
+def _certified(spend: dict[str, Any], card: dict[str, Any]) -> str:
     if spend["certified"]:
         return "yes"
+    if card["guarantee"]["is_cap"]:
+        return "no: spent, the cap holds"
     return "no: ε = ∞" if spend["eps_worst"] == "inf" else "no: design value"
 
 

@@ -1,13 +1,24 @@
 """What a second receiver costs, where the site declares one. Host, float64.
 
 Declared from above: how well it hears any device; from below: its own noise. It keeps both parts of what it receives.
-Where it also hears the models, it holds the server's sums besides, and the artificial noise that both receive in common
-may cancel: then no artificial noise counts at all, and
+It is charged for the server's sums besides: where it hears the models, it holds them; where it does not, the messages
+of the other devices carry on what the server learned of client k, louder maybe than client k itself. The artificial
+noise that both receive in common may cancel: no artificial noise counts at all, and
 
-    1/z^2 = sensitivity^2 (amp^2 / server's trusted noise + |tx|^2 gain^2 antennas / own noise)
+    1/z^2 = sensitivity^2 (amp^2 / server's trusted noise + |tx|^2 gain^2 antennas / own noise)                   (O1)
 
-Proof: what is left are independent Gaussian noises of the two receivers, whose squared shifts add; noise that is taken
+Proof: given what both receivers heard before, the models are the same in both worlds, and so are the messages of all
+others. What is left are independent Gaussian noises of the two receivers, whose squared shifts add; noise that is taken
 away can only help an observer.
+
+A closed loop has no plan that could be added up in advance, and the sum of the plan that it played is no guarantee. On
+every path, though, its sums for the server stay within the cap (without artificial noise, which the cap may count and
+(O1) does not), and no round passes a device's energy E: its message moves by at most sqrt(E) sensitivity/bound as it is
+sent. So with T rounds at most, B the cap in zCDP,
+
+    rho <= B + T E (sensitivity/bound)^2 gain^2 antennas / (2 own noise)                                          (O2)
+
+is a filter of two receivers that never acts: adaptive composition holds under its fixed total.
 """
 
 from dataclasses import dataclass
@@ -15,7 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Events, Plan
+from otafl.core.arrays import Array
+from otafl.core.plan import Deployment, Events, Message, Plan
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class Eavesdropper:
     gain: float  # largest amplitude gain from any device to one of its antennas, in any round
     noise_std: float  # its noise per real dimension and antenna, at least
     antennas: int = 1
-    downlink: bool = True  # whether it hears the models
+    downlink: bool = True  # whether it hears the models; other devices' messages tell of them in any case
 
     def __post_init__(self) -> None:
         validate.positive("eavesdropper.gain", self.gain)
@@ -43,11 +55,21 @@ def overheard(plans: Plan, released: Events, who: Eavesdropper) -> Events:
     2.0
     """
     own = (np.abs(plans.tx) * who.gain) ** 2 * who.antennas / who.noise_std**2
-    server = np.zeros_like(own)
-    if who.downlink:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            server = np.where(released.amp > 0, released.amp**2 / released.receiver_var[..., None], 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        server = np.where(released.amp > 0, released.amp**2 / released.receiver_var[..., None], 0.0)
     amp = np.where(released.live[..., None], np.sqrt(own + server), 0.0)
     return released._replace(
         amp=amp, artificial_var=np.zeros_like(amp), receiver_var=np.ones_like(released.receiver_var), leak_angle=0.0
     )
+
+
+def loudest(deployment: Deployment, message: Message, rounds: int, who: Eavesdropper) -> Array:
+    """zCDP (K,) of what this receiver hears by itself in so many rounds at each device's full energy. (O2)
+
+    >>> site = Deployment(np.array([4.0]), 0.0, 0.0, np.ones(1), 3)
+    >>> told = Message(3, 1.0, np.ones(1), np.array([2.0]), np.ones(1), "client", "replace")
+    >>> float(loudest(site, told, 5, Eavesdropper(gain=0.1, noise_std=1.0, antennas=2))[0])
+    0.8
+    """
+    moved = np.asarray(deployment.energy, float) * (np.asarray(message.sensitivity, float) / message.bound) ** 2
+    return np.asarray(rounds * moved * who.gain**2 * who.antennas / (2 * who.noise_std**2))

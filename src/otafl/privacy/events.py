@@ -1,4 +1,5 @@
-"""From plans and a channel trace to what was released: amplitudes, noise and their ratio. Host, float64.
+"""From plans and a channel trace to what was released: amplitudes, noise and their ratio. float64; `heard` and
+`inverse_square` in JAX too, for a filter that counts inside the loop.
 
 Client k's message reaches the server with amplitude `amp` under Gaussian noise of variance
 
@@ -28,7 +29,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
-from otafl.core.plan import Deployment, Events, Message, Plan, Trace
+from otafl.core.plan import Deployment, Events, Message, Plan, Trace, namespace
 
 if TYPE_CHECKING:  # the uplinks themselves need JAX, a ledger does not
     from otafl.core.uplink import Uplink
@@ -59,16 +60,12 @@ def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message) 
     """
     estimate, tx, noise = (np.asarray(x, np.complex128) for x in (trace.estimate, plans.tx, plans.noise))
     shape = np.broadcast_shapes(estimate.shape, tx.shape)
-    error = float(deployment.gain_error)
-    validate.not_negative("gain_error", error)
+    validate.not_negative("gain_error", float(deployment.gain_error))
     live = np.logical_and.accumulate(np.broadcast_to(np.asarray(plans.live, bool), shape[:-1]), axis=-1)
 
     arriving = _finite_where(live, "tx", estimate * tx, shape)
     noise = _finite_where(live, "noise", estimate * noise, shape)
-    amp = np.abs(arriving) * (1 + error)
-    # gain = estimate (1 + e), abs(e) <= error: at least abs(Re a) - error abs(a) of a = estimate * noise arrives.
-    # With the phase taken out (a real) this is Re(a)^2 (1 - error)^2.
-    artificial_var = np.maximum(np.abs(noise.real) - error * np.abs(noise), 0.0) ** 2
+    amp, artificial_var, leak_angle = heard(arriving, noise, deployment)
 
     validate.not_negative("trusted_noise_var", deployment.trusted_noise_var)
     sensitivity = np.asarray(message.sensitivity, np.float64)
@@ -86,8 +83,21 @@ def events(plans: Plan, trace: Trace, deployment: Deployment, message: Message) 
         live=live,
         rate=np.broadcast_to(rate, shape[-1:]),
         sensitivity=np.broadcast_to(sensitivity, shape[-1:]),
-        leak_angle=_leak_angle(arriving, noise, declared_phase_error(deployment)),
+        leak_angle=leak_angle,
     )
+
+
+def heard(message: Array, noise: Array, deployment: Deployment) -> tuple[Array, Array, Array]:
+    """Largest amplitude (..., K), least artificial noise variance (..., K) and leak angle (...) of what arrives.
+
+    `message` and `noise` are estimate times tx and noise, finite, (..., K). NumPy or JAX.
+    """
+    xp, error = namespace(message), float(deployment.gain_error)
+    amp = xp.abs(message) * (1 + error)
+    # gain = estimate (1 + e), abs(e) <= error: at least abs(Re a) - error abs(a) of a = estimate * noise arrives.
+    # With the phase taken out (a real) this is Re(a)^2 (1 - error)^2.
+    artificial_var = xp.maximum(xp.abs(noise.real) - error * xp.abs(noise), 0.0) ** 2
+    return amp, artificial_var, _leak_angle(message, noise, declared_phase_error(deployment))
 
 
 def declared_phase_error(deployment: Deployment) -> float:
@@ -100,16 +110,18 @@ def declared_phase_error(deployment: Deployment) -> float:
 
 def _leak_angle(message: Array, noise: Array, phase_error: float) -> Array:
     """Largest angle between any message and any artificial noise of a round, (..., T), rad; 0 where there is none."""
-    if not np.any(noise):
+    xp = namespace(noise)
+    if xp is np and not np.any(noise):  # most runs, whose angles would take longer than all else here
         return np.zeros(noise.shape[:-1])
     planned = _off_axis(message).max(-1) + _off_axis(noise).max(-1)
-    angle = np.minimum(np.where(planned <= ALIGNED, 0.0, planned) + 2 * phase_error, np.pi / 2)
-    return np.where(np.any(noise != 0, axis=-1), angle, 0.0)
+    angle = xp.minimum(xp.where(planned <= ALIGNED, 0.0, planned) + 2 * phase_error, np.pi / 2)
+    return xp.where(xp.any(noise != 0, axis=-1), angle, 0.0)
 
 
 def _off_axis(received: Array) -> Array:
     """Angle between a complex amplitude and the real axis, in [0, pi/2]; its sign does not matter."""
-    return np.arctan2(np.abs(received.imag), np.abs(received.real))
+    xp = namespace(received)
+    return xp.arctan2(xp.abs(received.imag), xp.abs(received.real))
 
 
 def _finite_where(live: Array, name: str, value: Array, shape: tuple[int, ...]) -> Array:
@@ -184,7 +196,8 @@ def total_noise_var(events: Events, colluders: Array = None) -> Array:
 
 def leak_of(events: Events) -> Array:
     """`leak_angle` of every round, (..., T)."""
-    return np.broadcast_to(np.asarray(events.leak_angle, np.float64), np.shape(events.live))
+    xp = namespace(events.leak_angle)
+    return xp.broadcast_to(xp.asarray(events.leak_angle, np.float64), np.shape(events.live))
 
 
 def effective_noise_var(events: Events, colluders: Array = None) -> Array:
@@ -193,20 +206,19 @@ def effective_noise_var(events: Events, colluders: Array = None) -> Array:
     v where phases are exact; else by (C3), which is 0 (nothing hides) where only artificial noise is trusted.
     """
     total, angle, receiver = total_noise_var(events, colluders), leak_of(events), events.receiver_var
+    xp = namespace(angle)
     with np.errstate(divide="ignore", invalid="ignore"):
-        split = 1 / (np.cos(angle) ** 2 / total + np.sin(angle) ** 2 / receiver)  # (C3)
-    return np.where((angle > 0) & (total > receiver), split, total)
+        split = 1 / (xp.cos(angle) ** 2 / total + xp.sin(angle) ** 2 / receiver)  # (C3)
+    return xp.where((angle > 0) & (total > receiver), split, total)
 
 
 def inverse_square(events: Events, colluders: Array = None) -> Array:
     """1/z^2 of client k if it sends in round t, (..., T, K); 0 in dead rounds, inf without noise."""
-    signal = (events.amp * events.sensitivity) ** 2
-    noise = np.broadcast_to(effective_noise_var(events, colluders)[..., None], signal.shape)
-    out = np.zeros(signal.shape)
-    charged = np.broadcast_to(events.live[..., None], signal.shape) & (events.amp * events.sensitivity > 0)
-    with np.errstate(divide="ignore"):
-        np.divide(signal, noise, out=out, where=charged)
-    return out
+    moved = events.amp * events.sensitivity
+    noise = effective_noise_var(events, colluders)[..., None]
+    charged = events.live[..., None] & (moved > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return namespace(moved).where(charged, moved**2 / noise, 0.0)
 
 
 def noise_multiplier(events: Events, colluders: Array = None) -> Array:

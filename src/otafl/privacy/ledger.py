@@ -61,6 +61,8 @@ class Budget:
             )
         if self.order is not None:
             validate.in_left_open("order - 1", self.order - 1, 0, 1e6)
+            if self.accountant != "rdp":
+                raise InputError(f"order={self.order:g} belongs to accountant='rdp', not to {self.accountant!r}")
         if self.adaptive and self.counted.adaptive == "none":
             raise InputError(
                 f"accountant {self.accountant!r} has no filter for adaptive runs; use 'zcdp', 'gaussian' or 'rdp' "
@@ -68,7 +70,8 @@ class Budget:
             )
         if self.adaptive and self.counted.adaptive == "order" and self.order is None:
             raise InputError(
-                f"an adaptive run with accountant {self.accountant!r} needs one order fixed in advance: set order="
+                f"an adaptive run with accountant {self.accountant!r} needs one order fixed in advance: set order "
+                "(privacy.order)"
             )
 
     @property
@@ -78,10 +81,14 @@ class Budget:
 
     @cached_property
     def zcdp(self) -> float:
-        """The zCDP cap of accountants with additive costs."""
+        """The zCDP cap of accountants with additive costs, and of `rdp` at its one order, without sampling."""
+        if np.isinf(self.eps):
+            return np.inf
+        if self.order is not None:
+            return max(0.0, float(rdp.rdp_budget(self.eps, self.delta, self.orders)[0])) / self.order
         if self.counted.cap is None:
             raise InputError(f"accountant {self.accountant!r} has no single additive cap")
-        return np.inf if np.isinf(self.eps) else float(self.counted.cap(self.eps, self.delta))
+        return float(self.counted.cap(self.eps, self.delta))
 
     @property
     def orders(self) -> Array:
@@ -238,9 +245,9 @@ class Ledger:
         return float(convert(zcdp.largest_sum(self._costs([], [])), budget.delta))
 
     def guarantee(self) -> float:
-        """The eps that holds: the cap where the policy adapts (CARES E20), else the worst client's spend."""
-        adaptive = self.budget.adaptive and np.isfinite(self.budget.eps)
-        return self.budget.eps if adaptive else self.worst()
+        """The eps that holds: the cap where the policy adapts (CARES E20), which is none without one; else the worst
+        client's spend."""
+        return self.budget.eps if self.budget.adaptive else self.worst()
 
     def export_dp_events(self) -> list[Any]:
         """One dp_accounting.DpEvent per client, for a recount by a third party."""

@@ -20,6 +20,7 @@ from scipy.special import binom, gammaln, log_ndtr
 
 from otafl.core import validate
 from otafl.core.arrays import Array
+from otafl.core.plan import namespace
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision
@@ -52,6 +53,14 @@ def _log_weights(rate: Array, order: int) -> Array:
     return _log_choose(order) + k * np.log(rate) + (order - k) * np.log1p(-rate)
 
 
+def log_weights(rate: Array, order: int) -> Array:
+    """log w_k at any rate in [0, 1], (..., order + 1): certain to be in, or out, all weight is on one k."""
+    rate = np.asarray(rate, np.float64)[..., None]
+    certain = np.where(np.arange(order + 1) == np.where(rate == 1, order, 0), 0.0, -np.inf)
+    sampled = (rate > 0) & (rate < 1)
+    return np.where(sampled, _log_weights(np.where(sampled, rate, 0.5)[..., 0], order), certain)
+
+
 def sampled_gaussian_log_moment(rate: Array, u: Array, order: int) -> LogMoment:
     """A, A' = E_p[j] and A'' = Var_p[j] at one integer order, p = softmax(log w_k + j_k u). AdaScale 3.1
 
@@ -70,20 +79,31 @@ def sampled_gaussian_log_moment(rate: Array, u: Array, order: int) -> LogMoment:
     sampled = (rate > 0) & (rate < 1)
     log_weight = _log_weights(np.where(sampled, rate, 0.5), order)
     log_term = log_weight + j * u[..., None]
-    top = log_term.max(-1)
-    share = np.exp(log_term - top[..., None])
+    share = np.exp(log_term - log_term.max(-1)[..., None])
     total = share.sum(-1)
     slope = (share @ j) / total
     curvature = np.sum(share * (j - slope[..., None]) ** 2, -1) / total
-    large = top + np.log(total)
-    growth = j[2:] * u[..., None]
-    product = np.exp(log_weight[..., 2:]) * np.expm1(np.minimum(growth, 700.0))
-    tiny_times_huge = np.exp(np.minimum(log_term[..., 2:], SWITCH))  # the - 1 of expm1 is below its last digit
-    small = np.log1p(np.sum(np.where(growth < 700.0, product, tiny_times_huge), -1))
-    value = np.where(top < SWITCH, small, large)
-    value = np.where(sampled, value, np.where(rate == 1, j[-1] * u, 0.0))
+    value = np.where(sampled, weighted_moment(log_weight, u), np.where(rate == 1, j[-1] * u, 0.0))
     slope = np.where(sampled, slope, np.where(rate == 1, j[-1], 0.0))
     return LogMoment(value[()], slope[()], np.where(sampled, curvature, 0.0)[()])
+
+
+def weighted_moment(log_weight: Array, u: Array) -> Array:
+    """A = log sum_k w_k e^{j_k u} of weights (..., order + 1) that sum to one, u (...) finite. NumPy or JAX.
+
+    Small moments are summed without their 1, so that nothing cancels; large ones with their largest term taken out.
+    """
+    xp = namespace(u)
+    k = np.arange(log_weight.shape[-1])
+    j = k * (k - 1) / 2.0
+    log_term = log_weight + j * u[..., None]
+    top = log_term.max(-1)
+    large = top + xp.log(xp.exp(log_term - top[..., None]).sum(-1))
+    growth = j[2:] * u[..., None]
+    product = xp.exp(log_weight[..., 2:]) * xp.expm1(xp.minimum(growth, 700.0))
+    tiny_times_huge = xp.exp(xp.minimum(log_term[..., 2:], SWITCH))  # the - 1 of expm1 is below its last digit
+    small = xp.log1p(xp.sum(xp.where(growth < 700.0, product, tiny_times_huge), -1))
+    return xp.where(top < SWITCH, small, large)
 
 
 def integer_orders(rate: float, u: Array, orders: Array) -> Array:

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Events
+from otafl.core.plan import Events, namespace
 from otafl.privacy import gaussian, moments
 from otafl.privacy.events import inverse_square
 from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp
@@ -29,7 +29,7 @@ def charged(events: Events, accounting: str = "none", colluders: Array = None) -
     """1/z^2 that is charged, (..., T, K), for the accountings that leave every round a plain Gaussian."""
     validate.one_of("accounting", accounting, sorted(CERTIFIED))
     square = inverse_square(events, colluders)
-    return np.where(events.possible, square, 0.0) if accounting == "realised" else square
+    return namespace(square).where(events.possible, square, 0.0) if accounting == "realised" else square
 
 
 def run_rdp(

@@ -6,11 +6,13 @@ filter theorem is needed. Retired devices stay on the air with their artificial 
 leaves earlier because somebody else did.
 """
 
+from typing import Any
+
 import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Events, Plan
+from otafl.core.plan import Events, Plan, namespace
 from otafl.privacy.accountants import round_costs
 from otafl.privacy.events import pick
 from otafl.privacy.ledger import PLANNING_MARGIN, Ledger
@@ -36,7 +38,7 @@ def rounds_in(ledger: Ledger, released: Events, keep_noise: bool = True) -> Arra
                 "privacy.retired_noise=false needs an accountant whose costs add ('gaussian', 'zcdp'), not "
                 f"{budget.accountant!r}: who leaves changes what the others pay, round by round"
             )
-        return _first_rounds(ledger, released)
+        return _while_heard(_first_rounds(ledger, released), released)
     cap = budget.zcdp * BELOW
     spent, active = ledger.zcdp(), np.ones(ledger.clients, bool)
     inside = np.zeros(released.amp.shape, bool)
@@ -50,6 +52,15 @@ def rounds_in(ledger: Ledger, released: Events, keep_noise: bool = True) -> Arra
                 spent, inside[t] = spent + np.where(active, cost, 0.0), active
                 break
             active = active & ~over
+    return _while_heard(inside, released)
+
+
+def _while_heard(inside: Array, released: Events) -> Array:
+    """Nobody is in after the last round in which somebody who has not retired may be heard: clients who never send
+    never reach a cap, and would keep a run of noise alone going."""
+    heard = np.flatnonzero(np.any(inside & (released.amp > 0), axis=-1))
+    if heard.size and not np.all(inside[released.live]):
+        inside[heard[-1] + 1 :] = False
     return inside
 
 
@@ -75,11 +86,17 @@ def _first_rounds(ledger: Ledger, released: Events) -> Array:
 
 
 def retired(plan: Plan, inside: Array, keep_noise: bool = True) -> Plan:
-    """The plan with every client silent from its last round on; it ends where nobody is left."""
+    """The plan with every client silent from its last round on; it ends where nobody is left. NumPy or JAX."""
+    xp = namespace(plan.tx)
     return plan._replace(
-        tx=np.where(inside, plan.tx, 0),
-        noise=plan.noise if keep_noise else np.where(inside, plan.noise, 0),
-        max_norm=np.where(inside, plan.max_norm, -1.0),
-        send_prob=np.where(inside, plan.send_prob, 0.0),
-        live=plan.live & np.any(inside, axis=-1),
+        tx=xp.where(inside, plan.tx, 0),
+        noise=plan.noise if keep_noise else xp.where(inside, plan.noise, 0),
+        max_norm=xp.where(inside, plan.max_norm, -1.0),
+        send_prob=xp.where(inside, plan.send_prob, 0.0),
+        live=plan.live & xp.any(inside, axis=-1),
     )
+
+
+def certified_where(info: Any, everyone: Array) -> Any:
+    """A policy's info without its certificates of rounds (...) in which not everyone whom it planned for was left."""
+    return info._replace(certified=info.certified & everyone) if hasattr(info, "certified") else info

@@ -10,7 +10,7 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers, paired
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.folder.summaries import by_seed, on_air, summaries
+from otafl.runs.folder.summaries import by_seed, guaranteed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
 
@@ -116,7 +116,21 @@ def footer(found: list[dict[str, Any]]) -> str:
     aimed = [entry for entry in found if entry["target_eps"] is not None and entry["private"]]
     past = [entry["label"] for entry in aimed if not entry["capped"]]
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
+    closed = [entry["label"] for entry in found if entry.get("loop", "open") != "open" and entry["private"]]
+    diagnostic += f"; {', '.join(closed)}: ε is what was spent, guaranteed is the cap (closed loop)" if closed else ""
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
+    alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
+    alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"
+
+
+def _closed(entry: dict[str, Any]) -> str:
+    """What the spent eps of a policy that looks at the training is worth."""
+    holds = "its guarantee is the cap" if np.isfinite(guaranteed(entry)) else "it guarantees nothing"
+    return f"closed loop, ε is what was spent; {holds}"
+
+
+def _retired(entry: dict[str, Any]) -> str:
+    return f"{np.mean(entry['retired']):.3g} of {entry['clients']} clients had retired at their own cap at the end"

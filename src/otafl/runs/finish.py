@@ -14,6 +14,7 @@ from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncert
 from otafl.runs.folder.sealed import npz
 from otafl.runs.folder.store import RunFolder, parquet
 from otafl.runs.kept import Findings
+from otafl.runs.planning import retirement
 from otafl.runs.planning.channel_risk import said_of_channel
 from otafl.runs.traffic import traffic
 
@@ -37,7 +38,8 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
     worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen), *run.uplink.remarks]
-    card = _card(run, worst, remarks, found)
+    retired = retired_at_end(run, carry)
+    card = _card(run, worst, remarks, found, retired)
     if found.left_out:
         run.reporter.note(f"{run.label}: {found.left_out} sample gradients were not finite and counted as zero")
     if found.zeroed:
@@ -51,6 +53,7 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
         "stopped_by": stop_reasons(found.seen, run.experiment.horizon(run.scheme)),
         "remarks": remarks,
         "least_eps": run.least,
+        "retired": retired,
     }
     files: dict[str, bytes | str] = {
         "rounds.parquet": parquet(rounds.columns()),
@@ -89,7 +92,16 @@ def _uses(run: "Execution") -> float:
     return int(mean) if mean.is_integer() else mean
 
 
-def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> PrivacyCard:
+def retired_at_end(run: "Execution", carry: Carry) -> list[int] | None:
+    """Clients of each seed who had reached their own cap when the run ended; None where nobody retires."""
+    if not run.retires:
+        return None
+    return run.retired if run.loop == "open" else np.sum(~np.asarray(carry.policy.active), axis=-1).tolist()
+
+
+def _card(
+    run: "Execution", worst: int, remarks: list[str], found: Findings, retired: list[int] | None
+) -> PrivacyCard:
     site = run.setup.sites[worst]
     insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
     alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
@@ -104,7 +116,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
-            *_retirement(run, worst),
+            *([] if retired is None else [retirement.in_words(run.loop, retired[worst], *_who(run))]),
             *said_of_channel(run.experiment, run.horizon),
         ],
         observers=found.observers,
@@ -115,14 +127,9 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings) -> 
     )
 
 
-def _retirement(run: "Execution", worst: int) -> list[str]:
-    """What the card says where clients retire at their own cap."""
-    if run.experiment.privacy.stop == "worst" or not run.capped:
-        return []
-    last = run.plans[worst].max_norm[np.flatnonzero(run.plans[worst].live)[-1:]]
-    noise = "keep sending artificial noise" if run.experiment.privacy.retired_noise else "send nothing"
-    count = f"{int(np.sum(last < 0))} of {last.shape[-1]} are silent in the last round"
-    return [f"clients retire at their own cap, by a public plan: {count}; retired clients {noise}"]
+def _who(run: "Execution") -> tuple[int, bool]:
+    """How many clients there are, and whether those who retire keep their noise on the air."""
+    return run.ledgers[0].clients, run.experiment.privacy.retired_noise
 
 
 def _identity(run: "Execution") -> dict[str, Any]:

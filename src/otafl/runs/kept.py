@@ -9,8 +9,10 @@ from otafl.core import uplink
 from otafl.core.errors import RunError
 from otafl.core.plan import cut
 from otafl.privacy import account, check_release, eps_curve, release
+from otafl.privacy.accountants import spend_of_sums
 from otafl.privacy.card import Observer
-from otafl.privacy.eavesdropper import overheard
+from otafl.privacy.card_text import round_up
+from otafl.privacy.eavesdropper import loudest, overheard
 from otafl.runs.certificates import measured, without
 from otafl.runs.folder.chunks import Chunk, scalars
 from otafl.runs.folder.results import (
@@ -93,10 +95,11 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
     who = run.experiment.privacy.eavesdropper
     if who is None:
         return []
-    sees = f"its own {who.antennas} antenna(s)" + (" and every model" if who.downlink else "")
-    if why := _not_overheard(run):
+    models = "every model" if who.downlink else "what other devices' messages tell of the models"
+    sees = f"its own {who.antennas} antenna(s) and {models}"
+    if why := _not_overheard(run, outcome):
         return [Observer("eavesdropper", sees, None, f"not covered: {why}")]
-    budget = run.budget
+    budget, orders = run.budget, {} if run.budget.order is None else {"orders": run.budget.orders}
     found = []
     for s, site in enumerate(run.setup.sites):
         plan = outcome.played.of_seed(s)
@@ -104,19 +107,30 @@ def _eavesdropper(run: "Execution", outcome: Outcome) -> list[Observer]:
         trace = cut(site.trace, slice(len(plan.live)))
         alone = release(run.uplink, plan, trace, site.deployment, site.message, everyone)
         heard = overheard(plan, alone, who)
-        found.append(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency).worst)
+        found.append(float(account(budget.accountant, heard, budget.delta, adjacency=budget.adjacency, **orders).worst))
     why = f"declared: gain at most {who.gain:g}, noise at least {who.noise_std:g}; no artificial noise counts"
-    return [Observer("eavesdropper", sees, float(max(found)), why)]
+    if run.loop == "open":
+        return [Observer("eavesdropper", sees, max(found), why)]
+    horizon = run.experiment.horizon(run.scheme)
+    sites = [loudest(site.deployment, site.message, horizon, who) for site in run.setup.sites]
+    most = budget.zcdp + float(np.max(sites))  # (O2)
+    cap = spend_of_sums(budget.accountant, np.array([most]), False, budget.delta, "none", budget.orders)
+    why = f"{why}; the cap, and {horizon} rounds at full energy; the plan that was played: {round_up(max(found))}"
+    return [Observer("eavesdropper", sees, float(cap.worst), why)]
 
 
-def _not_overheard(run: "Execution") -> str:
+def _not_overheard(run: "Execution", outcome: Outcome) -> str:
     """Why nothing is proved about a second receiver; empty where it is charged."""
     if run.uplink.name == "perfect":
         return "an ideal uplink is no radio"
     if run.uplink.name != "analog":
         return f"what the uplink {run.uplink.name!r} tells it is not counted here"
-    if run.loop != "open":
-        return "a plan that was played is no guarantee"
+    if run.loop != "open" and not np.isfinite(run.budget.eps):
+        return "a closed loop without a cap promises nothing"
+    if run.loop != "open" and not np.isfinite(run.setup.sites[0].message.bound):
+        return "a closed loop may send messages without a norm bound at any amplitude"
+    if run.loop != "open" and np.any(outcome.played.plan.noise[outcome.played.live]):
+        return "the cap of a closed loop counts artificial noise, which two receivers may take out"
     if run.experiment.privacy.already_spent is not None:
         return "what it heard of the earlier run is not declared"
     return ""

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
+from otafl.core.files import naming
 from otafl.core.plan import Context, Deployment, Message
 from otafl.systems import SCHEMES, SYSTEMS
 
@@ -43,7 +44,6 @@ def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 class Planner(NamedTuple):
     """A file in, a design out."""
 
-    summary: str  # one line for `otafl list`
     inputs: type[BaseModel]  # schema of FILE, a `FileModel`
     keys: Callable[[Asked], dict[str, Any]]  # what FILE would say of an experiment
     example: str  # a complete FILE that plans as it stands
@@ -53,9 +53,9 @@ class Planner(NamedTuple):
     antennas: bool = False  # whether it plans for a server with several
 
 
-def available() -> list[str]:
-    """Names of the systems, and of the single schemes, that plan on their own."""
-    return [name for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner]
+def available() -> dict[str, str]:
+    """The systems, and the single schemes, that plan on their own, with their summaries."""
+    return {name: one.summary for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner}
 
 
 def load(name: str) -> Planner:
@@ -72,14 +72,9 @@ def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:
     The last net is for numbers each of which is allowed and which together leave float64's range.
     """
     try:
-        with warnings.catch_warnings():
+        with naming(file), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks; what they led to is refused or reported
             return load(scheme).plan(inputs, file.parent)
-    except InputError as error:
-        text = str(error)
-        raise (
-            error if text.startswith((str(file), str(file.parent / ""))) else InputError(f"{file}: {text}")
-        ) from None
     except OtaflError:
         raise
     except NUMERICAL as error:

@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from otafl.core.errors import Infeasible, InputError
+from otafl.systems.cdpb import certificate
 from otafl.systems.cdpb import design as cdpb
 from otafl.systems.cdpb.design import IDLE, NOISY, PAPER, VISIBLE, Charge, Params, Scheme, error_energy, solve, stats
 from otafl.systems.cdpb.solver import FREE_LOAD, make_problem, optimum
@@ -461,3 +462,12 @@ def test_rho_follows_a_law_that_changes_again_before_the_solver_is_done():
     found = cdpb.resolve_on_change(Params(), sigma2, tau=50, delay=2)
     assert len(set(found.tolist())) == 2
     assert found[4] == cdpb.resolve_on_change(Params(), [2.0], tau=50)[0]
+
+
+def test_relaxations_of_a_vast_problem_are_found_in_few_steps(monkeypatch):
+    solved = []
+    monkeypatch.setattr(certificate, "optimum", lambda problem: solved.append(problem) or optimum(problem))
+    with pytest.raises(Infeasible) as refusal:
+        solve(Params(d=10**18), tau_cap=2000)
+    assert {"d", "K"} <= set(refusal.value.report.relax)
+    assert len(solved) < 100

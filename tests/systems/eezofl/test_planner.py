@@ -189,6 +189,7 @@ def test_parameter_sets_outside_the_table_need_permission():
         ({"devices": {"count": 2, "mu": 0.0}}, "mu"),
         ({"devices": {"count": 2, "mu": [1.0]}}, "entries"),
         ({"devices": {"count": 2, "sigma": -1.0}}, "sigma"),
+        ({"devices": {"count": 10**18}}, "count"),
         ({"sigma_phi": 0.0}, "greater than 0"),
         ({"tua": 1.0}, "did you mean 'tau'"),
         ({"Lambda": 3.0, "Lambda_log2": None}, "Lambda=3.0 must be a power of two"),

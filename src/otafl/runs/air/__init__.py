@@ -39,8 +39,11 @@ class Air:
         bound on the norm of every message, enforced here and charged
     channel : str, Channel, dict or None
         a published channel's name, or a description; None is Rayleigh fading of mean power one
-    eps, delta, accountant, accounting, adjacency, already_spent
+    eps, delta, accountant, order, accounting, adjacency, already_spent
         the target, how it is counted and for which neighbours; eps None counts without a cap
+    stop, retired_noise
+        "worst" ends the loop at the worst client's cap; with "each" clients retire at their own, and send artificial
+        noise on unless retired_noise is False
     rounds : int
         horizon; the budget may end the loop before
     max_energy, power_dbm, noise_std, noise_dbm, trusted_share
@@ -77,9 +80,10 @@ class Air:
     def __init__(
         self, scheme: Any, *, site: int | str | Path, num_params: int | None = None, clip_norm: float = 1.0,
         channel: Any = None, eps: float | None = None, delta: float = 1e-5, rounds: int = 100,
-        accountant: str = "zcdp", accounting: str = "none", adjacency: str = "replace",
-        already_spent: str | Path | None = None, max_energy: float | None = None, power_dbm: float | None = None,
-        noise_std: float | None = None, noise_dbm: float | None = None, trusted_share: float | None = None,
+        accountant: str = "zcdp", order: float | None = None, accounting: str = "none", adjacency: str = "replace",
+        stop: str = "worst", retired_noise: bool = True, already_spent: str | Path | None = None,
+        max_energy: float | None = None, power_dbm: float | None = None, noise_std: float | None = None,
+        noise_dbm: float | None = None, trusted_share: float | None = None,
         sizes: Sequence[int] | None = None, weights: Sequence[float] | None = None, message: Message | None = None,
         step_size: float = 0.1, classes: int = 2, seed: int | None = None, strict: bool = False,
         outside: Sequence[str] = (), like: Any = None, folder: str | Path | None = None,
@@ -238,6 +242,11 @@ class Air:
     def affordable_rounds(self) -> int:
         """Rounds that fit the budget; of a closed loop, whose costs depend on what it sees, the horizon."""
         return self._plans.horizon
+
+    @property
+    def retired(self) -> int:
+        """Clients who have reached their own cap (`stop="each"`) and are silent for good."""
+        return self._plans.retired(self.rounds_charged) if self.job.retires else 0
 
     @property
     def ledger(self) -> Ledger:

@@ -7,10 +7,11 @@ import numpy as np
 
 from otafl import __version__
 from otafl.privacy import PrivacyCard, make_card
-from otafl.runs.feedback import in_words
+from otafl.runs.feedback import in_words as reward_in_words
 from otafl.runs.finish import HINDSIGHT, SILENCE
 from otafl.runs.folder.results import uncertified
 from otafl.runs.planning.channel_risk import said_of
+from otafl.runs.planning.retirement import in_words
 from otafl.systems import in_hindsight
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def card_of(air: "Air") -> PrivacyCard:
         outside=[*known, "simulation-trace", *air.settings.outside, *said],
         assumptions=[*job.uplink.assumed, *_assertions(air)],
         alarms=alarms,
-        reward=in_words(site, job.releases, air.rounds_charged),
+        reward=reward_in_words(site, job.releases, air.rounds_charged),
         identity={
             "scheme": repr(air.settings.scheme),
             "model": f"a loop of its own, {air.settings.num_params} parameters",
@@ -56,7 +57,10 @@ def remarks_of(air: "Air") -> list[str]:
 def _assertions(air: "Air") -> list[str]:
     """What this process did, and what it was told and could not see."""
     message, settings = air.job.message, air.settings
-    lines = said_of(settings.channel, settings.rounds, len(air.job.deployment.weights))
+    job, clients = air.job, len(air.job.deployment.weights)
+    lines = said_of(settings.channel, settings.rounds, clients)
+    if job.retires:
+        lines.append(in_words(job.policy.loop, air.retired, clients, job.keep_noise))
     if np.isfinite(message.bound):
         lines.append(f"every message was clipped to norm {message.bound:g} before it was scaled; enforced here")
     lines.append("asserted by the caller: a client's message depends on no data but its own, and on earlier answers")
@@ -84,6 +88,7 @@ def report_of(air: "Air") -> dict[str, Any]:
         "num_params": air.settings.num_params,
         "rounds": state.charged,
         "affordable_rounds": air.affordable_rounds,
+        "retired": air.retired if job.retires else None,
         "eps": air.eps,
         "target_eps": air.settings.privacy["eps"],
         "delta": job.budget.delta,

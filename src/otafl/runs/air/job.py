@@ -23,6 +23,7 @@ from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.retirement import refuse_retirement, retiring
 from otafl.runs.schema import Privacy, Radio
 from otafl.runs.sites import played_by
 
@@ -39,6 +40,8 @@ class Job(NamedTuple):
     ledger: Ledger  # what an earlier run on the same clients has spent
     releases: tuple[Any, ...]  # that accompany every round
     capped: bool
+    retires: bool  # clients at their own cap
+    keep_noise: bool  # of those who have retired
 
     def released(self, plan: Plan, trace: Trace) -> Events:
         """What plans of some rounds (T, K) release."""
@@ -60,7 +63,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     left = eps_left(privacy.model_copy(update={"delta": delta}), count) if private else privacy.eps
     context = Context(
         rounds=settings.rounds, eps=left or np.inf, delta=delta, accountant=privacy.accountant,
-        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, trace=trace,
+        step_size=settings.step_size, classes=settings.classes, seed=trace_seed, stop=privacy.stop, trace=trace,
         sizes=None if message.adjacency == "add-remove" else sizes,
     )  # fmt: skip
     try:
@@ -75,11 +78,17 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     capped = privacy.eps is not None and private
     budget = Budget(
         eps=(privacy.eps or np.inf) if capped else np.inf, delta=delta, accountant=privacy.accountant,
-        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open", order=None,
+        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open",
+        order=privacy.order,
     )  # fmt: skip
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
-    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases_of(site, sizes), capped)
+    releases, retires, keep = releases_of(site, sizes), capped and privacy.stop == "each", privacy.retired_noise
+    if retires:
+        refuse_retirement(settings.scheme.name, uplink)
+        if policy.loop != "open":
+            policy = retiring(policy, ledger, deployment, message, settings.rounds, releases, keep)
+    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep)
 
 
 def numerically(name: str, function: Any, *args: Any) -> Any:

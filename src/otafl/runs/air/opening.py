@@ -17,7 +17,7 @@ from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schemes import Chosen, choose, chosen
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
-PRIVACY = ("eps", "delta", "accountant", "accounting", "already_spent")
+PRIVACY = ("eps", "delta", "accountant", "order", "accounting", "stop", "retired_noise", "already_spent")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def from_json(plain: dict[str, Any], path: Path) -> Settings:
     parse(Door, {name: plain[name] for name in Door.model_fields} | bounded, path)
     plain["site"] = _site_of(plain["site"])
     for name, keys in (("radio", RADIO), ("privacy", PRIVACY)):
-        plain[name] = {key: plain[name][key] for key in keys}
+        plain[name] = {key: plain[name].get(key) for key in keys}
     for name in ("sizes", "weights", "outside"):
         plain[name] = None if plain[name] is None else tuple(plain[name])
     if plain["message"] is not None:

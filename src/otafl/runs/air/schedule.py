@@ -15,6 +15,7 @@ from otafl.core.plan import Link, Plan, Trace, check_silence, cut
 from otafl.core.rounds import ask, observe, plan_ahead, stack
 from otafl.core.uplink import to_float32
 from otafl.privacy import Ledger, check_release
+from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.privacy.uplink_checks import check_links, is_own, probe
 from otafl.runs.air.job import Job, numerically
 from otafl.runs.planning.afford import least, least_eps
@@ -43,6 +44,9 @@ class Plans(Protocol):
     def certified(self, count: int) -> np.ndarray | None:
         """(count,) bool of a policy that certifies its rounds; None of others."""
 
+    def retired(self, count: int) -> int:
+        """Clients who had reached their own cap in the last of these rounds."""
+
 
 class Ahead:
     """An open loop: planned, charged and cut at the budget before the first message."""
@@ -52,6 +56,12 @@ class Ahead:
         _, plan, self._info = numerically(job.policy.name, plan_ahead, job.policy, state, job.trace)
         check_silence(job.policy, job.message, plan)
         released = job.released(plan, job.trace)
+        self._inside = np.ones(plan.tx.shape, bool)
+        if job.retires:
+            self._inside = rounds_in(job.ledger, released, job.keep_noise)
+            plan = retired(plan, self._inside, job.keep_noise)
+            self._info = certified_where(self._info, np.all(self._inside, axis=-1))
+            released = job.released(plan, job.trace)
         check_release(job.uplink, released, plan, job.trace, job.deployment, job.message)
         live = job.ledger.affordable(released) if job.capped else released.live
         self.horizon = int(np.sum(live))
@@ -67,7 +77,8 @@ class Ahead:
         self._silent = np.asarray(plan.max_norm) < 0
         for coin in COINS if np.any(self._silent) else ():
             other = job.trace._replace(coin=np.full_like(job.trace.coin, coin))
-            self._silent = self._silent & (plan_ahead(job.policy, job.policy.init(seed), other)[1].max_norm < 0)
+            again = plan_ahead(job.policy, job.policy.init(seed), other)[1]
+            self._silent = self._silent & ((again.max_norm < 0) | ~self._inside)
 
     def make(self, number: int, metric: float) -> bool:
         return number < self.horizon
@@ -84,6 +95,9 @@ class Ahead:
     def certified(self, count: int) -> np.ndarray | None:
         said = getattr(self._info, "certified", None)
         return None if said is None else np.asarray(said)[:count]
+
+    def retired(self, count: int) -> int:
+        return int(np.sum(~self._inside[max(count - 1, 0)]))
 
 
 class Inside:
@@ -142,6 +156,9 @@ class Inside:
     def certified(self, count: int) -> np.ndarray | None:
         known = [getattr(info, "certified", None) for info in self._infos[:count]]
         return None if any(one is None for one in known) else np.asarray(known, bool)
+
+    def retired(self, count: int) -> int:
+        return int(np.sum(~np.asarray(self._state.active)))
 
 
 def try_uplink(job: Job, plan: Plan) -> None:

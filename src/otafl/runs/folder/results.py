@@ -262,7 +262,7 @@ def stop_reasons(seen: Seen, horizon: int) -> list[str]:
     for s, ran in enumerate(seen.live.sum(1)):
         code = 0 if ran >= horizon else 1
         if code and said is not None and ran < said.shape[1]:
-            code = int(said[s, ran])
+            code = int(said[s, ran]) or 1  # it would have gone on: nobody was left who could pay
         reasons.append(STOPS[code])
     return reasons
 

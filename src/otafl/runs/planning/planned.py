@@ -13,10 +13,10 @@ import numpy as np
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
-from otafl.core.plan import Events, Link, Plan, Trace, check_silence
+from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
-from otafl.privacy.retire import retired, rounds_in
+from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least, least_eps
@@ -24,20 +24,8 @@ from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.retirement import has_filter, refuse_retirement, retiring
 from otafl.runs.schema import Experiment, extreme_numbers
-
-
-def refuse_retirement(label: str, loop: str, own: uplink.Uplink) -> None:
-    """A closed loop would need a filter per client inside it. On our uplinks a silent client adds nothing (encrypted:
-    a zero, so that the sum still opens); where an uplink has a charge of its own, or is somebody else's, that is not
-    shown."""
-    if loop != "open":
-        raise InputError(
-            f"{label}: privacy.stop='each' needs a plan made in advance, and a closed loop has none; use stop='worst'"
-        )
-    known = uplink_checks.is_own(own) and (own.release is None or own.name in ("analog", "perfect"))
-    if not known:
-        raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}; use stop='worst'")
 
 
 class Planned:
@@ -69,7 +57,7 @@ class Planned:
             accounting=experiment.privacy.accounting,
             adjacency=first.message.adjacency,
             adaptive=self.loop != "open",
-            order=None,
+            order=experiment.privacy.order,
         )
         earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
@@ -79,12 +67,18 @@ class Planned:
         self.run_energy = experiment.radio.run_energy if self.uplink.radio else None
         if self.run_energy is not None and self.loop != "open":
             raise InputError(f"{self.label}: radio.run_energy needs a plan made in advance; a closed loop has none")
-        if experiment.privacy.stop == "each" and self.capped:
-            refuse_retirement(self.label, self.loop, self.uplink)
+        self.retires = experiment.privacy.stop == "each" and self.capped
+        if self.retires:
+            refuse_retirement(self.label, self.uplink)
+        self.retired: list[int] = []  # clients who have reached their own cap before the last round, per seed
         self.plans: list[Plan] = []
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
+            # Our closed loops count by themselves; whether somebody else's does, nobody knows.
+            foreign = not ours(systems.scheme(scheme.name).factory) and has_filter(first.policy, self.ledgers[0])
+            if self.loop != "open" and (self.retires or foreign):
+                self.setup = self.setup._replace(sites=[self._held(s) for s in range(len(self.ledgers))])
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
                 self._plan_everything()
@@ -121,11 +115,13 @@ class Planned:
         """An open loop is planned, charged and cut before a single gradient is computed."""
         seeds = self.experiment.seed_list
         for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
-            _, plan, info = plan_ahead(site.policy, state, site.trace)
-            check_silence(site.policy, site.message, plan)
+            _, wanted, info = plan_ahead(site.policy, state, site.trace)
+            check_silence(site.policy, site.message, wanted)
+            plan = wanted
             if self.run_energy is not None:
                 plan = within_run(plan, site.message, self.run_energy, self.uplink)
             plan = self._retire(plan, site, ledger)
+            silenced = (plan.max_norm < 0) & (wanted.max_norm >= 0)
             charged = self._charge(plan, site, site.trace, ledger)
             where = f"{self.label}: seed {seed}"
             check_energy(charged, charged.live, site.deployment, site.message, where, uplink=self.uplink)
@@ -134,7 +130,7 @@ class Planned:
                 released = self.released(plan, site.trace, site)
                 self.least_eps.append(least_eps(ledger, released))
             self.plans.append(charged)
-            self.infos.append(info)
+            self.infos.append(certified_where(info, ~np.any(silenced, axis=-1)))
 
     def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
         """What plans of some rounds (T, K) release through this scheme's uplink."""
@@ -142,11 +138,20 @@ class Planned:
 
     def _retire(self, plan: Plan, site: build.Site, ledger: Ledger) -> Plan:
         """Clients that reach their own cap fall silent, where the experiment says so; the others go on."""
-        privacy = self.experiment.privacy
-        if privacy.stop == "worst" or not self.capped:
+        if not self.retires:
             return plan
-        released = self.released(plan, site.trace, site)
-        return retired(plan, rounds_in(ledger, released, privacy.retired_noise), privacy.retired_noise)
+        released, keep_noise = self.released(plan, site.trace, site), self.experiment.privacy.retired_noise
+        inside = rounds_in(ledger, released, keep_noise)
+        last = np.flatnonzero(np.any(inside, axis=-1))[-1:]
+        self.retired.append(int(np.sum(~inside[last])))
+        return retired(plan, inside, keep_noise)
+
+    def _held(self, s: int) -> build.Site:
+        """The site of one seed, its closed loop with a filter for each client."""
+        site, horizon = self.setup.sites[s], self.experiment.horizon(self.scheme)
+        given = (self.ledgers[s], site.deployment, site.message, horizon, self.releases[s])
+        keep_noise = self.experiment.privacy.retired_noise or not self.retires
+        return site._replace(policy=retiring(site.policy, *given, keep_noise, together=not self.retires))
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""

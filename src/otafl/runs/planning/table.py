@@ -237,7 +237,7 @@ def _closed_loop(planned: Planned, about: dict[str, Any]) -> Row:
     count = len(planned.setup.sites)
     return Row(**about, feasible=True, reason="", least_eps=None, eps=[float(planned.budget.eps)] * count,
                mu=[attack.mu] * count, tpr_at_1pct=attack.tpr_at_1pct, noise_of="receiver",
-               binding="the training decides; ε is the cap")  # fmt: skip
+               binding=f"the training decides; ε is {'each client’s' if planned.retires else 'the'} cap")  # fmt: skip
 
 
 def _noise_of(planned: Planned, released: Events) -> str:
@@ -287,4 +287,6 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
     notes += [f"(Q) was not calibrated on {kind} messages: do not rank by it" for kind in unlike]
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
+    if experiment.privacy.stop == "each" and experiment.privacy.eps is not None:
+        notes.append("clients retire at their own cap (privacy.stop='each'); the others go on")
     return notes

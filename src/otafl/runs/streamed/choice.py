@@ -33,13 +33,18 @@ def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
             privacy.accountant in ("rdp", "pld")
         ),
         f"counts silence by privacy.accounting={privacy.accounting!r}": privacy.accounting not in CERTIFIED,
-        "lets clients retire (privacy.stop='each')": privacy.stop == "each" and privacy.eps is not None,
         "has a budget of energy for the whole run (radio.run_energy)": experiment.radio.run_energy is not None,
         "charges an eavesdropper round by round": privacy.eavesdropper is not None,
     }
     for reason, holds in reasons.items():
         if holds:
             raise _refusal(label, reason, experiment)
+
+
+def refuse_ahead(experiment: Experiment, label: str, retires: bool) -> None:
+    """A plan made in advance lets clients retire by all of its rounds at once; a closed loop, by the round."""
+    if retires:
+        raise _refusal(label, "lets clients retire (privacy.stop='each')", experiment)
 
 
 def refuse_uplink(experiment: Experiment, label: str, name: str) -> None:

@@ -47,6 +47,7 @@ class StreamedExecution(Execution):
 
     def _plan_everything(self) -> None:
         choice.refuse_uplink(self.experiment, self.label, self.uplink.name)
+        choice.refuse_ahead(self.experiment, self.label, self.retires)
         self.ran = [self._afford(s) for s in range(len(self.setup.sites))]
 
     def _check_channel(self, site: Site, released: Events, plan: Plan, trace: Trace, first: int) -> None:

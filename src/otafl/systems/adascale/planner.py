@@ -285,7 +285,6 @@ def _show_certificate(proof: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="AdaScale: receive scaling per round for the least Renyi leakage under a cap on excess noise",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "adascale.toml").read_text(encoding="utf-8"),

@@ -233,7 +233,6 @@ def _number(value: Any) -> str:
 
 
 PLANNER = Planner(
-    summary="bias-variance power control: globally optimal pre-scalers, their bound, frontier and sensitivity",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "biasvar.toml").read_text(encoding="utf-8"),

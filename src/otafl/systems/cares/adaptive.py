@@ -20,10 +20,11 @@ from otafl.systems.cares.certifier import conv_budget
 from otafl.systems.cares.checks import check_reward
 from otafl.systems.cares.policy import Config as StaticConfig
 from otafl.systems.cares.policy import certified_arms, problem_of
-from otafl.systems.cares.problem import RewardData
+from otafl.systems.cares.problem import Problem, RewardData
 
 FEATURES = 7
 BUDGET_MARGIN = 1e-12  # relative; pulls times costs is rounded, the ledger's recount is exact
+LASTING = 1e-9  # relative; the last client's filter adds up round by round, and must not retire it before the run ends
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class Table(NamedTuple):
     """What does not change during a run, M arms."""
 
     arms: Array  # (M,)
-    cost: Array  # (M,) zCDP of one round, its reward included
+    cost: Array  # (M,) zCDP of one round, its reward included, to the client whose cap ends the run
     certified: Array  # (M,) bool: F_H
     allowed: Array  # (M,) bool: certified arms, or all
-    budget: Array  # ()
+    budget: Array  # () what that client may spend
     weights: Array  # (K,)
     energy: Array  # (K,)
     noise_term: Array  # () A: channel-noise part of the round cost is A / eta^2
@@ -114,7 +115,10 @@ class Controller:
             if held.held == "infeasible":
                 raise Infeasible(f"hold_conv_target over {self.context.rounds} rounds: {'; '.join(held.reasons)}", held)
             conv_left = held.conv_left_0
-        table = Table(arms, answer.arms.zcdp_cost, certified, allowed, np.float64(answer.zcdp_budget), problem.weights,
+        cost, budget = answer.arms.zcdp_cost, answer.zcdp_budget
+        if self.context.stop == "each":
+            cost, budget = longest(problem, arms, self.context.rounds)
+        table = Table(arms, cost, certified, allowed, np.float64(budget), problem.weights,
                       np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
                       np.float64(problem.truncation_factor))  # fmt: skip
         models = 1 if config.shared_model else len(arms)
@@ -124,32 +128,33 @@ class Controller:
             np.zeros(len(arms), np.int64), np.int32(-1), np.zeros(FEATURES), zero, zero, zero, unseen, zero,
             np.float64(conv_left), np.int32(chosen),
         )  # fmt: skip
-        with jax.enable_x64(True):
-            phi, _, _ = self.look(
-                jax.tree.map(jnp.asarray, table), jax.tree.map(jnp.asarray, self.known), table.budget, jnp.zeros(())
-            )
-        start, model = np.asarray(phi)[chosen], 0 if config.shared_model else chosen
+        start = self.look(table, self.known, table.budget, zero)[0][chosen]
+        model = 0 if config.shared_model else chosen
         state.gram[model] += np.outer(start, start)
         state.moment[model] += config.prior_reward * start
         return state
 
     def look(self, table: Table, obs: Obs, zcdp_left: Array, drift: Array) -> tuple[Array, Array, Array]:
-        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under this round's statistics."""
+        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under this round's statistics.
+
+        NumPy before the run, jax inside it.
+        """
+        xp: Any = np if isinstance(table.arms, np.ndarray) else jnp
         limits = self.config.certify_with == "limits"  # CARES E16
         low, high = (obs.rms_low, obs.rms_high) if limits else (obs.rms, obs.rms)
         square = table.arms[:, None] ** 2
         rate, least = (
             (table.weights * self.message.bound) ** 2 / (rms**2 * table.energy) for rms in (low, high)
         )  # CARES 3.2, 2 mu^2 = rms^2
-        hardest = jnp.exp(-jnp.max(rate) * square[:, 0])
-        easiest = jnp.exp(-jnp.min(jnp.where(table.weights > 0, least, jnp.inf)) * square[:, 0])
-        dropped = -jnp.expm1(-rate * square) @ table.weights  # CARES (8)
+        hardest = xp.exp(-xp.max(rate) * square[:, 0])
+        easiest = xp.exp(-xp.min(xp.where(table.weights > 0, least, xp.inf)) * square[:, 0])
+        dropped = -xp.expm1(-rate * square) @ table.weights  # CARES (8)
         scaled = self.config.features == "scaled"
         first_arm, last_arm = (table.arms[0], table.arms[-1]) if scaled else (1.0, 1.0)
         left = zcdp_left / table.budget if scaled else zcdp_left
-        ones = jnp.ones_like(table.arms)
+        ones = xp.ones_like(table.arms)
         noise, cost = first_arm**2 / square[:, 0], square[:, 0] / last_arm**2
-        phi = jnp.stack([noise, cost, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
+        phi = xp.stack([noise, cost, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
         return phi, dropped, easiest - hardest  # CARES (9)
 
     def absorb(self, state: State, metric: Array) -> State:
@@ -219,6 +224,24 @@ class Controller:
         """The price of privacy, up while rounds cost more than an even pace allows."""
         pace = left / jnp.maximum(self.context.rounds - obs.round, 1)
         return jnp.maximum(0.0, state.dual + self.config.dual_step * (cost - pace) / state.table.cost[-1])
+
+
+def longest(problem: Problem, arms: Array, rounds: int) -> tuple[Array, float]:
+    """What the arms cost (M,) the client that stays longest, and its budget, where each retires at its own cap.
+
+    All costs grow with the square of the scaling, so it is the same client whichever arms are pulled. The rewards of
+    all rounds are set aside: they read everyone's data to the end.
+    """
+    left = problem.zcdp_budget - rounds * problem.reward_zcdp()
+    air = problem.air_zcdp(arms)
+    stays = (left > 0) & (problem.weights > 0)
+    if not np.any(stays):
+        raise Infeasible(
+            f"stop='each': the rewards of {rounds} rounds alone take every client to its cap; raise reward_noise or "
+            "privacy.eps, or lower rounds"
+        )
+    k = int(np.argmin(np.where(stays, air[0] / np.where(stays, left, 1.0), np.inf)))
+    return air[:, k], float(left[k]) * (1 - LASTING)
 
 
 def emptied_by(*filters: Array) -> Array:

@@ -149,7 +149,6 @@ def _show_reward(report: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="CARES: certified receive scaling under convergence, privacy and participation targets",
     inputs=Inputs,
     keys=keys,
     antennas=True,

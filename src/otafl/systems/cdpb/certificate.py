@@ -18,6 +18,7 @@ from otafl.systems.cdpb.model import Params
 from otafl.systems.cdpb.solver import Problem, least_product, least_tau, most_tau, optimum, zoom
 
 MANY = 2**40  # clients or rounds beyond which no relaxation is looked for
+WALK = 20  # single steps beyond what bisection found: values of 10^9 could take thousands, and 1 % is promised
 
 
 class Certificate(NamedTuple):
@@ -175,7 +176,9 @@ def _first(at: Callable[[int], Problem], low: int, stop: int = MANY) -> float:
     while end - low > 1:
         middle = (low + end) // 2
         low, end = (low, middle) if _possible(at(middle)) else (middle, end)
-    while end > first + 1 and optimum(at(end - 1)) is not None:  # narrow windows that the gap does not show
+    for _ in range(WALK):  # narrow windows that the gap does not show
+        if end <= first + 1 or optimum(at(end - 1)) is None:
+            break
         end -= 1
     near = (x for x in (end, end + 1, end + 2, end + abs(end) // 100) if x <= stop)
     return float(next((x for x in near if optimum(at(x)) is not None), np.inf))

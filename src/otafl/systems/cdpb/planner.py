@@ -253,7 +253,6 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 
 
 PLANNER = Planner(
-    summary="CDPB: balancing parameter and rounds for a convergence and a privacy target",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "cdpb.toml").read_text(encoding="utf-8"),

@@ -102,7 +102,6 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="digital orthogonal reference: bits, rates, channel uses, time",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "orthogonal.toml").read_text(encoding="utf-8"),

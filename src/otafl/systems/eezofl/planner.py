@@ -286,7 +286,6 @@ def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
 
 
 PLANNER = Planner(
-    summary="multi-key encryption over the air: noise budget, flooding, SNR, traffic, security",
     inputs=Inputs,
     keys=keys,
     example=(EXAMPLES / "eezofl.toml").read_text(encoding="utf-8"),

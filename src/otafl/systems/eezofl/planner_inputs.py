@@ -26,7 +26,7 @@ class Devices(FileModel):
     """Gains of the devices: real, with mean mu and standard deviation sigma, or Omega = mu^2 + sigma^2."""
 
     SYMBOLS = {"N": "count", "clients": "count"}  # noqa: RUF012
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, le=10**6)
     mu: float | list[float] = 1.0
     sigma: float | list[float] | None = None  # 1 unless Omega is given
     Omega: float | list[float] | None = None  # E h^2
