@@ -1,6 +1,6 @@
 """`python -m otafl`: the command line."""
 
-from otafl.cli import main
+from otafl.cli import process
 
 if __name__ == "__main__":
-    main()
+    process()

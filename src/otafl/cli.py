@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperArgument
 
 from otafl import __version__
 from otafl.commands.before_training import advise, plan
 from otafl.commands.console import AsJson, On, Override, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.core.errors import InputError, OtaflError, RunError
-from otafl.runs.interrupts import EXIT_CODE, immediate_stop
+from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
+
+TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]  # FILE says more than <path>
 
 app = typer.Typer(
     name="otafl",
@@ -93,9 +96,10 @@ def run(
 def _show_run(folder: Path) -> None:
     from otafl.reports.tables import comparison
 
-    table, footer = comparison(folder, out.width)
+    table, footer = comparison(folder)
     out.print(table)
-    out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
+    out.print(footer, markup=False, highlight=False)
+    out.print(f"Report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -302,6 +306,12 @@ def main() -> None:
         sys.exit(_call())
 
 
+def process() -> None:
+    """`main` as a whole process: `otafl`, `python -m otafl`."""
+    immediate_stop_to_the_end()
+    main()
+
+
 def _say(text: str, code: int) -> int:
     err.print(f"otafl: {text}", style=None, markup=False, highlight=False, soft_wrap=True)
     return code
@@ -329,4 +339,4 @@ def _call() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    process()

@@ -17,7 +17,7 @@ from otafl.reports import collect, write_report
 from otafl.reports.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.reports.page import embed, render
 from otafl.reports.plots import PLOTS, _line, carried, seed_statistics
-from otafl.reports.tables import comparison, paired_difference
+from otafl.reports.tables import comparison, footer, paired_difference
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.store import RunFolder
 
@@ -283,8 +283,15 @@ def test_plots_are_pictures_and_the_same_run_gives_the_same_bytes(make_run, plot
 
 
 def test_console_table_still_reads_the_store(make_run):
-    shown, footer = comparison(make_run("r", TWO))
-    assert shown.row_count == 2 and "cap ε=50" in footer
+    shown, said = comparison(make_run("r", TWO))
+    assert shown.row_count == 2 and "cap ε=50" in said
+
+
+def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> None:
+    terms = {"unit": "client", "adjacency": "replace", "accountant": "zcdp", "delta": 1e-5, "target_eps": 8.0}
+    terms |= {"capped": True, "private": True, "seeds": [0]}
+    entries = [{**terms, "label": loop, "loop": loop} for loop in ("open", "round")]
+    assert "cap ε=8; round: ε is what was spent, guaranteed is the cap (closed loop)." in footer(entries)
 
 
 def test_no_picture_shows_the_source_of_mathematics(tmp_path):

@@ -16,6 +16,7 @@ from otafl.runs import runner
 from otafl.runs.advice.advise import asked, consider
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.site import read_site
+from otafl.runs.advice.trained import simulate
 from otafl.runs.advice.value import Advice, advise
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
@@ -152,6 +153,10 @@ def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
         ({"weights": "own"}, "weights='own'"),
         ({"agreement": 2.0}, "agreement"),
         ({"radio": {"bandwidth_hz": 1e6}}, "has its own"),
+        ({"site": "²"}, "²: cannot be read"),
+        ({"site": "9" * 5000}, "cannot be read"),
+        ({"site": True}, "True: cannot be read"),
+        ({"site": -3}, "number of devices=-3 must"),
     ],
 )
 def test_bad_questions_are_one_line(words: dict[str, object], said: str) -> None:
@@ -202,6 +207,8 @@ def test_simulate_trains_the_best_three(
     answer = json.loads(capsys.readouterr().out)
     assert [row["scheme"] for row in answer["simulated"]] == [row["scheme"] for row in answer["schemes"][:3]]
     assert all(0 < row["half_width"] < 0.2 and row["seeds"] == 5 for row in answer["simulated"])
+    _, again = simulate(advise(60, 110, 20.0, rounds=5), tmp_path, Reporter())  # the finished run is used as it is
+    assert [row._asdict() for row in again] == answer["simulated"]
 
 
 @pytest.mark.parametrize(

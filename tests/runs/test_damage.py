@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
@@ -154,6 +155,19 @@ def test_results_of_another_scheme_or_run_are_refused(
         seen(run)
 
 
+def test_results_and_checkpoints_of_the_same_config_with_other_data_are_refused(tmp_path: Path) -> None:
+    here, there = (RunFolder(tmp_path / sha, "config", {"name": "arrays", "sha256": sha}).scheme("x") for sha in "ab")
+    here.prepare()
+    here.finish({"summary.json": "{}"}, 1, {"seconds": 0.0})
+    here.prepare()
+    here.seal("checkpoint", 1, {"leaf": np.zeros(1)})
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    here.verify()
+    assert here.unseal("checkpoint", 1) is not None and there.unseal("checkpoint", 1) is None
+    with pytest.raises(InputError, match=r"done\.json: belongs to another scheme or another run"):
+        there.verify()
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "schemes/constant/done.json"])
 def test_a_folder_of_a_version_without_seals_is_refused_with_what_to_do(
     reference: Path, tmp_path: Path, name: str
@@ -172,7 +186,7 @@ def test_a_seal_around_nonsense_is_no_traceback(reference: Path, tmp_path: Path,
     run = tmp_path / "run"
     shutil.copytree(reference, run)
     place = RunFolder.open(run).scheme("constant")
-    own = {"label": place.label, "config_sha256": place.config, "rounds": 5}
+    own = {"label": place.label, "run_sha256": place.run, "rounds": 5}
     (place.path / "done.json").write_text(to_json(with_seal({**own, **forged})))
     assert refused(lambda: seen(run))
     assert refused(lambda: runner.resume(run))

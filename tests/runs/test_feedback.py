@@ -22,6 +22,7 @@ from otafl.privacy import Ledger
 from otafl.runs import build, runner
 from otafl.runs.feedback import private_accuracy
 from otafl.runs.folder.store import read_table
+from otafl.runs.planning import table as planning
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
 
@@ -182,6 +183,13 @@ def test_bad_values_are_refused_in_one_line(options: str, said: str, tiny: Tiny,
         runner.start(tiny(f"scheme=[{{name='cares-adaptive', {options}}}]"), tmp_path / "run")
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_private_rewards_would_tell_secret_sizes(tiny: Tiny) -> None:
+    hidden = BY_RECORD[1].replace("unit='record'", "unit='record', adjacency='add-remove'")
+    experiment = tiny(BY_RECORD[0], hidden, BY_RECORD[2], "task.weights='equal'")  # all sizes are 20: the same weights
+    with pytest.raises(InputError, match="adjacency='add-remove' with private rewards is false"):
+        planning.plan(experiment)
 
 
 def test_public_rewards_need_public_data(tiny: Tiny, tmp_path: Path) -> None:

@@ -144,6 +144,18 @@ with immediate_stop():
     assert done.stderr.startswith("otafl: stopped at once") and done.stderr.count("\n") == 1
 
 
+def test_a_signal_while_python_ends_is_one_line_too() -> None:
+    program = """
+import atexit, os, signal, sys
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from otafl import cli
+sys.argv = ["otafl", "--version"]
+cli.process()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 130 and done.stderr.startswith("otafl: stopped at once"), done.stderr
+
+
 def test_other_threads_leave_signals_alone() -> None:
     before, seen = signal.getsignal(signal.SIGINT), []
 
@@ -176,6 +188,7 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, t
     assert Path(said[0].split("checkpoint ")[1].split(";")[0]).exists()
 
 
+@pytest.mark.released
 def test_calls_that_span_several_evaluations_resume_to_the_same_bytes(
     tiny: Callable[..., Experiment], tmp_path: Path, same_results: Callable[[Path, Path], None]
 ) -> None:

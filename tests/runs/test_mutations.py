@@ -212,7 +212,8 @@ def check(content: bytes, path: Path, plan: bool) -> str:
     if not plan or size > 400 or size * experiment.rounds > 10**5:  # would plan, but not in a moment
         return "read"
     try:
-        runner._prepare(experiment, RunFolder(path.parent / "run", ""), Reporter(), Workbench())
+        place = RunFolder(path.parent / "run", "", {})
+        runner._prepare(experiment, runner._task(experiment, Workbench()), place, Reporter())
     except OtaflError as refusal:
         return one_line(refusal, "not planned")
     return "planned"
@@ -247,7 +248,8 @@ def written(path: Path, text: str) -> Path:
 def test_what_is_mutated_reads_and_plans(texts: list[str], tmp_path: Path) -> None:
     for text in texts:
         experiment = load(written(tmp_path / "plain.toml", text))
-        runner._prepare(experiment, RunFolder(tmp_path / "run", ""), Reporter(), Workbench())
+        place = RunFolder(tmp_path / "run", "", {})
+        runner._prepare(experiment, runner._task(experiment, Workbench()), place, Reporter())
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
@@ -267,9 +269,12 @@ def test_10000_mutated_files(seed: int, texts: list[str], tmp_path: Path) -> Non
     ("override", "said"),
     [
         ("rounds=10000000000", "less than or equal"),
-        ("seeds=1000000000", "less than or equal"),
+        ("seeds=10001", "less than or equal"),
         ("task.clients=1000000000", "less than or equal"),
         ("seeds=[-1]", "greater than or equal"),
+        ("server.step_size=1e39", "less than or equal"),
+        ("scheme.0.server={step_size=1e39}", "less than or equal"),
+        ("scheme=[" + "{name='constant'}," * 501 + "]", "at most 500"),
         ("seeds=[4294967296]", "less than"),
         ("seeds=[]", "at least 1"),
         ("seeds=[1,1]", "must not repeat"),
@@ -283,7 +288,7 @@ def test_absurd_sizes_are_refused_when_read(override: str, said: str, tiny: Call
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["rounds=10000000", "seeds=100000"], "of memory, this machine has"),
+        (["rounds=10000000", "seeds=10000"], "of memory, this machine has"),
         (["task.model={name='mlp',hidden=[1000000,1000000]}"], "parameters"),
         (["task.model={name='mlp',hidden=[1000000000000]}"], "hidden|parameters"),
     ],

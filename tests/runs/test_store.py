@@ -312,7 +312,7 @@ def test_a_damaged_manifest_is_said(content: str, tmp_path: Path) -> None:
         runner.resume(tmp_path)
     assert "\n" not in str(refusal.value)
     with pytest.raises(InputError, match=r"manifest\.json"):
-        _ = RunFolder(tmp_path, "").manifest
+        _ = RunFolder(tmp_path, "", {}).manifest
 
 
 def test_a_changed_config_is_not_resumed(tiny: Tiny, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> 
         experiment = tiny(f"privacy.eps={eps}", "scheme=[{name='constant', rx_scale=0.4}]", "engine.stream=true")
         task = build_task(experiment)
         whole = Planned(experiment, experiment.scheme[0], task)
-        place = RunFolder(tmp_path, "").scheme("constant")
+        place = RunFolder(tmp_path, "", {}).scheme("constant")
         streamed = StreamedExecution(experiment, experiment.scheme[0], task, place, Reporter())
         assert streamed.ran == [int(np.sum(plan.live)) for plan in whole.plans]
         assert streamed.least_eps == whole.least_eps and streamed.affordable == whole.affordable

@@ -76,7 +76,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     def poisson_messages(
         params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
-        saved, factor, sound = clipped(ghost.trace(params, data.x[drawn.rows], data.y[drawn.rows]))
+        saved, factor, sound = clipped(ghost.trace(params, *data.at(drawn.rows)))
         weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / _wanted(config, seed.sizes[ids])[:, None]
         left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
         return ghost.sums(saved, Groups(weights, drawn.slots)), left_out

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 from otafl import __version__
 from otafl.core.files import plain, to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.reproductions.pictures import Panel, picture
 from otafl.runs.presets import Preset
+from otafl.systems.screen import Fitted
 
 Record = dict[str, Any]
 HOLDS, PRINTED, FAILS = "holds", "holds only with the printed accounting", "does not hold"
@@ -73,7 +73,7 @@ def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Seque
     """Print the tables and write what a page is made of: results.json, with `data` besides, results.md, results.svg."""
     shown = [*grids, verdict_grid(verdicts)] if verdicts else list(grids)
     for grid in shown:
-        table = Table(title=f"{preset.source}: {grid.title}", title_justify="left")
+        table = Fitted(title=f"{preset.source}: {grid.title}", title_justify="left")
         for name in grid.head:
             table.add_column(name)
         for row in grid.rows:

@@ -100,8 +100,14 @@ def counted(claims: Sequence[Claim]) -> str:
 
 
 def measured(claims: Sequence[Claim]) -> str:
-    """The evidence for the first claims."""
-    return "; ".join(one["evidence"] for one in claims[:SHOWN]) + " …" * (len(claims) > SHOWN)
+    """The evidence for the first claims; of those with many parts, two.
+
+    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d"}])
+    'a; b …; d'
+    """
+    told = [one["evidence"].split("; ") for one in claims[:SHOWN]]
+    shown = ["; ".join(parts[:2]) + " …" * (len(parts) > 2) for parts in told]
+    return "; ".join(shown) + " …" * (len(claims) > SHOWN)
 
 
 class Found(NamedTuple):

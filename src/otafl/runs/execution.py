@@ -81,6 +81,7 @@ class Execution(Planned):
         while done < self.horizon and self._anyone_live(carry, done):
             rows, plans = self._rows(done)
             carry, record, seen = engine.chunk(self.task.data, self.task.held_out, public, seeds, carry, rows)
+            self.task.data.check()
             chunk = self._take(record, plans, seen, min(self.span, self.horizon - done), done)
             pending.append(chunk)
             done = min(done + self.span, self.horizon)

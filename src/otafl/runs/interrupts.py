@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 EXIT_CODE = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = "\x1b[?25h"
 STOPPED = "otafl: stopped at once; --resume continues from the last checkpoint, if one was written"
 
@@ -50,7 +51,7 @@ def _handled(handler: Any) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
     finally:
@@ -73,3 +74,9 @@ def immediate_stop() -> Iterator[None]:
     """Outside the rounds there is nothing to finish: the first signal ends the command, wherever it is."""
     with _handled(leave):
         yield
+
+
+def immediate_stop_to_the_end() -> None:
+    """The same for a process of our own until it is gone: Python takes a while to end, and would speak of it itself."""
+    for number in SIGNALS:
+        signal.signal(number, leave)

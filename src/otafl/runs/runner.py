@@ -38,8 +38,10 @@ def start(
 ) -> Path:
     """Run an experiment into a new folder; returns the folder. All schemes are planned before the folder is made."""
     config, reporter, shared = resolved(experiment), reporter or Reporter(), shared or Workbench()
-    folder = RunFolder(RunFolder.free(path), config_hash(experiment))
-    task, executions = _prepare(experiment, folder, reporter, shared)
+    RunFolder.free(path)
+    task = _task(experiment, shared)
+    folder = RunFolder(path, config_hash(experiment), task.sources)
+    executions = _prepare(experiment, task, folder, reporter)
     refuse_all_unaffordable(executions)
     manifest = {
         "title": experiment.title,
@@ -66,11 +68,11 @@ def resume(
         experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
-        task, executions = _prepare(experiment, folder, reporter, shared)
-        began = folder.manifest["data"]
-        if task.sources != began:
-            changed = "data set" if task.sources["sha256"] != began["sha256"] else "model"
+        task = _task(experiment, shared)
+        if task.sources != folder.data:
+            changed = "data set" if task.sources["sha256"] != folder.data["sha256"] else "model"
             raise InputError(f"{path}: its {changed} has changed since the run began; start a new run instead")
+        executions = _prepare(experiment, task, folder, reporter)
         return _run(folder, executions, reporter, shared.engines(experiment))
 
 
@@ -88,13 +90,16 @@ def run_in(
     return resume(folder, reporter, experiment.own, shared)
 
 
-def _prepare(
-    experiment: Experiment, folder: RunFolder, reporter: Reporter, shared: Workbench
-) -> tuple[build.Task, list[Execution]]:
-    """Data and plans of all schemes that are not finished: whatever is to be refused is refused here."""
+def _task(experiment: Experiment, shared: Workbench) -> build.Task:
+    """Data and model, where they fit into this machine."""
     limits.check_traces(experiment)
     task = shared.task(experiment)
     limits.check_model(experiment, task.model.num_params)
+    return task
+
+
+def _prepare(experiment: Experiment, task: build.Task, folder: RunFolder, reporter: Reporter) -> list[Execution]:
+    """Plans of all schemes that are not finished: whatever is to be refused is refused here."""
     executions: list[Execution] = []
     kind = StreamedExecution if goes_by(experiment) else Execution
     for scheme in experiment.scheme:
@@ -104,7 +109,7 @@ def _prepare(
             place.clear_checkpoints()
         else:
             executions.append(kind(experiment, scheme, task, place, reporter))
-    return task, executions
+    return executions
 
 
 def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, engines: dict[Any, Engine]) -> Path:

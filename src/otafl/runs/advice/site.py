@@ -5,6 +5,7 @@ planning and `otafl run` read.
 """
 
 import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +76,7 @@ def read_site(site: Any, radio: dict[str, Any] | None = None, samples: int | Non
     """From a path (CSV, TOML) or a number of equal devices; `radio` says what a CSV or a number does not."""
     given = dict(radio or {})
     text = str(site).strip()
-    if isinstance(site, int) or text.isdigit():
+    if re.fullmatch(r"-?[0-9]{1,20}", text):
         return _equal(int(text), given, samples)
     path = Path(text)
     if path.suffix.lower() == ".toml":

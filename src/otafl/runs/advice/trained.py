@@ -1,6 +1,5 @@
 """The best plans of an advice, trained: accuracy with its interval, on the user's own task or on a stand-in."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from otafl.core.interval import half_width
 from otafl.runs import runner
 from otafl.runs.advice.value import Advice
 from otafl.runs.comparing.statistics import numbers
+from otafl.runs.folder.summaries import summaries
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 
@@ -29,11 +29,10 @@ class Trained(NamedTuple):
 def simulate(advice: Advice, folder: Path, reporter: Reporter) -> tuple[Path, list[Trained]]:
     """Train the best three in `folder`/simulated; returns the run folder and what came out, best plan first."""
     (path,) = advice.save_best(folder, BEST)
-    run = runner.start(load(path), folder / "simulated", reporter)
+    run = runner.run_in(folder / "simulated", load(path), reporter)
     lifts = {o.name: o.merit.lift for o in advice.options if o.merit is not None}
     found = {}
-    for summary in run.glob("schemes/*/summary.json"):
-        entry = json.loads(summary.read_text(encoding="utf-8"))
+    for entry in summaries(run):
         values = numbers(entry["final_accuracy"])
         name = entry["scheme"]
         found[name] = Trained(name, float(np.nanmean(values)), half_width(values), len(values), lifts[name])

@@ -16,10 +16,10 @@ SEGMENTS = "segments"  # entry of a checkpoint: last rounds of the record segmen
 
 
 class Checkpoints:
-    """What is saved of the scheme with this label, in the run with this config (its hash)."""
+    """What is saved of the scheme with this label, in the run that is `run` (`RunFolder.identity`)."""
 
-    def __init__(self, path: Path, label: str, config: str):
-        self.path, self.label, self.config = path, label, config
+    def __init__(self, path: Path, label: str, run: str):
+        self.path, self.label, self.run = path, label, run
         self.checkpoints = path / "checkpoints"
 
     def prepare(self) -> None:
@@ -71,7 +71,7 @@ class Checkpoints:
             write_atomic(path, pack(arrays, self._place(kind, round_)))
 
     def unseal(self, kind: str, round_: int) -> Arrays | None:
-        """The arrays of a sealed file; None if it is missing, damaged, or of another round, scheme or config."""
+        """The arrays of a sealed file; None if it is missing, damaged, or of another round, scheme or run."""
         try:
             return unpack(self._file(kind, round_).read_bytes(), self._place(kind, round_))
         except OSError:
@@ -86,7 +86,7 @@ class Checkpoints:
         return sorted(int(match.group(1)) for match in names if match)
 
     def _place(self, kind: str, round_: int) -> str:
-        return f"{kind} {round_} {self.config} {self.label}"
+        return f"{kind} {round_} {self.run} {self.label}"
 
     def _file(self, kind: str, round_: int) -> Path:
         return self.checkpoints / f"{kind}-{round_:07d}"

@@ -10,10 +10,10 @@
                         checkpoints/      state and record segments of an unfinished run
 
 Nothing is read back unchecked. `manifest.json`, `done.json` and `timing.json` are sealed; the manifest has the hash of
-`config.toml`, and `done.json` the hashes of its files, its label and the config's hash. (Seconds are not reproducible:
-`timing.json` has a seal of its own, so that `done.json` is the same whenever the results are.) A checkpoint is sealed
-with its round, label and config; it lists the record segments that belong to it. If one of them is torn, altered,
-missing or of another place, the checkpoint before is used.
+`config.toml`, and `done.json` the hashes of its files, its label and what its run is: the hashes of config and data.
+(Seconds are not reproducible: `timing.json` has a seal of its own, so that `done.json` is the same whenever the results
+are.) A checkpoint is sealed with its round, label and run; it lists the record segments that belong to it. If one of
+them is torn, altered, missing or of another place, the checkpoint before is used.
 Every file is written beside its place and then renamed.
 """
 
@@ -31,7 +31,7 @@ from otafl.core.errors import InputError
 from otafl.core.files import sweep, to_json, write_atomic
 from otafl.runs.folder.checkpoints import Checkpoints
 from otafl.runs.folder.disk import storage
-from otafl.runs.folder.sealed import Arrays, digest, file_digest, read_sealed, reading, with_seal
+from otafl.runs.folder.sealed import SEAL, Arrays, digest, file_digest, read_sealed, reading, with_seal
 
 DONE, TIMING = "done.json", "timing.json"
 AGAIN = "run the experiment again into another folder"
@@ -41,7 +41,7 @@ AGAIN = "run the experiment again into another folder"
 
 
 class SchemeFolder(Checkpoints):
-    """Checkpoints, record segments and results of one scheme of the run with this config."""
+    """Checkpoints, record segments and results of one scheme of a run."""
 
     @property
     def finished(self) -> bool:
@@ -49,7 +49,7 @@ class SchemeFolder(Checkpoints):
 
     def finish(self, files: dict[str, bytes | str], rounds: int, timing: dict[str, float]) -> None:
         """Write the results, and last of all what seals them; then the checkpoints can go."""
-        own = {"label": self.label, "config_sha256": self.config}
+        own = {"label": self.label, "run_sha256": self.run}
         with storage(self.path):
             for name, content in files.items():
                 write_atomic(self.path / name, content)
@@ -79,7 +79,7 @@ class SchemeFolder(Checkpoints):
     def _own(self, name: str) -> dict[str, Any]:
         """A sealed file, if it is of this scheme of this run."""
         content = read_sealed(self.path / name, self._mend)
-        if (content.get("label"), content.get("config_sha256")) != (self.label, self.config):
+        if (content.get("label"), content.get("run_sha256")) != (self.label, self.run):
             raise InputError(f"{self.path / name}: belongs to another scheme or another run; {self._mend}")
         return content
 
@@ -142,8 +142,8 @@ def read_table(source: Path | io.BytesIO) -> Arrays:
 class RunFolder:
     """A run: its resolved config, its manifest and one folder per scheme."""
 
-    def __init__(self, path: Path, config: str):
-        self.path, self.config = Path(path), config  # config: its hash
+    def __init__(self, path: Path, config: str, data: dict[str, str]):
+        self.path, self.config, self.data = Path(path), config, data  # config: its hash; data: names and hashes
 
     @classmethod
     def create(cls, path: Path, config: str, manifest: dict[str, Any]) -> "RunFolder":
@@ -154,7 +154,7 @@ class RunFolder:
             sweep(path)
             write_atomic(path / "config.toml", config)
             write_atomic(path / "manifest.json", to_json(with_seal({**manifest, "config_sha256": hashed})))
-        return cls(path, hashed)
+        return cls(path, hashed, manifest["data"])
 
     @staticmethod
     def free(path: Path) -> Path:
@@ -172,18 +172,23 @@ class RunFolder:
             hint = f"it holds one: {run_of(path)}" if run_of(path) != path else "give one that otafl run has written"
             raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
         manifest = read_sealed(path / "manifest.json", AGAIN)
-        if missing := {"config_sha256", "schemes", "seeds", "title"} - set(manifest):
+        if missing := {"config_sha256", "data", "schemes", "seeds", "title"} - set(manifest):
             raise InputError(f"{path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing); {AGAIN}")
         if file_digest(path / "config.toml", AGAIN) != manifest["config_sha256"]:
             raise InputError(f"{path}/config.toml: was changed since the run began; {AGAIN}")
-        return cls(path, manifest["config_sha256"])
+        return cls(path, manifest["config_sha256"], manifest["data"])
+
+    @property
+    def identity(self) -> str:
+        """What tells runs apart: one config may be run with other data, given in Python or changed in their file."""
+        return str(with_seal({"config": self.config, "data": self.data})[SEAL])
 
     @property
     def manifest(self) -> dict[str, Any]:
         return read_sealed(self.path / "manifest.json", AGAIN)
 
     def scheme(self, label: str) -> SchemeFolder:
-        return SchemeFolder(self.path / "schemes" / slug(label), label, self.config)
+        return SchemeFolder(self.path / "schemes" / slug(label), label, self.identity)
 
     def labels(self) -> list[str]:
         """Labels of the schemes, in the order of the config."""
