@@ -5,6 +5,7 @@
 The same model (MLP 64-128-10), data, batches of 64, one clipped step per client and round, FedAvg, one seed. Flower
 runs in both of its arrangements: a client per core at a time, and one client at a time with all cores. Seconds per
 round are without the first, in which both sides compile or start workers; memory is that of all processes together.
+The larger federation is run in Flower's better arrangement alone.
 Flower needs an environment of its own: `make bench` makes it, else OTAFL_BENCH_FLOWER names its Python.
 """
 
@@ -23,7 +24,7 @@ from memory import Peak
 from part import part
 
 FLOWER = Path(os.environ.get("OTAFL_BENCH_FLOWER", HERE.parent / ".venv-bench-flower" / "bin" / "python"))
-SIZES = {"mlp, one seed": (20, 40), "mlp, one seed, 100 clients": (100, 20)}  # case of engine.py: clients, rounds
+SIZES = {"mlp, one seed": (20, 20), "mlp, one seed, 100 clients": (100, 20)}  # case of engine.py: clients, rounds
 OURS = """
 import sys
 import numpy as np
@@ -66,13 +67,17 @@ def ours(name: str, clients: int, rounds: int) -> dict[str, Any]:
 
 def measure(quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    ways = {"a client per core at a time": 1, "one client at a time": len(CORES)}
     if not FLOWER.exists():
+        ways = {}
         print(f"{FLOWER} is not there: Flower's simulation is left out")
     for name, (clients, rounds) in {"mlp, one seed": (4, 3)}.items() if quick else SIZES.items():
         case: dict[str, Any] = {"clients": clients, "rounds": rounds, "ours": ours(name, clients, rounds), "Flower": {}}
-        ways = {"a client per core at a time": 1, "one client at a time": len(CORES)} if FLOWER.exists() else {}
-        for way, threads in list(ways.items())[: 1 if quick else None]:
+        for way, threads in ways.items():
             case["Flower"][way] = flower(clients, rounds, threads)
+        if ways:  # the larger federation takes the better of the two
+            better = min(ways, key=lambda way: case["Flower"][way]["round_s"])  # noqa: B023
+            ways = {better: ways[better]}
         found[f"{clients} clients"] = case
         print(json.dumps(case), flush=True)
     return found

@@ -65,7 +65,7 @@ batch = 0
 noise_std = 0.05
 
 [privacy]
-eps = 8.0
+eps = 1e6
 delta = 1e-8
 
 [engine]
@@ -98,6 +98,8 @@ def measure(size: Size, per_client: int, overrides: list[str]) -> dict[str, Any]
         summary = json.loads((scheme / "summary.json").read_text())
         parameters = json.loads((folder / "manifest.json").read_text())["parameters"]
         written = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    if timing["rounds"] != size.rounds * size.seeds:
+        raise SystemExit(f"{size}: {timing['rounds']} rounds of all seeds were run; a budget must not end a benchmark")
     updates = size.clients * timing["rounds"]  # of all seeds
     return {
         **size._asdict(), "parameters": parameters, "seconds": seconds, "rounds_seconds": timing["seconds"],

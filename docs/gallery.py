@@ -44,10 +44,7 @@ def curves(run: Any, over: str, metric: str) -> dict[str, list[tuple[float, floa
 
 def own_scheme() -> list[Panel]:
     run = example("own_scheme.py")["run"]
-    return [
-        {"x": "round", "y": "accuracy", "lines": curves(run, "round", "accuracy")},
-        {"x": "ε of a client", "y": "accuracy", "lines": curves(run, "eps", "accuracy")},
-    ]
+    return [{"x": "ε of a client", "y": "accuracy", "lines": curves(run, "eps", "accuracy")}]
 
 
 def own_data() -> list[Panel]:
@@ -142,6 +139,7 @@ def rows(page: str, head: str) -> list[list[str]]:
 
 PICTURES: dict[str, Callable[[], str]] = {
     "antennas": lambda: picture(antennas()),
+    "gallery-antennas": lambda: picture(antennas()[:1]),
     **{f"gallery-{name}": lambda name=name: picture(stored(name)) for name in RUNS},
 }
 
