@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
 RAY := .venv-ray
+BENCH := .venv-bench
+BENCH_FLOWER := .venv-bench-flower
 export OTAFL_DATA ?= $(wildcard $(CURDIR)/../shared/data)
 
-.PHONY: demo demo-flower test test-flower test-ray slow bench lint docs clean
+.PHONY: demo demo-flower test test-flower test-ray slow bench-env bench lint docs clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,14 +49,37 @@ test-flower: $(FLOWER)/.ready   ## the bridge to Flower, with real federations
 test-ray: $(RAY)/.ready         ## sweeps on a real Ray cluster of three nodes on this machine, one of them killed
 	$(RAY)/bin/python -m pytest tests/connect/test_ray.py
 
-test: $(VENV)/.dev-ready        ## the whole test suite without the slow part
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder  # short files last
+# Compiling takes most of the time of most tests. Without optimisations and by XLA's older emitters it takes a sixth.
+HURRY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters
+PER_CORE := -n logical --dist loadfile --no-loadscope-reorder  # short files last
+
+test: $(VENV)/.dev-ready        ## the whole test suite without the slow part; those about bits are compiled as released
+	$(HURRY) $(BIN)/python -m pytest -m "not slow and not released" $(PER_CORE)
+	$(BIN)/python -m pytest -m "released and not slow" $(PER_CORE) tests/core tests/crypto tests/runs tests/tasks
 
 slow: $(VENV)/.dev-ready        ## long reproductions and soak tests
 	$(BIN)/python -m pytest -m slow
 
-bench: $(VENV)/.ready           ## ratios to peers, measured in one run (installs torch etc. into a venv of its own)
-	$(PYTHON) benchmarks/run.py
+$(BENCH)/.ready: pyproject.toml    # peers of the benchmark; torch first, and no other package may choose another
+	$(PYTHON) -m venv $(BENCH)
+	echo torch==2.13.0 > $(BENCH)/constraints.txt
+	$(BENCH)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH)/bin/python -m pip install --quiet -c $(BENCH)/constraints.txt torch
+	$(BENCH)/bin/python -m pip install --quiet -c $(BENCH)/constraints.txt --editable '.[sca]' opacus tenseal python-flint
+	touch $@
+
+$(BENCH_FLOWER)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(BENCH_FLOWER)
+	echo torch==2.13.0 > $(BENCH_FLOWER)/constraints.txt
+	$(BENCH_FLOWER)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH_FLOWER)/bin/python -m pip install --quiet -c $(BENCH_FLOWER)/constraints.txt torch
+	$(BENCH_FLOWER)/bin/python -m pip install --quiet -c $(BENCH_FLOWER)/constraints.txt --editable '.[flower]' 'flwr[simulation]==1.41.0'
+	touch $@
+
+bench-env: $(BENCH)/.ready $(BENCH_FLOWER)/.ready
+
+bench: bench-env                ## peers and ours in one run: benchmarks/benchmarks.json, docs/performance.md (15 minutes)
+	$(BENCH)/bin/python benchmarks/run.py
 
 lint: $(VENV)/.dev-ready        ## style and types
 	$(BIN)/ruff check src tests benchmarks examples docs
@@ -64,4 +89,4 @@ docs: $(VENV)/.docs-ready       ## the documentation site, warnings are errors
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(RAY) site .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOWER) $(RAY) $(BENCH) $(BENCH_FLOWER) site .cache .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,6 @@
 """Speed of the bias-variance solvers, as ratios measured in this very run.
 
-    PYTHONPATH=src python benchmarks/biasvar.py
+    python benchmarks/biasvar.py --json FILE [--quick]
 
 Prints one line per case, CPU seconds of one process (other work on the machine then matters little).
 """
@@ -19,6 +19,7 @@ import numpy as np
 from otafl.systems.biasvar.design import Radio, params_from_rho, solve_exact
 from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier
+from part import part
 
 
 def site(devices: int, seed: int = 0) -> Radio:
@@ -77,12 +78,14 @@ def whole_frontier(devices: int, points: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    cases = [against_sca(10, rho) for rho in (0.1, 1.0, 10.0)] + [against_sca(100, 1.0)]
-    cases += [large(1000), large(100_000), whole_frontier(100, 50)]
+def measure(quick: bool) -> dict[str, Any]:
+    cases = [against_sca(10, rho) for rho in ((1.0,) if quick else (0.1, 1.0, 10.0))]
+    if not quick:
+        cases += [against_sca(100, 1.0), large(1000), large(100_000), whole_frontier(100, 50)]
     for case in cases:
         print(json.dumps({key: round(v, 12) if isinstance(v, float) and v > 1e-6 else v for key, v in case.items()}))
+    return {case.pop("case"): case for case in cases}
 
 
 if __name__ == "__main__":
-    main()
+    part(__doc__, measure)

@@ -1,11 +1,10 @@
-"""Encryption, shares and whole encrypted rounds: ours against TenSEAL and python-flint, in one run on one machine.
+"""Encryption, shares and whole encrypted rounds, and python-flint; `encryption.py` has the comparison with TenSEAL.
 
-    python benchmarks/crypto.py              every competitor that is installed, both parameter sets
+    python benchmarks/crypto.py              both parameter sets
     python benchmarks/crypto.py --device     only what needs jax and numpy (a bare machine with an accelerator)
 
 Times are wall time per device in ms, the least of several repetitions; "CPU" is the mean process time of all threads,
-which a busy machine disturbs less. TenSEAL encodes one scalar and encrypts it under one public key: the same
-ring work as one of our encryptions (it draws its own randomness, so compare with "with OS randomness").
+which a busy machine disturbs less.
 """
 
 import argparse
@@ -23,9 +22,8 @@ from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 
 SETS = {"4096/109": rings.RING_4096, "8192/218": rings.RING_8192}
-BATCHES = (1, 10, 100)
 ROUND_DEVICES = 10
-OURS, PEER = "encryption with OS randomness, host arrays", "TenSEAL encode and encrypt"
+OURS = "encryption with OS randomness, host arrays"
 
 
 def least(call: Callable[[], Any], seconds: float) -> tuple[float, float]:
@@ -60,7 +58,7 @@ def ready(compiled: Callable[..., Any], *arrays: Any) -> None:
     jax.block_until_ready(rings.in_chunks(compiled, *arrays))
 
 
-def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
+def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float, batches: tuple[int, ...]) -> None:
     p = Parameters(ring)
     source = randomness.OperatingSystem()
     agreed = xmkckks.setup(p, source)
@@ -72,11 +70,11 @@ def ours(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: flo
             lambda v: rings.untransform(ring, rings.pointwise(ring, rings.transform(ring, v), y_hat)), x
         )
     )
-    for batch in BATCHES:
+    for batch in batches:
         messages = scaling.encode(p, np.full((batch, 1), 0.5), p.f + p.scale_bits)
         draw = xmkckks.ephemeral(p, source, batch)
         with jax.enable_x64(True):
-            held = jax.device_put((agreed.a_hat, key_hat, *draw, messages))
+            held = jax.device_put((agreed.a_hat, key_hat, *draw, scaling.spread(p, messages)))
             uniform = jax.device_put(randomness.uniform(source, ring, (batch,)))
             shared, own = held[:2], held[2:]
             times = partial(lambda y_hat, x: product(x, y_hat), shared[1])
@@ -144,45 +142,21 @@ def flint_rows(report: list[dict[str, Any]], size: str, ring: rings.Ring, second
         least(lambda: (v * b % modulus + e0, v * a % modulus + e1), seconds))  # fmt: skip
 
 
-def tenseal_rows(report: list[dict[str, Any]], size: str, ring: rings.Ring, seconds: float) -> None:
-    try:
-        import tenseal
-    except ImportError:
-        print("TenSEAL is not installed: skipped (pip install tenseal)")
-        return
-    sizes = {4096: [36, 36, 37], 8192: [43, 43, 44, 44, 44]}[ring.n]
-    context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, ring.n, coeff_mod_bit_sizes=sizes, n_threads=2)
-    context.global_scale = 2.0**30
-    for batch in BATCHES[:2]:
-        row(report, PEER, size, batch,
-            least(lambda n=batch: [tenseal.ckks_vector(context, [0.5]) for _ in range(n)], seconds))  # fmt: skip
-
-
-def compare(report: list[dict[str, Any]], size: str, batch: int = 10) -> None:
-    """How many times as long the peer takes as one of our encryptions, both drawing their randomness."""
-    times = {entry["what"]: entry for entry in report if (entry["set"], entry["batch"]) == (size, batch)}
-    if PEER in times:
-        wall, cpu = (times[PEER][unit] / times[OURS][unit] for unit in ("wall_ms", "cpu_ms"))
-        print(f"{size}, batch {batch}: TenSEAL takes {wall:.2f} times our wall time, {cpu:.2f} times our CPU time")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", action="store_true", help="only parts that need jax and numpy alone")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each row")
+    parser.add_argument("--quick", action="store_true", help="smallest sizes: does everything run?")
     parser.add_argument("--json", help="write the rows here too")
     options = parser.parse_args()
+    seconds = 0.01 if options.quick else 0.5  # spent on each row
     print(f"jax {jax.__version__} on {jax.devices()[0]}")
     report: list[dict[str, Any]] = []
     for size, ring in SETS.items():
         check_exact(ring)
-        ours(report, size, ring, options.seconds)
+        ours(report, size, ring, seconds, (1, 10, 100) if options.device else (10,))
         if not options.device:
-            flint_rows(report, size, ring, options.seconds)
-            tenseal_rows(report, size, ring, options.seconds)
-        rounds(report, size, ring, options.seconds)
-    for size in SETS:
-        compare(report, size)
+            flint_rows(report, size, ring, seconds)
+        rounds(report, size, ring, seconds)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"jax": jax.__version__, "device": str(jax.devices()[0]), "rows": report}, file, indent=2)

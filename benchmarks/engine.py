@@ -1,18 +1,18 @@
-"""The engine against its peers: K=20 clients, MLP 64-128-10, batch 64, and the 26,010-parameter CNN.
+"""The engine's rounds: 20 clients, MLP 64-128-10, batch 64, and the CNN of 26,010 parameters, 10 clients, batch 60.
 
-    python benchmarks/engine.py                 ours, and torch / torch.func / Opacus where installed, in one process
-    python benchmarks/engine.py --device        ours alone, also at 1,000 seeds (for an accelerator)
+    python benchmarks/engine.py CASE                        worker of `rounds.py`: a unit is a round of a seed
+    python benchmarks/engine.py --device                    all cases in one process, also at 1,000 seeds
 
-Times are wall time per round and seed, compilation shown apart, an evaluation on 10,000 samples every 10 rounds
-included, best of several repetitions. On a CPU read the ratios, not the times.
+An evaluation on 10,000 samples every 10 rounds is included; compilation is not.
 """
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,14 @@ import optax
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from otafl.clients import Gradient, PerSample, gradient, per_sample
+from arrangements import processes, serve
+from otafl.clients import Clients, Gradient, PerSample, gradient, per_sample
 from otafl.core.engine import make_engine
 from otafl.core.messages import Data, Seed
 from otafl.core.plan import Link
 from otafl.core.rounds import Row, make_round
 from otafl.runs.build import blocks, evaluator
-from otafl.runs.device_mapping import choose_seed_map
+from otafl.runs.device_mapping import choose_client_map, choose_seed_map
 from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import Model, build
 
@@ -48,128 +49,111 @@ def partition(clients: int) -> tuple[np.ndarray, np.ndarray]:
     return rows.astype(np.int32), sizes.astype(np.int32)
 
 
-def ours(
-    model: Model,
-    clients: Any,
-    x: np.ndarray,
-    y: np.ndarray,
-    num_clients: int,
-    seeds: int,
-    rounds: int,
-    repeat: int,
-    client_map: Any,
-    equal: bool = False,
-) -> dict[str, float]:
-    """Seconds per round and seed of the engine as users run it."""
-    rows, sizes = partition(num_clients)
-    if equal:
-        share = SAMPLES // num_clients
-        rows, sizes = (
-            np.arange(SAMPLES, dtype=np.int32).reshape(num_clients, share),
-            np.full(num_clients, share, np.int32),
-        )
-    shape = (seeds, rounds, num_clients)
-    link = Link(np.full(shape, 1 / num_clients, np.float32), np.full(shape, np.inf, np.float32),
+class Case(NamedTuple):
+    """A round that is measured."""
+
+    model: Callable[[], Model]
+    clients: Callable[[Model], Clients]
+    shape: tuple[int, ...]  # of a sample
+    num_clients: int
+    seeds: int  # on a CPU; a process per core has its share of them
+    rounds: int
+    equal: bool = False  # clients of one size, for the CNN's published setting
+
+
+def mlp() -> Model:
+    return build("mlp", (64,), 10, hidden=(128,))
+
+
+def clipped(model: Model) -> Clients:
+    return gradient(Gradient(batch=BATCH), model, min_size=300)
+
+
+def fixed(model: Model) -> Clients:
+    return per_sample(PerSample(batch=BATCH, sampling="without-replacement"), model, min_size=300)
+
+
+CASES = {
+    "mlp": Case(mlp, clipped, (64,), CLIENTS, 10, 20),
+    "mlp, one seed": Case(mlp, clipped, (64,), CLIENTS, 1, 20),
+    "mlp, one seed, 100 clients": Case(mlp, clipped, (64,), 100, 1, 20),
+    "mlp per sample": Case(mlp, fixed, (64,), CLIENTS, 10, 20),
+    "mlp per sample, Poisson": Case(
+        mlp, lambda m: per_sample(PerSample(batch=BATCH, sampling="poisson"), m), (64,), CLIENTS, 10, 20
+    ),
+    "cnn per sample, Poisson": Case(
+        lambda: build("cnn-mnist", (28, 28), 10), lambda m: per_sample(PerSample(batch=60, sampling="poisson"), m),
+        (28, 28), 10, 1, 10, equal=True,
+    ),
+}  # fmt: skip
+
+
+def prepared(case: Case, seeds: int, rounds: int) -> Callable[[], float]:
+    """A stretch of rounds of all seeds, as users run it; says how many rounds of a seed that was."""
+    x, y = data(case.shape)
+    rows, sizes = partition(case.num_clients)
+    if case.equal:
+        rows = np.arange(SAMPLES, dtype=np.int32).reshape(case.num_clients, -1)
+        sizes = np.full(case.num_clients, rows.shape[1], np.int32)
+    shape = (seeds, rounds, case.num_clients)
+    link = Link(np.full(shape, 1 / case.num_clients, np.float32), np.full(shape, np.inf, np.float32),
                 np.full(shape[:2], 0.01, np.float32), np.ones(shape[:2], bool))  # fmt: skip
     row = jax.device_put(Row(link, (), np.ones(shape[:2], bool)))
-    optimizer = optax.sgd(0.1)
+    model, optimizer = case.model(), optax.sgd(0.1)
     held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(10_000, samples_at_once(model.footprint)))
-    evaluate = evaluator(model, 10)
-    round_ = make_round(clients, optimizer, client_map)
-    engine = make_engine(model.init, evaluate, round_, optimizer, choose_seed_map(model), evaluate_every=10)
+    client_map = choose_client_map(case.num_clients, model.num_params)
+    round_ = make_round(case.clients(model), optimizer, client_map)
+    seed_map = choose_seed_map(model)
+    engine = make_engine(model.init, evaluator(model, 10), round_, optimizer, seed_map, evaluate_every=10)
     batch = Seed(jax.random.split(jax.random.key(0), seeds), jnp.broadcast_to(jnp.asarray(rows), (seeds, *rows.shape)),
-                 jnp.broadcast_to(jnp.asarray(sizes), (seeds, num_clients)))  # fmt: skip
+                 jnp.broadcast_to(jnp.asarray(sizes), (seeds, case.num_clients)))  # fmt: skip
     train = Data(jnp.asarray(x), jnp.asarray(y))
     carry = engine.init(batch.key, jnp.zeros((seeds, 0)))
-    began = time.perf_counter()
-    carry, record, accuracy = engine.chunk(train, held, (), batch, carry, row)
-    jax.block_until_ready(accuracy)
-    first, best = time.perf_counter() - began, np.inf
-    for _ in range(repeat):
-        began = time.perf_counter()
+
+    def work() -> float:
+        nonlocal carry
         carry, record, accuracy = engine.chunk(train, held, (), batch, carry, row)
         jax.block_until_ready((carry, accuracy))
-        best = min(best, time.perf_counter() - began)
-    assert bool(jnp.all(record.stats.sent)) and not bool(jnp.any(record.stats.overflow))
-    return {"ms_per_seed_round": best / seeds / rounds * 1e3, "compile_s": first - best}
+        assert bool(jnp.all(record.stats.sent)) and not bool(jnp.any(record.stats.overflow))
+        return float(seeds * rounds)
+
+    return work
 
 
-def mlp_cases(seeds: int, rounds: int, repeat: int, maps: list[Any]) -> dict[str, Any]:
-    x, y = data((64,))
-    model = build("mlp", (64,), 10, hidden=(128,))
-    kinds = {
-        "gradient": gradient(Gradient(batch=BATCH), model, min_size=300),
-        "per-sample": per_sample(PerSample(batch=BATCH, sampling="without-replacement"), model, min_size=300),
-        "per-sample poisson": per_sample(PerSample(batch=BATCH, sampling="poisson"), model),
-    }
-    out = {}
-    for name, clients in kinds.items():
-        for client_map in maps:
-            out[f"mlp {name}, {client_map}"] = ours(model, clients, x, y, CLIENTS, seeds, rounds, repeat, client_map)
-    return out
+def on_device() -> dict[str, Any]:
+    """Times of every case on this machine's accelerator, all seeds in one batch."""
+    found = {}
+    for name, case in CASES.items():
+        for seeds, rounds in ((case.seeds, 100), (1000, 20)) if case.seeds > 1 else ((1, case.rounds),):
+            work = prepared(case, seeds, rounds)
+            times = [_timed(work) for _ in range(6)]
+            label = f"{name}, {seeds} seeds"
+            found[label] = {"us_per_seed_round": min(times[1:]) * 1e6, "compile_s": times[0] - min(times[1:])}
+            print(f"{label:<44} {min(times[1:]) * 1e3:9.4f} ms", flush=True)
+    return found
 
 
-def cnn_cases(repeat: int, maps: list[Any], seeds: int = 1) -> dict[str, Any]:
-    x, y = data((28, 28))
-    model = build("cnn-mnist", (28, 28), 10)
-    clients = per_sample(PerSample(batch=60, sampling="poisson"), model)
-    return {
-        f"cnn per-sample poisson, {m}, {seeds} seeds": ours(model, clients, x, y, 10, seeds, 10, repeat, m, equal=True)
-        for m in maps
-    }
-
-
-def show(results: dict[str, Any], peers: dict[str, float] | None = None) -> None:
-    for name, value in results.items():
-        print(f"{name:<44} {value['ms_per_seed_round']:9.4f} ms   compile {value.get('compile_s', 0):5.1f} s")
-    for name, value in (peers or {}).items():
-        print(f"{name:<44} {value:9.4f} ms")
+def _timed(work: Callable[[], float]) -> float:
+    began = time.perf_counter()
+    units = work()
+    return (time.perf_counter() - began) / units
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", nargs="?", choices=CASES)
     parser.add_argument("--device", action="store_true", help="ours alone, with the sizes of an accelerator")
-    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--json", type=Path, help="with --device: write the numbers here")
     args = parser.parse_args()
-    facts = {
-        "backend": jax.default_backend(),
-        "device": str(jax.devices()[0]),
-        "jax": jax.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
+    if not args.device:
+        case = CASES[args.case]
+        serve(prepared(case, max(1, case.seeds // processes()), case.rounds))
+        return
+    facts = {"device": str(jax.devices()[0]), "jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
     print(facts)
-    if args.device:
-        results = (
-            mlp_cases(10, 100, 5, ["vmap"])
-            | {f"{k} (1000 seeds)": v for k, v in mlp_cases(1000, 20, 3, ["vmap"]).items()}
-            | cnn_cases(5, ["vmap"])
-        )
-        show(results)
-        peers: dict[str, float] = {}
-    else:
-        from peers import peer_times  # torch lives in the benchmark's own environment
-
-        results = mlp_cases(10, 20, 12, ["vmap", "map"]) | cnn_cases(5, ["vmap", "map"])
-        peers = peer_times()
-        show(results, peers)
-        ratios(results, peers)
+    found = on_device()
     if args.json:
-        args.json.write_text(json.dumps({"facts": facts, "ours": results, "peers": peers}, indent=2))
-
-
-def ratios(results: dict[str, Any], peers: dict[str, float]) -> None:
-    """Peers' time over ours, the best of our client mappings."""
-    pairs = {
-        "mlp gradient": ("torch loop over clients", "torch.func vmap"),
-        "mlp per-sample,": ("opacus mlp",),
-        "mlp per-sample poisson": ("opacus mlp",),
-        "cnn": ("opacus cnn",),
-    }
-    for prefix, names in pairs.items():
-        best = min(v["ms_per_seed_round"] for k, v in results.items() if k.startswith(prefix))
-        for peer in names:
-            if peer in peers:
-                print(f"{peer} / ours ({prefix.rstrip(',')}): {peers[peer] / best:.1f}x")
+        args.json.write_text(json.dumps({"facts": facts, "ours": found}, indent=2))
 
 
 if __name__ == "__main__":

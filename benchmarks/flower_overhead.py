@@ -21,6 +21,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import otafl
 from otafl.connect.flower import OverTheAir, num_params
 from otafl.runs.air.round import Round
+from part import part
 
 SHAPES = ((1000, 784), (1000,), (200, 1000), (200,), (74, 200), (74,))  # 1,000,074 numbers, as an MLP has them
 REPEATS = 7
@@ -76,7 +77,7 @@ class Clock:
         return statistics.median(self.wall[1:]), statistics.median(self.cpu[1:])
 
 
-def compare(nodes: int, seed: int | None) -> None:
+def compare(nodes: int, seed: int | None) -> dict[str, Any]:
     arrays = model(0, 0.0)
     plain, drawing, sending, whole = Clock(), Clock(), Clock(), Clock()
     Round.send = lambda self, updates: sending(lambda: SEND(self, updates))  # type: ignore[method-assign]
@@ -103,14 +104,20 @@ def compare(nodes: int, seed: int | None) -> None:
     print(f"{nodes:4d} nodes, {num_params(arrays):,} parameters, {kind}: FedAvg {1e3 * wall:.0f} ms, "
           f"CPU {1e3 * cpu:.1f} ms; Air.send {sending.over(plain)}; with its noise CPU x {both / cpu:.2f}; "
           f"whole round {whole.over(plain)}", flush=True)  # fmt: skip
+    return {
+        "nodes": nodes, "noise": kind, "fedavg_wall_s": wall, "fedavg_cpu_s": cpu,
+        **{f"{name}_{unit}_over_fedavg": mine / base
+           for name, clock in (("send", sending), ("round", whole))
+           for unit, mine, base in zip(("wall", "cpu"), clock.typical, (wall, cpu))},
+        "send_and_noise_cpu_over_fedavg": both / cpu,
+    }  # fmt: skip
 
 
-def main() -> None:
+def measure(quick: bool) -> dict[str, Any]:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # this process plays the ServerApp
-    for nodes in (10, 100):
-        for seed in (0, None):
-            compare(nodes, seed)
+    sizes = (2,) if quick else (10, 100)
+    return {f"{nodes} nodes, {seed}": compare(nodes, seed) for nodes in sizes for seed in (0, None)}
 
 
 if __name__ == "__main__":
-    main()
+    part(__doc__, measure)

@@ -1,15 +1,19 @@
-"""The same rounds as `engine.py` in PyTorch, as papers' authors write them: a loop over clients, torch.func, Opacus.
+"""Worker: the same rounds as `engine.py` in PyTorch, as papers' authors write them: a loop, torch.func, Opacus.
 
-Only for the benchmark's own environment (torch 2.13.0 CPU, opacus). Each figure is wall ms per round of one seed:
-K=20 clients, batch 64, clipped and averaged, noise added, one step; 10,000 test images every 10 rounds included.
+    python benchmarks/peers.py "torch loop" | "torch.func" | "Opacus" | "Opacus, Poisson" | "Opacus cnn, Poisson"
+
+A unit is a round of one seed: every client's batch, clipped and averaged, noise added, one step; 10,000 test images
+every 10 rounds included. Only for the benchmark's own environment (torch 2.13.0 CPU, Opacus).
 """
 
-import time
+import sys
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import nn
+
+from arrangements import serve, threads
 
 CLIENTS, BATCH, SAMPLES, HELD_OUT = 20, 64, 60_000, 10_000
 
@@ -26,16 +30,16 @@ def cnn() -> nn.Module:
     )  # fmt: skip
 
 
-def per_round(round_: Callable[[], None], evaluate: Callable[[], None], rounds: int = 20, repeat: int = 12) -> float:
-    best = np.inf
-    for _ in range(repeat):
-        began = time.perf_counter()
-        for t in range(rounds):
+def stretch(round_: Callable[[], None], evaluate: Callable[[], None], rounds: int = 10) -> Callable[[], float]:
+    """So many rounds and an evaluation."""
+
+    def work() -> float:
+        for _ in range(rounds):
             round_()
-            if t % 10 == 9:
-                evaluate()
-        best = min(best, time.perf_counter() - began)
-    return best / rounds * 1e3
+        evaluate()
+        return float(rounds)
+
+    return work
 
 
 class Problem:
@@ -64,7 +68,7 @@ class Problem:
             p -= 0.1 * (g + 0.01 * torch.randn_like(g))
 
 
-def loop_over_clients() -> float:
+def loop_over_clients() -> Callable[[], float]:
     problem = Problem((64,), mlp(), CLIENTS)
     loss = nn.CrossEntropyLoss()
 
@@ -79,10 +83,10 @@ def loop_over_clients() -> float:
                 sum_ += scale / CLIENTS * p.grad
         problem.step(total)
 
-    return per_round(round_, problem.evaluate)
+    return stretch(round_, problem.evaluate)
 
 
-def vmapped() -> float:
+def vmapped() -> Callable[[], float]:
     problem = Problem((64,), mlp(), CLIENTS)
     names = [n for n, _ in problem.model.named_parameters()]
 
@@ -99,10 +103,10 @@ def vmapped() -> float:
         weight = torch.clamp(1 / norm, max=1.0) / CLIENTS
         problem.step([torch.einsum("k,k...->...", weight, found[n]) for n in names])
 
-    return per_round(round_, problem.evaluate)
+    return stretch(round_, problem.evaluate)
 
 
-def opacus(shape: tuple[int, ...], model: nn.Module, clients: int, batch: int, poisson: bool, rounds: int) -> float:
+def opacus(shape: tuple[int, ...], model: nn.Module, clients: int, batch: int, poisson: bool) -> Callable[[], float]:
     from opacus.grad_sample import GradSampleModule
 
     problem = Problem(shape, model, clients)
@@ -121,21 +125,23 @@ def opacus(shape: tuple[int, ...], model: nn.Module, clients: int, batch: int, p
                 sum_ += torch.einsum("b,b...->...", weight, p.grad_sample)
         problem.step(total)
 
-    return per_round(round_, problem.evaluate, rounds=rounds, repeat=5)
+    return stretch(round_, problem.evaluate)
 
 
-def opacus_cnn() -> float:
-    """The CNN of 26,010 parameters, 10 devices, Poisson batches of 60, clipped per sample."""
-    return opacus((1, 28, 28), cnn(), 10, 60, True, 10)
+CASES: dict[str, Callable[[], Callable[[], float]]] = {
+    "torch loop": loop_over_clients,
+    "torch.func": vmapped,
+    "Opacus": lambda: opacus((64,), mlp(), CLIENTS, BATCH, poisson=False),
+    "Opacus, Poisson": lambda: opacus((64,), mlp(), CLIENTS, BATCH, poisson=True),
+    "Opacus cnn, Poisson": lambda: opacus((1, 28, 28), cnn(), 10, 60, poisson=True),
+}
 
 
-def peer_times() -> dict[str, float]:
-    """Wall ms per round and seed; one thread per core in use."""
+def main() -> None:
     torch.manual_seed(0)
-    found = {"torch loop over clients": loop_over_clients(), "torch.func vmap": vmapped()}
-    try:
-        found["opacus mlp"] = opacus((64,), mlp(), CLIENTS, BATCH, False, 10)
-        found["opacus cnn"] = opacus_cnn()
-    except ImportError:
-        print("opacus is not installed: its rows are left out")
-    return found
+    torch.set_num_threads(threads())
+    serve(CASES[sys.argv[1]]())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,15 @@
 """Whole commands: `otafl run` from start to report, its time, its memory, client updates per second.
 
-    python benchmarks/scale.py                     cost against clients, seeds, parameters and rounds: table, JSON, page
-    python benchmarks/scale.py --clients 100000 --rounds 100          one run of this size
-    python benchmarks/scale.py --clients 1000000 --rounds 20
+    python benchmarks/scale.py --json FILE [--quick]       cost against clients, seeds, parameters and rounds
+    python benchmarks/scale.py --clients 1000000 --rounds 20          one run of this size
 
-Every run is a process of its own with the installed otafl, on the digits that clients share; peak memory is the
-process's own, on the host. "rounds" is the time of the rounds with compilation, the rest is start-up, planning, tables
-and pictures. Slopes are those of a line through the last two points on logarithmic axes: 1 is linear.
+Every run is a process of its own, on the digits that clients share; peak memory is that of the process and its
+children, on the host. "rounds" is the time of the rounds with compilation, the rest is start-up, planning, tables and
+pictures. Slopes are those of a line through the last two points on logarithmic axes: 1 is linear.
 """
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -20,25 +20,28 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memory import Peak
+
 HERE = Path(__file__).parent
-OUT = HERE.parent / "runs" / "scale"
 
 
 class Size(NamedTuple):
     """A logistic model has 650 parameters; more come from a hidden layer."""
 
-    clients: int = 1000
+    clients: int = 100
     seeds: int = 1
     hidden: int = 0
     rounds: int = 100
+    stream: bool = False  # rounds go by in blocks, as they do by default above 2^23 clients x rounds
 
 
 SWEEPS: dict[str, list[Size]] = {
-    "clients": [Size(clients=n) for n in (1_000, 10_000, 100_000)],
-    "seeds": [Size(seeds=n) for n in (2, 8, 32)],
-    "parameters": [Size(hidden=n) for n in (32, 128, 512)],
-    "rounds": [Size(rounds=n) for n in (100, 1_000, 10_000)],
+    "clients": [Size(clients=n, rounds=10, stream=True) for n in (10_000, 100_000, 1_000_000)],
+    "seeds": [Size(seeds=n) for n in (4, 32, 256)],
+    "parameters": [Size(clients=1_000, hidden=n) for n in (32, 256, 2048)],
+    "rounds": [Size(clients=1_000, rounds=n, stream=True) for n in (100, 1_000, 10_000)],
 }
+QUICK = {"clients": [Size(clients=n, rounds=10) for n in (50, 100)]}
 
 
 def experiment(size: Size, per_client: int) -> str:
@@ -62,8 +65,11 @@ batch = 0
 noise_std = 0.05
 
 [privacy]
-eps = 8.0
+eps = 1e6
 delta = 1e-8
+
+[engine]
+stream = {str(size.stream).lower()}
 
 [[scheme]]
 name = "constant"
@@ -80,7 +86,8 @@ def measure(size: Size, per_client: int, overrides: list[str]) -> dict[str, Any]
         command += [part for one in overrides for part in ("--set", one)]
         path = f"{HERE.parent / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         began = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}) as child:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
+        with Peak([child.pid]) as peak:
             _, status, used = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - began
@@ -91,10 +98,13 @@ def measure(size: Size, per_client: int, overrides: list[str]) -> dict[str, Any]
         summary = json.loads((scheme / "summary.json").read_text())
         parameters = json.loads((folder / "manifest.json").read_text())["parameters"]
         written = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    updates = size.clients * timing["rounds"]
+    if timing["rounds"] != size.rounds * size.seeds:
+        raise SystemExit(f"{size}: {timing['rounds']} rounds of all seeds were run; a budget must not end a benchmark")
+    updates = size.clients * timing["rounds"]  # of all seeds
     return {
         **size._asdict(), "parameters": parameters, "seconds": seconds, "rounds_seconds": timing["seconds"],
-        "cpu_seconds": used.ru_utime + used.ru_stime, "peak_mib": used.ru_maxrss / 1024, "folder_mib": written / 2**20,
+        "cpu_seconds": used.ru_utime + used.ru_stime, "peak_mib": max(peak.mib, used.ru_maxrss / 1024),
+        "folder_mib": written / 2**20,
         "updates_per_s": updates / seconds, "updates_per_s_of_rounds": updates / timing["seconds"],
         "final_accuracy": summary["final_accuracy"][0],
     }  # fmt: skip
@@ -124,45 +134,18 @@ def slope(points: list[dict[str, Any]], axis: str, what: str) -> float:
 COSTS = {"rounds_seconds": "s of rounds", "seconds": "s of the command", "peak_mib": "MiB"}
 
 
-def page(found: dict[str, list[dict[str, Any]]], told: dict[str, Any], out: Path) -> None:
-    """JSON, a plot and a page that holds both."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 6), layout="constrained")
-    panels = figure.subplots(2, len(found), sharey="row")
-    for column, (axis, points) in enumerate(found.items()):
-        for line, names in enumerate((("rounds_seconds", "seconds"), ("peak_mib",))):
-            for name in names:
-                label = f"{COSTS[name]}, slope {told['slopes'][axis][name]:.2f}"
-                panels[line, column].loglog([p[axis] for p in points], [p[name] for p in points], "o-", label=label)
-            panels[line, column].set(xlabel=axis, ylabel=("s", "MiB")[line] if column == 0 else "")
-            panels[line, column].legend(fontsize=7)
-    out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "scale.svg")
-    (out / "scale.json").write_text(json.dumps({**told, "points": found}, indent=1))
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{cell}</td>' for cell in row(p))}</tr>" for points in found.values() for p in points
-    )
-    head = "".join(f"<th>{name}</th>" for name in HEAD)
-    (out / "index.html").write_text(
-        "<!doctype html><meta charset=utf-8><title>Cost of a run</title>"
-        "<style>body{font-family:sans-serif;margin:2em}td,th{text-align:right;padding:0 .7em}</style>"
-        f"<h1>Cost of a run</h1><p>{told['machine']}</p>{(out / 'scale.svg').read_text()}"
-        f"<table><tr>{head}</tr>{lines}</table>"
-    )
-    print(f"\n{out / 'index.html'}, {out / 'scale.json'}")
-
-
-def machine() -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", "import jax; print(jax.devices()[0].device_kind, jax.local_device_count())"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    device = f"JAX on {done.stdout.strip() or 'nothing'} device(s)"
-    return f"{os.cpu_count()} cores; {device}; Python {sys.version.split()[0]}"
+def sweeps(wanted: dict[str, list[Size]]) -> dict[str, Any]:
+    """Every axis in turn; a size that two axes share is run once."""
+    once = functools.cache(lambda size: measure(size, 5, []))
+    swept = {}
+    for axis, sizes in wanted.items():
+        print(f"\nagainst {axis}", flush=True)
+        swept[axis] = [once(size) for size in sizes]
+        show([row(found) for found in swept[axis]])
+    slopes = {axis: {name: slope(points, axis, name) for name in COSTS} for axis, points in swept.items()}
+    for axis, each in slopes.items():
+        print(f"slope against {axis}: " + ", ".join(f"{COSTS[name]} {value:.2f}" for name, value in each.items()))
+    return {"points": swept, "slopes": slopes}
 
 
 def main() -> None:
@@ -172,23 +155,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--per-client", type=int, default=5, help="samples of each client")
     parser.add_argument("--set", action="append", default=[], help="override a key of the experiment")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--quick", action="store_true", help="smallest sizes: does everything run?")
     args = parser.parse_args()
-    print(machine())
     if args.clients:
-        found = measure(Size(args.clients, args.seeds, 0, args.rounds), args.per_client, args.set)
+        large = args.clients * args.rounds > 2**23
+        found = measure(Size(args.clients, args.seeds, 0, args.rounds, large), args.per_client, args.set)
         show([row(found)])
-        print(json.dumps(found))
-        return
-    swept = {}
-    for axis, sizes in SWEEPS.items():
-        print(f"\nagainst {axis}", flush=True)
-        swept[axis] = [measure(size, args.per_client, args.set) for size in sizes]
-        show([row(found) for found in swept[axis]])
-    slopes = {axis: {name: slope(points, axis, name) for name in COSTS} for axis, points in swept.items()}
-    for axis, each in slopes.items():
-        print(f"slope against {axis}: " + ", ".join(f"{COSTS[name]} {value:.2f}" for name, value in each.items()))
-    page(swept, {"machine": machine(), "slopes": slopes}, args.out)
+    else:
+        found = sweeps(QUICK if args.quick else SWEEPS)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""Does a second antenna leak more? Charges and attacks at M antennas, as tables and a picture (docs/antennas.md).
+"""Does a second antenna leak more? Charges and attacks at M antennas, the tables of docs/antennas.md.
 
-python examples/antennas.py [FOLDER [RUNS]]
+python examples/antennas.py [RUNS]
 """
 
 import sys
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import otafl
@@ -76,31 +74,6 @@ def whose_noise(draws: int = 200, clients: int = 5) -> list[tuple]:
     return rows
 
 
-def picture(rows: list[tuple], noises: list[tuple], path: Path) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    one = [row for row in rows if row[1] == 1]
-    for beam, colour in (("fixed", "#0072B2"), ("iterated", "#D55E00")):
-        own = [*one, *(row for row in rows if row[0] == beam and row[1] > 1)]
-        antennas = [row[1] for row in own]
-        left.plot(antennas, [row[3] for row in own], color=colour, marker="o", label=f"{beam}: charged")
-        left.plot(
-            antennas, [row[4] for row in own], color=colour, marker="v", ls="--", label=f"{beam}: measured, at least"
-        )
-    left.plot([row[1] for row in rows if row[0] == "fixed"], [row[2] for row in rows if row[0] == "fixed"],
-              color="#777777", ls=":", label="if the combined gain were charged")  # fmt: skip
-    for name, column, colour in (("receiver noise alone", 1, "#0072B2"), ("own artificial noise", 2, "#009E73"),
-                                 ("somebody else's", 3, "#D55E00")):  # fmt: skip
-        right.plot([row[0] for row in noises], [row[column] for row in noises], color=colour, marker="o", label=name)
-    left.set(xlabel="antennas", ylabel="ε", yscale="log")
-    right.set(xlabel="antennas", ylabel="mean charge 1/z²", yscale="log")
-    for axis in (left, right):
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.legend(fontsize=7)
-        axis.grid(alpha=0.3)
-    figure.savefig(path, dpi=130)
-
-
 def table(head: str, rows: list[tuple]) -> None:
     print(f"| {head} |\n|{'---|' * len(head.split('|'))}")
     for row in rows:
@@ -108,14 +81,11 @@ def table(head: str, rows: list[tuple]) -> None:
     print()
 
 
-def main(folder: Path, runs: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    found, noises = attacks(runs), whose_noise()
-    table("beam | antennas | ε by the combined gain | ε charged | ε measured, at least", found)
+def main(runs: int) -> None:
+    table("beam | antennas | ε by the combined gain | ε charged | ε measured, at least", attacks(runs))
     table("antennas | power of the weakest | charge at equal learning noise", beams_gain())
-    table("antennas | receiver noise alone | own noise | somebody else's", noises)
-    picture(found, noises, folder / "antennas.png")
+    table("antennas | receiver noise alone | own noise | somebody else's", whose_noise())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/antennas"), int(sys.argv[2]) if len(sys.argv) > 2 else 100)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)

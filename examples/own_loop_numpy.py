@@ -24,9 +24,10 @@ air = otafl.Air(
     otafl.constant(rx_scale=0.3), site=40, num_params=31, clip_norm=1.0, channel="cares", eps=8.0, delta=1e-5,
     rounds=200, noise_std=0.1, seed=0,
 )  # fmt: skip
+history = []
 for r in air:  # charged on entry
     updates = {k: update_of(k) for k in r.asked}
     model -= 0.5 * r.send(updates)  # clipped, silenced, scaled, added up, noise, decoded
-accuracy = np.mean((x @ model > 0) == y)
+    history.append((air.eps, np.mean((x @ model > 0) == y)))
 print(air.card)
-print(f"{air.rounds_charged} rounds, eps = {air.eps:.3f}, accuracy {accuracy:.3f}")
+print(f"{air.rounds_charged} rounds, eps = {air.eps:.3f}, accuracy {history[-1][1]:.3f}")

@@ -10,13 +10,14 @@ import pytest
 
 from browsing import Browser
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("OTAFL_OFFLINE", "1")
-
-import jax
-
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".cache" / "jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+SETTINGS = {  # in the environment, so that processes started by tests have them too
+    "JAX_PLATFORMS": "cpu",
+    "OTAFL_OFFLINE": "1",
+    "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parent.parent / ".cache" / "jax"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+}
+for name, value in SETTINGS.items():
+    os.environ.setdefault(name, value)
 
 
 @pytest.fixture(scope="session", autouse=True)

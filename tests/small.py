@@ -1,5 +1,6 @@
 """A small experiment that the tests of the core share: few shapes, so that little is compiled."""
 
+import functools
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from otafl.core.engine import make_engine
+from otafl.core.engine import Engine, make_engine
 from otafl.core.messages import Data, Seed
 from otafl.core.plan import Context, Deployment, Plan, Policy, Trace
 from otafl.core.rounds import Carry, Row, make_round, plan_ahead, stack
@@ -56,6 +57,14 @@ def rows_of(plans: list[Plan], traces: list[Trace], site: Deployment) -> Row:
     return Row(links, (), np.ones(links.live.shape, bool))
 
 
+@functools.cache
+def engine_of(clients: Any, client_map: Any = "vmap", seed_map: Any = "vmap", step_size: float = 0.5) -> Engine:
+    """Traced once for all tests of the same clients."""
+    optimizer = optax.sgd(step_size)
+    round_ = make_round(clients, optimizer, client_map)
+    return make_engine(model().init, lambda p, held: jnp.zeros(()), round_, optimizer, seed_map)
+
+
 def train(
     clients: Any,
     policies: list[Policy],
@@ -69,12 +78,8 @@ def train(
     sizes: tuple[int, ...] = (20, 50, 60, 70),
 ) -> tuple[Carry, Any, list[Plan]]:
     """Plan ahead, run all rounds in one chunk, return (carry, records, plans)."""
-    net = model()
     plans = [plan_ahead(policy, policy.init(None), one)[1] for policy, one in zip(policies, traces)]
-    optimizer = optax.sgd(step_size)
-    round_ = make_round(clients, optimizer, client_map)
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), round_, optimizer, seed_map)
-    batch = seeds(keys, sizes)
+    engine, batch = engine_of(clients, client_map, seed_map, step_size), seeds(keys, sizes)
     carry = engine.init(batch.key, jnp.zeros((len(keys), 0)))
     carry, records, _ = engine.chunk(data(), (), (), batch, carry, rows_of(plans, traces, site))
     return carry, records, plans

@@ -413,7 +413,8 @@ def test_the_package_runs_as_a_module():
 def test_help_does_not_speak_of_types(otafl: Call) -> None:
     for verb in ("run", "plan", "report"):
         code, said, _ = otafl(verb, "--help")
-        assert code == 0 and "--help" in said and "<bool>" not in said
+        assert code == 0 and "--help" in said
+        assert not any(f"<{kind}" in said for kind in ("bool", "path", "str", "list"))
 
 
 def test_a_system_that_is_not_in_the_experiment_is_refused_in_one_line(otafl: Call) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperArgument
 
 from otafl import __version__
 from otafl.commands.before_training import advise, plan
@@ -15,6 +16,8 @@ from otafl.commands.console import AsJson, On, Override, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.core.errors import InputError, OtaflError, RunError
 from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
+
+TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]  # FILE says more than <path>
 
 app = typer.Typer(
     name="otafl",
@@ -93,9 +96,10 @@ def run(
 def _show_run(folder: Path) -> None:
     from otafl.reports.tables import comparison
 
-    table, footer = comparison(folder, out.width)
+    table, footer = comparison(folder)
     out.print(table)
-    out.print(footer, f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False, soft_wrap=True)
+    out.print(footer, markup=False, highlight=False)
+    out.print(f"Report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -72,6 +72,11 @@ def run(
     **keys
         any other key of an experiment file: devices, radio, server, privacy, engine, evaluate_every, outside, title
 
+    Returns
+    -------
+    Run
+        its `table`, `frame`, `card`, `plot`, `params`
+
     Examples
     --------
     >>> import otafl
@@ -112,6 +117,11 @@ def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any)
         as for `otafl.run`; a task={"num_params": 9610, "clients": 20} will do, since nothing is trained
     agreement : float, optional
         norm of the mean of clipped messages over the clip norm, in (0, 1]; None guesses it from the samples
+
+    Returns
+    -------
+    PlanTable
+        `rows`, those that are `feasible`, and the `terms` and `notes` they rest on
 
     Examples
     --------
@@ -292,6 +302,11 @@ def advise(
         a folder that gets advice.html, advice.toml and advice.json
     **words
         delta, rounds, task (an experiment file or a dict like one), weights, accountant, agreement, samples, radio
+
+    Returns
+    -------
+    Advice
+        its `sentence`, `best` option, whether that is `useful`, and the changes that would help
 
     Examples
     --------

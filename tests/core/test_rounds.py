@@ -3,6 +3,8 @@
 A new number of rounds or seeds is a new program, seconds to compile: tests share 5 rounds of one seed where they can.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,7 @@ from otafl.systems.baselines.constant import Config as Constant
 from otafl.systems.ideal.fedavg import Config as FedAvg
 
 
+@functools.cache
 def clipped(clip_norm: float = 1.0, batch: int = 16):
     return gradient(Gradient(clip_norm=clip_norm, batch=batch), small.model())
 
@@ -35,6 +38,7 @@ def constant(clients, site, **options):
     return systems.make("constant", Constant(**options), site, promise(clients), small.CONTEXT)
 
 
+@pytest.mark.released
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.01, 3.0), st.floats(0.01, 20.0), st.sampled_from(["norm", "bound"]), st.integers(0, 10**6))
 def test_norm_bound_and_energy_limit_are_never_passed(rx_scale, energy, silence, seed):
@@ -83,6 +87,7 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     np.testing.assert_allclose(moved, (site.weights * sent) @ flat, atol=2e-6)
 
 
+@pytest.mark.released
 def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
@@ -128,6 +133,7 @@ def test_seed_mapping_changes_only_rounding(seed_map):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.released
 def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
@@ -140,6 +146,7 @@ def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
     assert model([5, 6, 7], 6) == model([6], 6) == model([6, 7, 5], 6)
 
 
+@pytest.mark.released
 @pytest.mark.parametrize("client_map", ["vmap", 3])
 def test_rounds_drawn_ahead_have_the_same_bits(client_map, monkeypatch):
     """As an accelerator does it; here on whatever runs the tests."""
@@ -147,8 +154,10 @@ def test_rounds_drawn_ahead_have_the_same_bits(client_map, monkeypatch):
     policy, traces = constant(clients, site, rx_scale=0.3), [small.trace(5)]
     carries = []
     for most in (0, 2**20):
+        small.engine_of.cache_clear()
         monkeypatch.setattr("otafl.core.engine.most_ahead", lambda most=most: most)
         carries.append(small.train(clients, [policy], traces, site, [0], client_map=client_map)[0])
+    small.engine_of.cache_clear()
     for one, other in zip(*(jax.tree.leaves(carry) for carry in carries)):
         np.testing.assert_array_equal(one, other)
 
@@ -158,8 +167,7 @@ def test_permuting_clients_permutes_results():
     clients, order = clipped(batch=0), np.array([2, 0, 3, 1])
     site, one = small.deployment(noise_std=0.0, energy=0.02), small.trace(3)
     sizes = (20, 50, 60, 70)
-    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0], sizes)
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+    engine, batch = small.engine_of(clients), small.seeds([0], sizes)
 
     def run(perm):
         where = site._replace(weights=site.weights[perm], energy=site.energy[perm])
@@ -208,8 +216,7 @@ def test_a_dead_round_stops_the_run_for_good():
     traces = [small.trace(5)]
     plan = plan_ahead(constant(clients, site), (), traces[0])[1]
     plan = plan._replace(live=np.array([True, True, False, True, True]))
-    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+    engine, batch = small.engine_of(clients), small.seeds([0])
     start = lambda: engine.init(batch.key, jnp.zeros((1, 0)))  # noqa: E731
     rows = small.rows_of([plan], traces, site)
     carry, records, _ = engine.chunk(small.data(), (), (), batch, start(), rows)
@@ -223,8 +230,7 @@ def test_padding_rounds_change_nothing():
     clients, site = clipped(), small.deployment()
     traces = [small.trace(5)]
     plan = plan_ahead(constant(clients, site), (), traces[0])[1]
-    net, optimizer, batch = small.model(), optax.sgd(0.5), small.seeds([0])
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
+    engine, batch = small.engine_of(clients), small.seeds([0])
     rows = small.rows_of([plan], traces, site)
     padded = Row(rows.link, (), np.array([[True, True, True, False, False]]))
     a, records, _ = engine.chunk(small.data(), (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), padded)
@@ -233,7 +239,7 @@ def test_padding_rounds_change_nothing():
 
 def test_training_stays_float32_and_planning_float64():
     clients, site = clipped(), small.deployment()
-    carry, _, plans = small.train(clients, [constant(clients, site)], [small.trace(2)], site, [0])
+    carry, _, plans = small.train(clients, [constant(clients, site)], [small.trace(5)], site, [0])
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(carry.params)} == {"float32"}
     assert plans[0].rx_scale.dtype == np.float64 and plans[0].tx.dtype == np.complex128
 
@@ -242,14 +248,13 @@ def test_training_stays_float32_and_planning_float64():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
 def test_a_non_finite_message_counts_as_zero_and_is_recorded(bad, client_map):
     """Client 3 alone holds sample 150. The model is what it is with that client's weight at zero; nothing stops."""
-    clients, site, net = clipped(batch=0), small.deployment(), small.model()
+    clients, site = clipped(batch=0), small.deployment()
     whole = small.data()
     spoilt = whole._replace(x=whole.x.at[150].set(bad))
     holder = 3
-    batch, traces, optimizer = small.seeds([0]), [small.trace(3)], optax.sgd(0.5)
+    batch, traces, engine = small.seeds([0]), [small.trace(3)], small.engine_of(clients, client_map)
     rows = small.rows_of([plan_ahead(constant(clients, site), (), traces[0])[1]], traces, site)
     mute = rows._replace(link=rows.link._replace(weight=rows.link.weight * (np.arange(4) != holder)))
-    engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, client_map), optimizer)
     run = lambda data, given: engine.chunk(  # noqa: E731
         data, (), (), batch, engine.init(batch.key, jnp.zeros((1, 0))), given
     )

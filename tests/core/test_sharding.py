@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
     [(2, "split"), pytest.param(1, "split", marks=pytest.mark.slow), pytest.param(4, "whole", marks=pytest.mark.slow)],
 )
 def test_rounds_on_eight_devices_are_those_of_one(seeds: int, clients: str) -> None:
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    more = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    flags = {"XLA_FLAGS": more, "JAX_PLATFORMS": "cpu"}
     path = {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'src'}"}
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "sharded_rounds.py"), str(seeds), clients],

@@ -49,7 +49,7 @@ def test_single_key_opens_every_ciphertext_formed_on_its_own():
     link, values, refused = one_round(job, x)
     draw = draws_of(job, ("c0", "c1"))
     agreed = xmkckks.Setup(p, b"", np.zeros(0), keys.a_hat, b"", True)
-    m = scaling.pack(p, x * np.asarray(link.extra.prescale)[:, None], p.scale_bits)
+    m = scaling.occupied(p, x * np.asarray(link.extra.prescale)[:, None], p.scale_bits)
     c0, c1 = xmkckks.encrypt_batch(agreed, keys.b[0], xmkckks.Ephemeral(draw.v, draw.e0, draw.e1), m)
     air = modes.Air(p.ring, dict.fromkeys(("c0", "c1"), np.asarray(link.extra.weights)),
                     {"c0": draw.w_c0, "c1": draw.w_c1})  # fmt: skip

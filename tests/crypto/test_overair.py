@@ -43,7 +43,7 @@ def test_fused_equals_per_device_bit_for_bit(params, make_clients, rng, mode):
     clients = make_clients(params, seed=3)
     seen = overair.play(clients, x, air, ring_mode)
     agreed, s, _, draw, e_star = replay_randomness(params, 3, 4, seen.c1)
-    messages = scaling.encode(params, x, budget.message_bits(params, ring_mode))
+    messages = scaling.pack(params, x, budget.message_bits(params, ring_mode))
     keys = round_sum.Keys(agreed.a_hat, np.stack([client.public.b for client in clients]), s)
     draws = round_sum.Draws(*draw, e_star, *(air.noise[phase] for phase in modes.PHASES))
     with jax.enable_x64(True):
@@ -132,7 +132,7 @@ def test_large_ring_decodes_within_the_budget_in_the_fused_form(rng):
         keys = round_sum.Keys(a_hat, xmkckks.public_keys(ring, a_hat, s, e), s)
         return round_sum.fused_round(ring, keys, draws, round_sum.weighted(ring, weights, messages), weights)
 
-    messages = scaling.encode(p, x, budget.message_bits(p))
+    messages = scaling.pack(p, x, budget.message_bits(p))
     with jax.enable_x64(True):
         received = np.asarray(play(weights, messages, round_sum.Draws(*draw, e_star, *noise)))
     decoded = scaling.decode(p, received, budget.decode_bits(p))

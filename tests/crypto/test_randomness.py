@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import pickle
 from fractions import Fraction
 
@@ -37,13 +38,26 @@ def test_gaussian_has_the_rounded_normal_law(source):
 
 def test_gaussian_refines_the_undecided_words_without_bias():
     table = randomness._gaussian_table(3.2)
-    assert 0 < table.undecided.sum() <= len(table.limits)
-    tops = np.flatnonzero(table.undecided)
+    tops = np.flatnonzero(table.decided == randomness.UNDECIDED)
+    assert 0 < tops.size <= len(table.limits)
     for top in tops:  # the first decision is right wherever the top 16 bits settle it
         low, high = int(top) << 48, (int(top) << 48) + 2**48 - 1
         assert np.searchsorted(table.limits, np.uint64(low), "right") != np.searchsorted(
             table.limits, np.uint64(high), "right"
         )
+
+
+def test_gaussian_is_one_search_per_64_bit_word(source):
+    """The table of first words changes nothing: 16 bits, and 48 more where those do not decide, against every limit."""
+    count, table, twin = 60_000, randomness._gaussian_table(3.2), randomness.insecure_test_rng(3)
+    head = twin.bytes(2 * count).view(np.uint16)
+    words = head.astype(np.uint64) << np.uint64(48)
+    unsettled = np.flatnonzero(np.searchsorted(table.limits, words, "right")
+                               != np.searchsorted(table.limits, words + np.uint64(2**48 - 1), "right"))  # fmt: skip
+    words[unsettled] |= twin.bytes(8 * unsettled.size).view(np.uint64) >> np.uint64(16)
+    expected = np.searchsorted(table.limits, words, "right") - table.cut
+    assert unsettled.size > 10
+    assert np.array_equal(randomness.gaussian(source, 3.2, (count,)), expected)
 
 
 @pytest.mark.parametrize(("law", "var"), [(randomness.signs, 1.0), (randomness.ternary, 2 / 3)])
@@ -130,6 +144,66 @@ def test_operating_system_is_the_default_and_never_repeats():
     source = randomness.OperatingSystem()
     assert not source.insecure_test_rng
     assert source.bytes(32).tobytes() != source.bytes(32).tobytes()
+
+
+def rfc_8439(key, count):
+    """ChaCha20's key stream, block counter and nonce from 0, by the text of RFC 8439."""
+
+    def turn(x, shift):
+        return (x << shift | x >> (32 - shift)) & 0xFFFFFFFF
+
+    def quarter(s, a, b, c, d):
+        for add, to, rotated, shift in ((b, a, d, 16), (d, c, b, 12), (b, a, d, 8), (d, c, b, 7)):
+            s[to] = (s[to] + s[add]) & 0xFFFFFFFF
+            s[rotated] = turn(s[rotated] ^ s[to], shift)
+
+    words = [int.from_bytes(x[i : i + 4], "little") for x in (b"expand 32-byte k", key) for i in range(0, len(x), 4)]
+    stream = b""
+    for block in range(-(-count // 64)):
+        state = [*words, block, 0, 0, 0]
+        mixed = list(state)
+        for _ in range(10):
+            for k in range(4):
+                quarter(mixed, k, 4 + k, 8 + k, 12 + k)
+            for k in range(4):
+                quarter(mixed, k, 4 + (k + 1) % 4, 8 + (k + 2) % 4, 12 + (k + 3) % 4)
+        stream += b"".join((x + y & 0xFFFFFFFF).to_bytes(4, "little") for x, y in zip(mixed, state))
+    return stream[:count]
+
+
+def test_a_long_draw_is_chacha20_under_fresh_bytes_of_the_operating_system(monkeypatch):
+    asked = []
+
+    def urandom(count):
+        asked.append(count)
+        return bytes(range(len(asked), len(asked) + count))
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    source = randomness.OperatingSystem()
+    for draw in (1, 2):
+        assert source.bytes(1000).tobytes() == rfc_8439(bytes(range(draw, draw + 32)), 1000)
+    assert source.bytes(20).tobytes() == bytes(range(3, 23))  # a short one is not expanded
+    assert asked == [32, 32, 20]
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")  # the child draws and ends
+def test_after_a_fork_parent_and_child_draw_different_bytes():
+    source, (read, write) = randomness.OperatingSystem(), os.pipe()
+    source.bytes(100)
+    if os.fork() == 0:
+        os.write(write, source.bytes(100).tobytes())
+        os._exit(0)
+    own = source.bytes(100).tobytes()
+    os.wait()
+    assert os.read(read, 100) != own
+
+
+def test_draws_of_a_stream_do_not_overlap():
+    stream = randomness.Stream(b"seed")
+    first, second = stream.bytes(4096), stream.bytes(4096)
+    whole = randomness.Stream(b"seed").bytes(8192)
+    assert np.array_equal(whole[:4096], first)
+    assert not np.array_equal(whole[4096:], second)  # a nonce of its own, not the next block
 
 
 def test_test_source_repeats_and_says_what_it_is():

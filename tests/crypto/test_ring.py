@@ -110,6 +110,7 @@ def test_scaling_a_float_is_exact_for_any_power(x, bits):
     assert np.array_equal(scaled_residues(SMALL, np.array([x]), bits), ring.residues(SMALL, [exact]))
 
 
+@pytest.mark.released
 @pytest.mark.parametrize("bits", [0, 16, 140])
 def test_scaling_inside_jit_gives_the_same_bits(bits, rng):
     x = np.concatenate([rng.normal(size=40) * 2.0 ** rng.integers(-70, 60, 40), [0.0, 0.5, -0.5, 1.5, 2.0**-200]])

@@ -30,7 +30,7 @@ def message(rate: float = 1.0, adjacency: Any = "replace") -> Message:
     return Message(7, 1.0, one, 2 * one, rate * one, "client", adjacency)
 
 
-def loop(noise_std: float = 0.0, scale: float = 0.12, csi: Any = "own") -> Policy:
+def loop(noise_std: float = 0.0, scale: float = 0.12) -> Policy:
     """Looks at the accuracy: the better the model, the louder the round. Gains are inverted, noise stays in phase."""
 
     def step(state: Any, obs: Obs) -> tuple[Any, Plan, Info]:
@@ -41,7 +41,7 @@ def loop(noise_std: float = 0.0, scale: float = 0.12, csi: Any = "own") -> Polic
         one = xp.ones(CLIENTS)
         return state + 1, Plan(tx, noise, np.inf * one, xp.ones(()), one, xp.ones((), bool)), Info(xp.ones((), bool))
 
-    return Policy("louder", lambda key: np.zeros(()), step, loop="round", csi=csi, gate="open")
+    return Policy("louder", lambda key: np.zeros(()), step, loop="round", csi="own", gate="open")
 
 
 def play(policy: Policy, metrics: np.ndarray, xp: Any = np) -> tuple[Plan, list[Any]]:
@@ -90,6 +90,7 @@ FILTERS = [
     ("zcdp", None, 1.0, 8.0, lambda s: s / 2, (math.sqrt(LOG + 8) - math.sqrt(LOG)) ** 2),
     ("gaussian", None, 1.0, 8.0, lambda s: s / 2, gaussian_cap(8.0)),
     ("rdp", 3.5, 1.0, 8.0, lambda s: 3.5 * s / 2, 8 - math.log(1 - 1 / 3.5) + math.log(DELTA * 3.5) / 2.5),
+    ("rdp", 4.0, 1.0, 8.0, lambda s: 4 * s / 2, 8 - math.log(1 - 1 / 4) + math.log(DELTA * 4) / 3),
     ("rdp", 6.0, 0.3, 4.0, lambda s: renyi(6, 0.3, s), 4 - math.log(1 - 1 / 6) + math.log(DELTA * 6) / 5),
 ]
 
@@ -190,18 +191,43 @@ def test_rounds_of_an_earlier_run_count():
     assert np.all(ledger.spent().eps <= 8.0) and ledger.spent().worst > 7.0
 
 
-@pytest.mark.parametrize(("budget", "told", "csi", "said"), [
-    (lambda: Budget(8.0, DELTA, "pld", adaptive=True), message(), "own", "'pld' has no filter .* use 'zcdp'"),
-    (lambda: Budget(8.0, DELTA, "rdp", adaptive=True), message(), "own", "one order fixed in advance"),
-    (lambda: Budget(8.0, DELTA, "zcdp", order=4.0), message(), "own", "belongs to accountant='rdp'"),
-    (lambda: Budget(0.5, DELTA, "rdp", adaptive=True, order=2.0), message(), "own", r"order=2 cannot.*use order=\d"),
-    (lambda: Budget(8.0, DELTA, "rdp", adaptive=True, order=3.5), message(0.5), "own", "must be a whole number"),
-    (lambda: Budget(8.0, DELTA, "rdp", "visible", adaptive=True, order=3.0), message(), "own", "'none' or 'realised'"),
-    (lambda: Budget(8.0, DELTA, adaptive=True), message(), "statistical", "needs the gains"),
+@pytest.mark.parametrize(("budget", "told", "said"), [
+    (lambda: Budget(8.0, DELTA, "pld", adaptive=True), message(), "'pld' has no filter .* use 'zcdp'"),
+    (lambda: Budget(8.0, DELTA, "rdp", adaptive=True), message(), "one order fixed in advance"),
+    (lambda: Budget(8.0, DELTA, "zcdp", order=4.0), message(), "belongs to accountant='rdp'"),
+    (lambda: Budget(0.5, DELTA, "rdp", adaptive=True, order=2.0), message(), r"order=2 cannot.*use order=\d"),
+    (lambda: Budget(8.0, DELTA, "rdp", adaptive=True, order=3.5), message(0.5), "must be a whole number"),
+    (lambda: Budget(8.0, DELTA, "rdp", "visible", adaptive=True, order=3.0), message(), "'none' or 'realised'"),
 ])  # fmt: skip
-def test_what_has_no_filter_is_refused_with_what_to_do(budget, told, csi, said):
+def test_what_has_no_filter_is_refused_with_what_to_do(budget, told, said):
     with pytest.raises(InputError, match=said):
-        filtered(loop(csi=csi), filter_of(Ledger(budget(), CLIENTS), told, ROUNDS), SITE, told, "none")
+        filter_of(Ledger(budget(), CLIENTS), told, ROUNDS)
+
+
+def test_a_filter_sees_the_gains_and_the_policy_what_it_may():
+    """Without CSI everyone sends alike; who is dear follows from gains that the policy is not shown."""
+
+    def step(state: Any, obs: Obs) -> tuple[Any, Plan, Info]:
+        assert np.all(np.isnan(obs.estimate)) and np.all(np.isnan(obs.rms_low))
+        one = np.ones(CLIENTS)
+        return state, Plan(0.1 * one + 0j, 0j * one, np.inf * one, np.ones(()), one, np.ones((), bool)), Info(np.True_)
+
+    blind = Policy("blind", lambda key: np.zeros(()), step, loop="round", csi="none", gate="open")
+    ledger, told = Ledger(budget_of("zcdp", None, 8.0), CLIENTS), message()
+    own = filtered(blind, filter_of(ledger, told, ROUNDS), SITE, told, "none")
+    found, _ = play(own, np.zeros(ROUNDS))
+    assert own.csi == "own" and len(set((found.max_norm >= 0).sum(0))) > 1
+    ledger.spend(events(found, TRACE, SITE, told))
+
+
+def test_all_stop_together_at_the_first_cap():
+    told, metrics = message(), np.full(ROUNDS, 0.5)
+    ledger = Ledger(budget_of("zcdp", None, 8.0), CLIENTS)
+    own = filtered(loop(), filter_of(ledger, told, ROUNDS), SITE, told, "none", together=True)
+    found, _ = play(own, metrics)
+    whole = events(play(loop(), metrics)[0], TRACE, SITE, told)
+    np.testing.assert_array_equal(found.live, ledger.affordable(whole))
+    assert 0 < found.live.sum() < ROUNDS and np.all(found.max_norm[found.live] >= 0)
 
 
 # --- the theorem -----------------------------------------------------------------------------------------------------

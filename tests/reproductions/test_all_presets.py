@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
-from otafl.reproductions import all_presets, preset_run, verdicts
+from otafl.reproductions import all_presets, pages, pictures, preset_run, verdicts
+from otafl.reproductions.findings import Verdict, publish
 from otafl.runs import presets
 from otafl.runs.board import Board
+from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
 from processes import ENVIRONMENT, start_until_checkpoint
@@ -135,25 +137,33 @@ def test_index_shows_this_folder_beside_the_record(tmp_path: Path):
     (tmp_path / "cares-table1" / "results.json").write_text(json.dumps({"verdicts": claims}))
     verdicts.write_index(tmp_path, {"cares-table1": "done"}, False)
     (line,) = [line for line in (tmp_path / "index.md").read_text().splitlines() if "CARES, Table 1]" in line]
-    assert "| not reproduced | partly: " in line and "0 of 1 claims hold; a < b: does not hold (b \\| a)" in line
+    assert "| not reproduced | " in line and "0 of 1 claims hold, 1 not; b \\| a" in line
     page = (tmp_path / "index.html").read_text()
-    assert "a &lt; b" in page and "not run yet" in page
+    assert "b | a" in page and "not run yet" in page
     verdicts.write_index(tmp_path, {"cares-table1": "done"}, True)
     assert "smoke version: 0 of 1" in (tmp_path / "index.md").read_text(), "a smoke version has no verdict"
 
 
 def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    claim = {"claim": "c", "verdict": "holds", "evidence": "e"}
-    for name, quick in {"cdpb-fig2": False, "cdpb-fig4": True}.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "results.json").write_text(json.dumps({"verdicts": [claim], "quick": quick}))
-    monkeypatch.setattr(verdicts, "VERDICTS", tmp_path / "verdicts.json")
-    (tmp_path / "verdicts.json").write_text("{}")
-    (tmp_path / "page.md").write_text("<!-- begin record -->\n<!-- end record -->\n")
-    verdicts.main(tmp_path / "page.md", tmp_path)
-    assert verdicts.on_record() == {"cdpb-fig2": [claim]}
-    line = next(line for line in (tmp_path / "page.md").read_text().splitlines() if "CDPB, Figure 2]" in line)
-    assert "**reproduced** (1 of 1 claims in full)" in line
+    monkeypatch.setattr(verdicts, "RECORD", tmp_path / "record")
+    verdicts.RECORD.mkdir()
+    panel = pictures.Panel("p", "x", "y", points=[pictures.point("a", [0.1, 0.3], said=0.2)])
+    for name in ("cdpb-fig2", "cdpb-fig4"):
+        claim = Verdict("c", "holds", "e", "Section V", "a > b")
+        publish(tmp_path / name, Preset(summary="s", source=name), [], [claim], ["n"], Console(quiet=True), [panel])
+    told = json.loads((tmp_path / "cdpb-fig4" / "results.json").read_text())
+    (tmp_path / "cdpb-fig4" / "results.json").write_text(json.dumps({**told, "quick": True}))
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"<!-- begin {name} -->\n<!-- end {name} -->\n" for name in ("record", "cdpb-fig2")))
+    pages.main(page, tmp_path)
+    assert list(verdicts.recorded()) == ["cdpb-fig2"], "the other one is a smoke version"
+    assert verdicts.recorded()["cdpb-fig2"]["folder"] == f"{tmp_path.name}/cdpb-fig2"
+    line = next(line for line in page.read_text().splitlines() if "CDPB, Figure 2]" in line)
+    assert "**reproduced** (1 of 1 claims holds)" in line
+    assert "| c | Section V | a > b | holds | e |" in page.read_text() and "results-cdpb-fig2.svg" in page.read_text()
+    assert "paper, as printed" in (tmp_path / "cdpb-fig2" / "results.svg").read_text()
+    (stored,) = pictures.from_json(verdicts.recorded()["cdpb-fig2"]["panels"])
+    assert stored.points[0].said == 0.2 and round(stored.points[0].mean, 9) == 0.2
 
 
 def test_a_folder_with_a_presets_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -171,7 +181,7 @@ def test_a_reproduction_ends_with_the_papers_words_a_verdict_and_its_files(tmp_p
         (tmp_path / name).touch()
     says, verdict, plots, results = closing("cdpb-fig2", tmp_path, quick=False)
     assert says.startswith("CDPB, Figure 2, the paper says: the bound is U-shaped")
-    assert verdict.startswith("Verdict: partly (1 of 2 claims hold in full); on record: partly, least bound")
+    assert verdict.startswith("Verdict: partly (1 of 2 claims holds); on record: partly (")
     assert plots == f"Plots: {tmp_path / 'fig2.png'}" and results == f"Results: {tmp_path / 'results.md'}"
     assert "means nothing" in closing("cdpb-fig2", tmp_path, quick=True)[1]
     assert closing("demo", tmp_path / "none", quick=False) == []

@@ -28,7 +28,8 @@ def test_one_device_needs_no_mesh() -> None:
 def test_a_run_on_eight_devices_has_the_models_of_one_and_its_ledgers_to_the_byte(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    more = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    flags = {"XLA_FLAGS": more, "JAX_PLATFORMS": "cpu"}
     settings = {"one": ["engine.devices=1"], "all": [], "streamed": ["engine.stream=true"]}
     for name, overrides in settings.items():
         command = [sys.executable, "-m", "otafl.cli", "run", str(tiny_file), "--out", str(tmp_path / name)]

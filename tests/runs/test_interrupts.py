@@ -47,8 +47,10 @@ def test_a_stopped_run_resumes_to_the_same_bytes(
 
 
 def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the_next(
-    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None]
-) -> None:
+    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("NPROC", "1")  # one scheme after the other
     with pytest.raises(Interrupted, match="between two schemes"):
         runner.start(tiny(), tmp_path / "run", SignalAt("constant", 5, signal.SIGINT))
     assert (tmp_path / "run/schemes/constant/done.json").exists()
@@ -188,6 +190,7 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(tiny_file: Path, t
     assert Path(said[0].split("checkpoint ")[1].split(";")[0]).exists()
 
 
+@pytest.mark.released
 def test_calls_that_span_several_evaluations_resume_to_the_same_bytes(
     tiny: Callable[..., Experiment], tmp_path: Path, same_results: Callable[[Path, Path], None]
 ) -> None:

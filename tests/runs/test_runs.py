@@ -50,6 +50,7 @@ def test_another_seed_gives_another_model(tiny: Tiny, tmp_path: Path, reference:
         ).read_bytes()
 
 
+@pytest.mark.released
 @pytest.mark.parametrize("every", [3, *(pytest.param(every, marks=pytest.mark.slow) for every in (1, 1000))])
 def test_how_a_run_is_cut_into_chunks_does_not_change_the_model(
     every: int, tiny: Tiny, tmp_path: Path, reference: Path
@@ -64,6 +65,7 @@ def test_how_a_run_is_cut_into_chunks_does_not_change_the_model(
             np.testing.assert_array_equal(rounds[name], column, err_msg=name)
 
 
+@pytest.mark.released
 def test_a_seed_does_not_depend_on_its_company(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
     alone = runner.start(tiny("seeds=[1]"), tmp_path / "run")
     for label in SCHEMES:

@@ -178,6 +178,7 @@ def test_float32_inside_an_x64_scope(name):
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(results)} == {"float32"}
 
 
+@pytest.mark.released
 def test_same_bits_inside_an_x64_scope():
     model = CASES["mlp-tanh"]
     arguments = (jax.random.key(3), *batch(model))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from otafl.core import validate
 from otafl.core.arrays import Array, Complexes, Floats
@@ -179,6 +178,8 @@ def _weakest(rows: Complexes, beam: Complexes) -> float:
 
 def _shortest(turned: Complexes) -> Complexes:
     """argmin |f| with Re(f^H row_k) >= 1 for all rows, normalised: least-distance programming by `nnls`."""
+    from scipy.optimize import nnls  # slow to import, and few ask
+
     constraints = np.concatenate([turned.real, turned.imag], axis=1)  # of (Re f, Im f)
     system = np.concatenate([constraints.T, np.ones((1, len(turned)))])
     target = np.eye(len(system))[-1]

@@ -91,10 +91,10 @@ def take(data: Data, seed: Seed, drawn: Batch, ids: Array) -> tuple[Array, Array
     if isinstance(drawn.rows, tuple):
         rows = seed.rows[ids]
         weights = averaging(jnp.arange(rows.shape[1], dtype=jnp.int32) < seed.sizes[ids][:, None])
-        return data.x[rows], data.y[rows], weights
+        return (*data.at(rows), weights)
     full = np.float32(1) / np.float32(drawn.rows.shape[1])
     weights = jnp.full(drawn.rows.shape, full) if isinstance(drawn.weights, tuple) else drawn.weights
-    return data.x[drawn.rows], data.y[drawn.rows], weights
+    return (*data.at(drawn.rows), weights)
 
 
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:

@@ -31,7 +31,7 @@ def list_(
     everything: dict[str, dict[str, str]] = {
         "schemes": {name: entry.summary for name, entry in systems.SCHEMES.items()},
         "presets": {name: preset.summary for name, preset in presets().items()},
-        "plan": {name: planning.load(name).summary for name in planning.available()},
+        "plan": planning.available(),
         "data": _summaries(DATASETS),
         "models": _summaries(MODELS),
         "channels": dict(CHANNELS),

@@ -1,6 +1,9 @@
 """The part of a round that all kinds of clients share: compute, clip, decide to send, add up."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -15,17 +18,44 @@ ClientMap = Literal["vmap", "map"] | int  # all clients at once, one by one, or 
 
 
 class Data(NamedTuple):
-    """Training samples of all clients, shared by all seeds."""
+    """Training samples of all clients, shared by all seeds. Other pytrees with `at` and `check` may take its place."""
 
     x: Array  # (N, ...)
     y: Array  # (N,)
+
+    def at(self, rows: Array) -> tuple[Array, Array]:
+        """The samples of these numbers: x (*rows.shape, ...), y (*rows.shape, ...)."""
+        return self.x[rows], self.y[rows]
+
+    def check(self) -> None:
+        """Called on the host after every chunk of rounds; raises where samples could not be brought."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["first"], meta_fields=["width"])
+@dataclass(frozen=True)
+class Consecutive:
+    """Rows of clients whose samples follow each other: as an array (K, width), without keeping one."""
+
+    first: Array  # (K,) int32; (S, K) of all seeds
+    width: int
+
+    def __getitem__(self, ids: Array) -> Array:
+        return jnp.asarray(self.first)[ids][..., None] + jnp.arange(self.width, dtype=jnp.int32)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.first.shape, self.width)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
 
 class Seed(NamedTuple):
     """What makes one seed: its key and who holds which samples."""
 
     key: Array
-    rows: Array  # (K, n_max) int32 positions in `Data`, padded
+    rows: Array  # (K, n_max) int32 positions in `Data`, padded; or `Consecutive`
     sizes: Array  # (K,) int32
 
 

@@ -77,12 +77,17 @@ class Record(NamedTuple):
 
 def observe(policy: Policy, trace: Trace, round_: Any, metric: Any = np.nan) -> Obs:
     """One row (or several) of the trace as far as the policy's CSI level lets it see; the rest is NaN."""
-    xp: Any = jnp if isinstance(trace.estimate, jax.Array) else np
-    nan = xp.full_like(trace.rms_estimate, np.nan)
-    statistical = policy.csi != "none"
-    estimate = trace.estimate if policy.csi in ("own", "global") else nan + 0j
-    rms = (trace.rms_estimate, trace.rms_low, trace.rms_high) if statistical else (nan, nan, nan)
-    return Obs(round_, estimate, *rms, trace.coin, metric)
+    rms = (trace.rms_estimate, trace.rms_low, trace.rms_high)
+    return shown(policy, Obs(round_, trace.estimate, *rms, trace.coin, metric))
+
+
+def shown(policy: Policy, obs: Obs) -> Obs:
+    """The same without what lies above the policy's CSI level."""
+    xp: Any = jnp if isinstance(obs.estimate, jax.Array) else np
+    nan = xp.full_like(obs.rms, np.nan)
+    estimate = obs.estimate if policy.csi in ("own", "global") else nan + 0j
+    rms = (obs.rms, obs.rms_low, obs.rms_high) if policy.csi != "none" else (nan, nan, nan)
+    return Obs(obs.round, estimate, *rms, obs.coin, obs.metric)
 
 
 def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tuple[Any, Plan, Any]:
@@ -99,13 +104,16 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tupl
         seen = frozen(observe(policy, trace, first + np.arange(rounds)))
         state, plan, info = ask(policy, state, seen, trace.gain.shape)
         return state, _numbers(policy, plan, first), info
-    plans, infos = [], []
+    plans: list[Plan] = []
+    infos: list[Any] = []
+    shape = ""
     for t in range(rounds):
         row = cut(trace, t)
         state, plan, info = ask(policy, state, frozen(observe(policy, row, first + t)), row.gain.shape)
         plans.append(_numbers(policy, plan, first + t))
         infos.append(info)
-        if str(jax.tree.structure(info)) != str(jax.tree.structure(infos[0])):
+        shape = shape or str(jax.tree.structure(info))
+        if str(jax.tree.structure(info)) != shape:
             raise InputError(f"{policy.name}: info of round {first + t} has other fields than that of round {first}")
     return state, stack(plans), stack(infos)
 

@@ -71,8 +71,11 @@ def filled(seeds: Seed, spare: int) -> Seed:
     """So many clients more, each a copy of the first: they draw as it does, and never send."""
     if not spare:
         return seeds
-    rows, sizes = (jnp.concatenate([leaf, jnp.repeat(leaf[:, :1], spare, axis=1)], axis=1) for leaf in seeds[1:])
-    return Seed(seeds.key, rows, sizes)
+
+    def more(leaf: Any) -> Any:
+        return jnp.concatenate([leaf, jnp.repeat(leaf[:, :1], spare, axis=1)], axis=1)
+
+    return Seed(seeds.key, *jax.tree.map(more, tuple(seeds[1:])))
 
 
 def silent(rows: Row, spare: int) -> Row:

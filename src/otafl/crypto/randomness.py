@@ -1,8 +1,11 @@
 """Secret randomness: the operating system's generator, and exact samplers on top of it. NumPy, host.
 
-Every key and every noise polynomial is drawn from a `Source` of bytes. The default is the operating system. A
-deterministic source exists for tests only, under the name `insecure_test_rng`, and whatever is made from it carries
-that mark. Nothing here is constant-time: a neighbour who can time this process is outside the security model.
+Every key and every noise polynomial is drawn from a `Source` of bytes. The default is the operating system: each draw
+takes 256 fresh bits from it and, where more are needed, expands them by ChaCha20 (RFC 8439; OpenSSL's, by way of
+`cryptography`). That assumes that ChaCha20's key stream cannot be told from random bytes, as the generator of Linux
+does; ring learning with errors is the other assumption. A deterministic source exists for tests only, under the name
+`insecure_test_rng`, and whatever is made from it carries that mark. Nothing here is constant-time: a neighbour who can
+time this process is outside the security model.
 
 Distributions, all exact up to the stated precision and free of modulo bias (rejection, never a remainder):
 
@@ -37,6 +40,8 @@ GAUSSIAN_WIDEST = 20.0  # 6 sigma still fit int8
 GAUSSIAN_NARROWEST = 0.06  # narrower ones are 0 but for a chance below 2^-50
 SHEPPARD_FROM = 2.0  # from this width on the variance is sigma^2 + 1/12, to 2e-7
 FLOOD_TERMS = 4
+UNDECIDED = -128  # in a table of values: the first 16 bits do not settle this one
+SEED_BYTES = 32  # of a draw; shorter ones are the operating system's own bytes
 
 
 class Source(Protocol):
@@ -47,30 +52,46 @@ class Source(Protocol):
     def bytes(self, count: int) -> np.ndarray: ...
 
 
+def expanded(key: bytes, count: int, nonce: int = 0) -> np.ndarray:
+    """The first `count` bytes of ChaCha20's key stream under a key of 32 bytes and a nonce of 64 bits, uint8."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # 50 ms that most commands do without
+
+    stream = np.zeros(count, dtype=np.uint8)
+    start = bytes(8) + nonce.to_bytes(8, "little")  # the block counter, from 0, and the nonce
+    Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor().update_into(stream.data, stream.data)
+    return stream
+
+
 class OperatingSystem:
-    """`os.urandom`. Holds no state, so nothing can be copied or leaked."""
+    """`os.urandom`, expanded by ChaCha20 where a draw is long: a new key for every draw, used once and dropped.
+
+    Nothing is kept between draws, so nothing can be copied, leaked later, or repeated after a fork.
+    """
 
     insecure_test_rng = False
 
     def bytes(self, count: int) -> np.ndarray:
-        return np.frombuffer(os.urandom(count), dtype=np.uint8)
+        seed = os.urandom(min(count, SEED_BYTES))
+        return np.frombuffer(seed, dtype=np.uint8) if count <= SEED_BYTES else expanded(seed, count)
 
     def __repr__(self) -> str:
         return "OperatingSystem()"
 
 
 class Stream:
-    """SHAKE-256 of (seed, counter): a secret seed expanded into as many bytes as needed. The seed is never shown."""
+    """ChaCha20 under the SHA-256 of a secret seed, one nonce per draw: what is drawn can be drawn again from that seed.
 
-    __slots__ = ("_counter", "_seed", "insecure_test_rng")
+    The seed is never shown.
+    """
+
+    __slots__ = ("_draws", "_key", "insecure_test_rng")
 
     def __init__(self, seed: bytes, insecure_test_rng: bool = False):
-        self._seed, self._counter, self.insecure_test_rng = seed, 0, insecure_test_rng
+        self._key, self._draws, self.insecure_test_rng = hashlib.sha256(seed).digest(), 0, insecure_test_rng
 
     def bytes(self, count: int) -> np.ndarray:
-        block = hashlib.shake_256(self._seed + self._counter.to_bytes(8, "little")).digest(count)
-        self._counter += 1
-        return np.frombuffer(block, dtype=np.uint8)
+        self._draws += 1
+        return expanded(self._key, count, self._draws)
 
     def __repr__(self) -> str:
         return "Stream(insecure_test_rng)" if self.insecure_test_rng else "Stream(hidden)"
@@ -130,12 +151,12 @@ def ternary(source: Source, shape: tuple[int, ...]) -> np.ndarray:
         missing = -(-count // 5) - kept.size
         draw = source.bytes(missing + missing // 8 + 16)
         kept = np.concatenate([kept, draw[draw < 243]])
-    return _trits()[kept].reshape(-1)[:count].reshape(shape)
+    return _trits().take(kept, axis=0).reshape(-1)[:count].reshape(shape)
 
 
 class _GaussianTable(NamedTuple):
-    first: np.ndarray  # (65536,) int8: the value, given the first 16 bits, where these decide
-    undecided: np.ndarray  # (65536,) bool
+    first: np.ndarray  # (65536,) int8: the least value that the first 16 bits allow
+    decided: np.ndarray  # the same where they allow no other, else UNDECIDED
     limits: np.ndarray  # (2c,) uint64: value = -c + number of limits <= the 64-bit word
     cut: int
 
@@ -179,7 +200,8 @@ def _gaussian_table(sigma: float) -> _GaussianTable:
     starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
     first = np.searchsorted(limits, starts, side="right")
     last = np.searchsorted(limits, starts + np.uint64((1 << 48) - 1), side="right")
-    return _GaussianTable((first - cut).astype(np.int8), first != last, limits, cut)
+    least = (first - cut).astype(np.int8)
+    return _GaussianTable(least, np.where(first == last, least, np.int8(UNDECIDED)), limits, cut)
 
 
 def gaussian(source: Source, sigma: float, shape: tuple[int, ...]) -> Array:
@@ -190,8 +212,8 @@ def gaussian(source: Source, sigma: float, shape: tuple[int, ...]) -> Array:
         raise InputError(f"sigma={sigma} must be <= {GAUSSIAN_WIDEST}: wider noise is drawn by `flooding`")
     table = _gaussian_table(float(sigma))
     head = _words(source, math.prod(shape), np.uint16)
-    values = table.first[head]
-    open_ = np.flatnonzero(table.undecided[head])
+    values = table.decided.take(head)
+    open_ = np.flatnonzero(values == UNDECIDED)
     if open_.size:
         tail = _words(source, open_.size, np.uint64) >> np.uint64(16)
         word = (head[open_].astype(np.uint64) << np.uint64(48)) | tail

@@ -256,3 +256,8 @@ def in_chunks(compiled: Callable[..., Any], *arrays: Array) -> list[Any]:
         piece = compiled(*(x[first : first + DEVICES_PER_CHUNK] for x in arrays))
         pieces.append(jax.tree.map(lambda x, skip=start - first: x[skip:], piece) if first < start else piece)
     return pieces
+
+
+def on_host(pieces: Sequence[Array]) -> np.ndarray:
+    """The pieces of `in_chunks` as one NumPy array; a single one is not copied a second time."""
+    return np.asarray(pieces[0]) if len(pieces) == 1 else np.concatenate(pieces)

@@ -67,27 +67,36 @@ def grid_weights(ring: Ring, h: np.ndarray, f: int) -> Array:
 
 
 def encode(parameters: Parameters, values: np.ndarray, bits: int) -> Array:
-    """Scalars (N, P) -> message residues (N, L, n): round(x 2^bits), and the guard copies GUARD_BITS lower."""
+    """Scalars (N, P) -> residues (N, L, occupied) of the coefficients that a message occupies: `occupied`, checked."""
     values = np.asarray(values, dtype=np.float64)
     good = np.abs(values) <= parameters.Mmax
     if not good.all():  # the value itself is private and stays out of the message
         row = int(np.argwhere(~good)[0][0])
         raise InputError(f"values of row {row} must be finite and lie in [-{parameters.Mmax:g}, {parameters.Mmax:g}]")
-    return pack(parameters, values, bits)
+    return occupied(parameters, values, bits)
+
+
+def occupied(parameters: Parameters, values: Array, bits: int) -> Array:
+    """Residues of round(x 2^bits), then of the guard copies, GUARD_BITS lower: (..., P) -> (..., L, P or 2P)."""
+    xp = np if isinstance(values, np.ndarray) else jnp
+    body = scaled_residues(parameters.ring, values, bits)
+    if not parameters.guard:
+        return body
+    return xp.concatenate([body, scaled_residues(parameters.ring, values, bits - GUARD_BITS)], axis=-1)
+
+
+def spread(parameters: Parameters, few: Array) -> Array:
+    """A message's whole polynomial (..., L, n) from the coefficients it occupies; jax in jit, NumPy on the host."""
+    xp = np if isinstance(few, np.ndarray) else jnp
+    P, width = parameters.P, parameters.ring.n // (2 if parameters.guard else 1)
+    parts = (few[..., start : start + P] for start in range(0, few.shape[-1], P))
+    space = xp.zeros((*few.shape[:-1], width - P), dtype=xp.uint32)
+    return xp.concatenate([x for part in parts for x in (part, space)], axis=-1)
 
 
 def pack(parameters: Parameters, values: Array, bits: int) -> Array:
-    """`encode` without its checks; jax inside jit or NumPy on the host."""
-    xp = np if isinstance(values, np.ndarray) else jnp
-    ring, layout = parameters.ring, parameters.layout
-    body = scaled_residues(ring, values, bits)
-    lead = body.shape[:-1]
-    width = ring.n // 2 if parameters.guard else ring.n
-    parts = [body, xp.zeros((*lead, width - parameters.P), dtype=xp.uint32)]
-    if layout.guards.size:
-        guard = scaled_residues(ring, values, bits - GUARD_BITS)
-        parts += [guard, xp.zeros((*lead, width - parameters.P), dtype=xp.uint32)]
-    return xp.concatenate(parts, axis=-1)
+    """Scalars (..., P) -> message polynomials (..., L, n), unchecked; jax inside jit or NumPy on the host."""
+    return spread(parameters, occupied(parameters, values, bits))
 
 
 class Decoded(NamedTuple):

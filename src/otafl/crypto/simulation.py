@@ -22,8 +22,9 @@ def keys(p: Parameters, count: int, seed: int) -> Keys:
     source = randomness.insecure_test_rng(seed)
     a = randomness.uniform(source, p.ring)  # from the run's stream: no device is there to distrust it
     agreed = xmkckks.Setup(p, b"", a, xmkckks.to_ntt(p.ring, a), b"", insecure_test_rng=True)
-    pairs = [xmkckks.keygen(agreed, source) for _ in range(count)]
-    return Keys(agreed.a_hat, np.stack([b for _, b in pairs]), np.stack([key._s for key, _ in pairs]))
+    drawn = [xmkckks.key_draws(p, source) for _ in range(count)]
+    s, e = (np.stack(part) for part in list(zip(*drawn))[:2])
+    return Keys(agreed.a_hat, xmkckks.public_batch(p.ring, agreed.a_hat, s, e), s)
 
 
 def draws(p: Parameters, count: int, phases: tuple[str, ...], key: Array) -> Draws:

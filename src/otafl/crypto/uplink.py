@@ -123,7 +123,7 @@ def make(job: Job) -> Uplink:
         lower=_lower_ring(job),
         combine=_combine(job),
         add=lambda total, part: rings.add(ring, total, part),
-        decode=_decode(job, simulation_keys(job)),
+        decode=_decode_with_drawn_keys(job),
         remarks=remarks(job),
         alarm=alarm,
         bits=_bits(job),
@@ -225,6 +225,18 @@ def _combine(job: Job) -> Any:
         return round_sum.weighted(p.ring, link.extra.weights[ids], scaling.pack(p, scalars, bits))
 
     return combine
+
+
+def _decode_with_drawn_keys(job: Job) -> Any:
+    """`_decode` with the run's keys, which are drawn when a round is compiled: a plan needs none."""
+
+    def decode(total: Array, link: Link, key: Array) -> tuple[Array, Array]:
+        with jax.ensure_compile_time_eval():
+            keys = simulation_keys(job)
+        values, refused = _decode(job, keys)(total, link, key)
+        return values, refused
+
+    return decode
 
 
 def _decode(job: Job, keys: Keys) -> Any:

@@ -13,14 +13,14 @@ import dataclasses
 import hashlib
 import hmac
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.crypto import common, randomness
+from otafl.crypto import common, randomness, scaling
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
 from otafl.crypto.randomness import Source
@@ -98,13 +98,16 @@ def secret_polynomial(p: Parameters, source: Source, shape: tuple[int, ...] = ()
     return draw(source, (*shape, p.ring.n))
 
 
+def key_draws(p: Parameters, source: Source) -> tuple[np.ndarray, np.ndarray, bytes]:
+    """What is random about a device's keys: s (n,), e (n,) and the key of its share noise."""
+    s = secret_polynomial(p, source)
+    return s, randomness.gaussian(source, p.sigma_e, (p.ring.n,)), source.bytes(32).tobytes()
+
+
 def keygen(agreed: Setup, source: Source) -> tuple[SecretKey, np.ndarray]:
     """A secret key and its partial public key b = -s a + e (L, n)."""
-    p = agreed.parameters
-    s = secret_polynomial(p, source)
-    e = randomness.gaussian(source, p.sigma_e, (p.ring.n,))
-    prf = source.bytes(32).tobytes()
-    b = public_batch(p.ring, agreed.a_hat, s[None], e[None])[0]
+    s, e, prf = key_draws(agreed.parameters, source)
+    b = public_batch(agreed.parameters.ring, agreed.a_hat, s[None], e[None])[0]
     return SecretKey(s, prf, source.insecure_test_rng), b
 
 
@@ -166,8 +169,13 @@ def shares(ring: Ring, c1: Array, s: Array, e_star: Array) -> Array:
     return rings.over_devices(one, s, e_star)
 
 
+@partial(jax.jit, static_argnums=0)
+def _encrypt(p: Parameters, a_hat: Array, b_hat: Array, v: Array, e0: Array, e1: Array, few: Array) -> Any:
+    """`encrypt` of messages told by their occupied coefficients: the zeros between them need not travel."""
+    return encrypt(p.ring, a_hat, b_hat, v, e0, e1, scaling.spread(p, few))
+
+
 _public_keys = partial(jax.jit, static_argnums=0)(public_keys)
-_encrypt = partial(jax.jit, static_argnums=0)(encrypt)
 _shares = partial(jax.jit, static_argnums=0)(shares)
 _transform = partial(jax.jit, static_argnums=0)(rings.transform)
 _total = partial(jax.jit, static_argnums=0)(rings.total)
@@ -204,12 +212,12 @@ def add_up(ring: Ring, x: Array) -> np.ndarray:
 
 
 def encrypt_batch(agreed: Setup, key: Array, draw: Ephemeral, messages: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Encrypt message residues (N, L, n) under the aggregated key (L, n): c0, c1 (N, L, n)."""
-    ring = agreed.parameters.ring
+    """Encrypt messages, as `scaling.encode` tells them, under the aggregated key (L, n): c0, c1 (N, L, n)."""
+    p = agreed.parameters
     with jax.enable_x64(True):
-        call = partial(_encrypt, ring, agreed.a_hat, _transform(ring, key))
+        call = partial(_encrypt, p, agreed.a_hat, _transform(p.ring, key))
         c0, c1 = zip(*rings.in_chunks(call, draw.v, draw.e0, draw.e1, messages))
-        return np.concatenate(c0), np.concatenate(c1)
+        return rings.on_host(c0), rings.on_host(c1)
 
 
 def share_batch(agreed: Setup, keys: list[SecretKey], c1: np.ndarray) -> np.ndarray:
@@ -219,7 +227,7 @@ def share_batch(agreed: Setup, keys: list[SecretKey], c1: np.ndarray) -> np.ndar
     e_star = randomness.flooding([key.share_noise(c1) for key in keys], p.ring, p.sigma_phi)
     with jax.enable_x64(True):
         secrets = np.stack([key._s for key in keys])
-        return np.concatenate(rings.in_chunks(partial(_shares, p.ring, c1), secrets, e_star))
+        return rings.on_host(rings.in_chunks(partial(_shares, p.ring, c1), secrets, e_star))
 
 
 def reconstruct(ring: Ring, c0: Array, share_sum: Array) -> np.ndarray:

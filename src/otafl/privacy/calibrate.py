@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -43,6 +42,8 @@ def calibrate(
     run = _Run(budget, rounds, message, np.asarray(weights, np.float64), each_round)
     if budget.counted.additive and not each_round:
         return float(np.sqrt(rounds / (2 * budget.zcdp))) * (1 + 1e-12)  # keeps rounded costs within the strict cap
+    from scipy.optimize import brentq  # slow to import, and few ask
+
     slack = SLACK.get(budget.accountant, 1e-12)
     low, high = run.bracket()
     run.fix_interval(np.sqrt(low * high))

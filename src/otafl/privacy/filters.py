@@ -23,7 +23,7 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Events, Message, Obs, Plan, Policy, namespace
-from otafl.core.rounds import ask
+from otafl.core.rounds import ask, shown
 from otafl.privacy import rdp
 from otafl.privacy.by_rdp import RdpTotal
 from otafl.privacy.events import heard
@@ -34,17 +34,18 @@ from otafl.privacy.retire import certified_where, retired
 from otafl.privacy.spend import Release
 
 HALVINGS = 60  # of the interval of a budget
+LARGEST_ORDER = 256  # that is summed term by term inside the loop
 
 
 class Filter(NamedTuple):
     """What each client may still spend on rounds, and what a round costs it. Leaves differ between seeds."""
 
     left: Array  # (K,) zCDP, or Renyi divergence at the budget's order
-    factor: Array  # (K,) cost of a round without sampling, over 1/z^2
-    weights: Array  # (K, order + 1) log of the Binomial weights under sampling; (K, 0) without
+    factor: Array  # (K,) cost of a round over 1/z^2; where there are weights, what 1/z^2 is taken times
+    weights: Array  # (K, order + 1) log of the Binomial weights of a whole Renyi order; else (K, 0)
 
     def cost(self, square: Array) -> Array:
-        """Of a round with these 1/z^2, (K,). NaN, which no budget covers, where nothing hides a message."""
+        """Of a round with these 1/z^2, (K,); inf or NaN, which no budget covers, where nothing hides a message."""
         if self.weights.shape[-1] == 0:
             return namespace(square).where(square > 0, self.factor * square, 0.0)
         order = self.weights.shape[-1] - 1
@@ -87,15 +88,15 @@ def _renyi(ledger: Ledger, rate: Array, aside: Sequence[Release], margin: float)
         raise InputError(f"privacy.order={order:g} cannot certify {what}: {_better(ledger)}")
     before = ledger._rdp_total(None, [*ledger.releases, *aside])
     opening = np.broadcast_to(before.rounds, (ledger.clients, 1))[:, 0]
-    sampled = (rate > 0) & (rate < 1)
-    if not np.any(sampled):
-        left = most * margin - before.releases[:, 0] - opening
-        return Filter(left, np.where(rate > 0, order / 2, 0.0), np.zeros((ledger.clients, 0)))
-    if order != round(order) or order < 2:
-        raise InputError(f"privacy.order={order:g} must be a whole number from 2 on under sampling, in a closed loop")
-    weights = log_weights(rate, int(order))
-    if budget.adjacency != "replace":
-        return Filter(most * margin - before.releases[:, 0] - opening, np.ones(ledger.clients), weights)
+    sampled = bool(np.any((rate > 0) & (rate < 1)))
+    counted = order == round(order) and 2 <= order <= LARGEST_ORDER  # one shape of state, whichever seed samples
+    if sampled and not counted:
+        rule = f"must be a whole number from 2 to {LARGEST_ORDER} under sampling"
+        raise InputError(f"privacy.order={order:g} {rule}, in a closed loop")
+    weights = log_weights(rate, int(order)) if counted else np.zeros((ledger.clients, 0))
+    if not (sampled and budget.adjacency == "replace"):
+        factor = np.ones(ledger.clients) if counted else np.where(rate > 0, order / 2, 0.0)
+        return Filter(most * margin - before.releases[:, 0] - opening, factor, weights)
     low, high = np.zeros(ledger.clients), np.full(ledger.clients, most)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -114,14 +115,14 @@ def _better(ledger: Ledger) -> str:
 
 
 def filtered(
-    policy: Policy, filter_: Filter, deployment: Deployment, message: Message, accounting: str, keep_noise: bool = True
-) -> Policy:
+    policy: Policy, filter_: Filter, deployment: Deployment, message: Message, accounting: str,
+    keep_noise: bool = True, together: bool = False,
+) -> Policy:  # fmt: skip
     """The same closed loop, whose clients fall silent at their own cap; it ends where nobody is left.
 
-    One policy serves all seeds inside the compiled loop: what differs between them is in the state. Host or JAX.
+    `together`: all of them at the first cap. The filter sees every gain, the policy what its CSI level shows. One
+    policy serves all seeds inside the compiled loop: what differs between them is in the state. Host or JAX.
     """
-    if policy.csi not in ("own", "global"):
-        raise InputError(f"privacy.stop='each' in a closed loop needs the gains: {policy.name} has csi={policy.csi!r}")
 
     def init(key: Any) -> State:
         clients = len(filter_.left)
@@ -137,7 +138,7 @@ def filtered(
         return state.filter.cost(charged(row, accounting))
 
     def step(state: State, obs: Obs) -> tuple[State, Plan, Any]:
-        inner, plan, info = ask(policy, state.policy, obs, obs.coin.shape)
+        inner, plan, info = ask(policy, state.policy, shown(policy, obs), obs.coin.shape)
         xp = namespace(obs.rms)
 
         def fitting(active: Array) -> tuple[Array, Array]:
@@ -149,12 +150,14 @@ def filtered(
         active, each = fitting(state.active)
         if not keep_noise:
             active, each = _settled(fitting, active, each)
+        if together:
+            active = active & xp.all(active, axis=-1, keepdims=True)
         left = xp.where(active, state.filter.left - each, state.filter.left)
         info = certified_where(info, xp.all(active, axis=-1))
         new = State(inner, active, state.filter._replace(left=left), state.sensitivity)
         return new, retired(plan, active, keep_noise), info
 
-    return policy._replace(init=init, step=step)
+    return policy._replace(init=init, step=step, csi=policy.csi if policy.csi == "global" else "own")
 
 
 def _settled(fitting: Any, active: Array, cost: Array) -> tuple[Array, Array]:

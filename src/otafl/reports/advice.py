@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from otafl.bounds import merit
 from otafl.core.files import write_atomic
@@ -77,7 +77,7 @@ def page_data(advice: Advice) -> dict[str, Any]:
         "rounds_cost": merit.ROUNDS_COST, "steepness": merit.STEEPNESS, "useful": merit.USEFUL,
         "marginal": merit.MARGINAL, "domain": merit.DOMAIN,
         "band": [[None if math.isinf(top) else top, max(low, 0.0), high] for top, low, high in merit.BAND],
-        "false_positive_quantile": float(norm.ppf(FALSE_POSITIVES)),
+        "false_positive_quantile": float(ndtri(FALSE_POSITIVES)),
     }  # fmt: skip
     return {"constants": constants, "bases": bases, "devices": advice.prepared.devices if advice.prepared else []}
 

@@ -2,11 +2,11 @@
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from otafl.runs.advice.value import Advice, option_dict
+from otafl.systems.screen import Fitted
 
-COLUMNS = ("scheme", "Q", "e", "rounds", "heard", "cover", "J/device", "dB", "s", "CSI", "noise")  # fits 80 characters
+COLUMNS = ("scheme", "Q", "e", "rounds", "J/device", "heard", "cover", "dB", "s", "CSI", "noise")  # 80 characters
 CSI = {"statistical": "stat."}
 LEGEND = (
     "Q: learning signal over noise, 25 is useful and 10 marginal. e: share of the limit that no power control passes. "
@@ -19,12 +19,12 @@ def show(advice: Advice, console: Console) -> None:
     """Print it; numbers are never cut."""
 
     def say(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        console.print(text, style=style, markup=False, highlight=False)
 
     say(advice.sentence, style="bold")
-    table, refused = Table(box=None, padding=(0, 1, 0, 0), header_style="dim"), []
+    table, refused = Fitted(box=None, padding=(0, 1, 0, 0), header_style="dim"), []
     for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if number in (0, 9, 10) else "right", no_wrap=True)
+        table.add_column(column, justify="left" if number in (0, 9, 10) else "right")
     for option in advice.options:
         row = option_dict(option)
         name = escape(row["scheme"] + ("*" if row["reference"] else ""))
@@ -32,8 +32,8 @@ def show(advice: Advice, console: Console) -> None:
             refused.append(f"{row['scheme']}: {row['why_not']}")
             continue
         table.add_row(
-            name, f"{row['Q']:.1f}", f"{row['e']:.2f}", str(row["rounds"]), _share(row["heard"]),
-            _share(row["covered"]), _number(row["energy_mean"]), _number(row["power_margin_db"], ".0f"),
+            name, f"{row['Q']:.1f}", f"{row['e']:.2f}", str(row["rounds"]), _number(row["energy_mean"]),
+            _share(row["heard"]), _share(row["covered"]), _number(row["power_margin_db"], ".0f"),
             _number(row["seconds"]),
             CSI.get(row["csi"], row["csi"]), "devices" if "devices" in row["noise_of"] else row["noise_of"],
         )  # fmt: skip

@@ -8,7 +8,6 @@ import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape as plain
-from rich.table import Table
 
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.audit import Counts
@@ -18,10 +17,12 @@ from otafl.reports.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage
+from otafl.systems.screen import Fitted
 
 NONE = "–"
-STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
-HEADS = ("scheme", "rounds", "charged ε", "measured ε ≥", "charged μ", "measured μ ≥", "canaries", "verdict")
+STYLE_SHEET = """.chart { overflow-x: auto; }
+.chart svg { width: 100%; min-width: 38rem; height: auto; background: #fff; }"""
+HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
 FPR = np.logspace(-4, 0, 200)
 
 
@@ -29,28 +30,28 @@ def row(scheme: SchemeAudit) -> list[str]:
     """The cells of one scheme; charges are rounded up, bounds down."""
     if scheme.reason:
         charged = NONE if np.isnan(scheme.eps) else round_up(scheme.eps, "∞")
-        return [scheme.label, str(scheme.rounds), charged, NONE, NONE, NONE, "0", "not attacked"]
+        return [scheme.label, charged, NONE, "not attacked", str(scheme.rounds), NONE, NONE, "0"]
     finding = scheme.worst.finding
     shift, mu = finding.sound_shift, finding.charge.mu
     clients = len({canary.client for canary in scheme.canaries})
     verdict = "REFUTED" if scheme.failed else "weak" if scheme.weak else "not refuted"
     return [
-        scheme.label, str(scheme.rounds), round_up(scheme.eps, "∞"), rounded_down(scheme.measured),
+        scheme.label, round_up(scheme.eps, "∞"), rounded_down(scheme.measured), verdict, str(scheme.rounds),
         NONE if mu is None else round_up(mu), NONE if shift is None else rounded_down(max(shift.low, 0.0)),
-        str(clients), verdict,
+        str(clients),
     ]  # fmt: skip
 
 
 def show(found: Audit, console: Console) -> None:
     """Table, verdicts, what they rest on."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in HEADS:
         table.add_column(name, justify="left" if name in ("scheme", "verdict") else "right")
     for scheme in found.schemes:
         table.add_row(*(plain(cell) for cell in row(scheme)))
     console.print(table)
     for text in lines(found):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(text, markup=False, highlight=False)
 
 
 def lines(found: Audit) -> list[str]:
@@ -110,17 +111,18 @@ def _section(scheme: SchemeAudit) -> str:
         f"{len(canary.present)} runs with the canary, and what their thresholds reach beside what was charged."
     )
     return (
-        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart"><figcaption><p>{escape(caption)}</p>'
-        f"</figcaption>{picture(canary)}</figure></section>"
+        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart" tabindex="0"><figcaption>'
+        f"<p>{escape(caption)}</p></figcaption>{picture(canary, scheme.label)}</figure></section>"
     )
 
 
-def picture(canary: Canary) -> str:
-    """Both histograms and the trade-off curve as one SVG."""
+def picture(canary: Canary, label: str = "") -> str:
+    """Both histograms and the trade-off curve as one SVG; `label` keeps its names apart from those of other schemes."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "figure.subplot.left": 0.07}):
+    own = {"svg.fonttype": "none", "svg.hashsalt": f"otafl {label}", "figure.subplot.left": 0.07}
+    with matplotlib.rc_context({**STYLE, **own}):
         figure = Figure(figsize=(9.6, 3.4))
         left, right = figure.subplots(1, 2)
         _histograms(left, canary)

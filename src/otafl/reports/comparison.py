@@ -23,6 +23,7 @@ from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
+from otafl.systems.screen import Fitted
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -178,10 +179,11 @@ def _cheapest(alike: list[dict[str, Any]]) -> str:
 # --- the screen ---------------------------------------------------------------------------------------------------
 
 
-def table(parts: list[tuple[float, Comparison]]) -> Table:
+def table(parts: list[tuple[float, Comparison]]) -> Fitted:
     """At most 80 columns: accuracy at every target, what the last one costs. Ordered by the last target."""
     last = parts[-1][1]
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    made = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    made.elsewhere = "; all columns with --wide"
     made.add_column("scheme", max_width=LABEL_WIDTH)
     for target, _ in parts:
         made.add_column(f"ε = {target:g}", justify="right", no_wrap=True)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
@@ -23,6 +22,7 @@ from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
+from otafl.systems.screen import Fitted
 
 Point = dict[str, Any]
 STORED = "frontier.json"  # in reports/assets: a dated run of the preset demo-frontier
@@ -123,10 +123,10 @@ def _energy(axes: Any, points: list[Point], labels: list[str]) -> None:
     label_ends(axes, ends)
 
 
-def table(told: dict[str, Any]) -> Table:
+def table(told: dict[str, Any]) -> Fitted:
     """Least to largest mean accuracy of the schemes, one row per number of devices."""
     eps = sorted({point["eps"] for point in told["points"]})
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    made = Fitted(box=box.SIMPLE_HEAD, show_edge=False)
     made.add_column("devices", justify="right")
     for one in eps:
         made.add_column(f"ε = {one:g}", justify="right", no_wrap=True)

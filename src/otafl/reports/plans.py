@@ -5,20 +5,17 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from otafl.bounds.merit import MARGINAL, USEFUL
 from otafl.core.markdown import table as markdown_table
 from otafl.privacy.card_text import round_up
 from otafl.runs.planning.afford import least
 from otafl.runs.planning.table import PlanTable, Row
+from otafl.systems.screen import Fitted
 
-LABEL_WIDTH = 16  # below that a label is hard to read
 NONE = "–"
-ALL = 10**6  # columns of a screen on which everything fits
 
 
 def _number(value: float | None, text: str) -> str:
@@ -74,31 +71,12 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 LEFT = ("scheme", "binds", "CSI", "noise of", "verdict", "constraint")
 
 
-def widths(found: PlanTable) -> dict[str, int]:
-    """The least width of every column: a label may break, a number may not."""
-    needed = {name: max(cell_len(name), *(cell_len(cell(row)) for row in found.rows)) for name, cell in COLUMNS.items()}
-    return {**needed, "scheme": min(LABEL_WIDTH, needed["scheme"])}
-
-
-def fitting(found: PlanTable, width: int) -> list[str]:
-    """The columns that fit and say something, in order of importance; at least the first three."""
-    shown: list[str] = []
-    taken = 2
-    for name, needed in widths(found).items():
-        if all(COLUMNS[name](row) == NONE for row in found.rows):
-            continue
-        taken += needed + 2
-        if taken > width and len(shown) >= 3:
-            break
-        shown.append(name)
-    return shown
-
-
-def table(found: PlanTable, shown: list[str]) -> Table:
-    """The rows with these of the columns."""
-    made, least_width = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)), widths(found)
+def table(found: PlanTable) -> Fitted:
+    """All columns that say something."""
+    made = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown = [name for name, cell in COLUMNS.items() if any(cell(row) != NONE for row in found.rows)]
     for name in shown:
-        made.add_column(name, justify="left" if name in LEFT else "right", min_width=least_width[name])
+        made.add_column(name, justify="left" if name in LEFT else "right")
     for row in found.rows:
         made.add_row(*(escape(COLUMNS[name](row)) for name in shown))
     return made
@@ -106,15 +84,14 @@ def table(found: PlanTable, shown: list[str]) -> Table:
 
 def show(found: PlanTable, console: Console, wide: bool = False) -> None:
     """Print sentence, table, refusals and terms."""
+    made = table(found)
+    made.elsewhere = "; all columns with --wide or --json"
     if wide:
-        console.width = max(console.width, 2 + sum(width + 2 for width in widths(found).values()))
-    shown = fitting(found, ALL if wide else console.width)
+        console.width = max(console.width, made.least(console, breaking=False))
     console.print(sentence(found), markup=False, highlight=False)
-    console.print(table(found, shown))
+    console.print(made)
     for text in [*refusals(found), *terms(found), *found.notes]:
         console.print(text, markup=False, highlight=False)
-    if len(shown) < len(fitting(found, ALL)):
-        console.print("more columns with --wide; --json has them all", style="dim")
 
 
 def refusals(found: PlanTable) -> list[str]:

@@ -11,11 +11,11 @@ import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape as plain
-from rich.table import Table
 
 from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
+from otafl.reports.audits import STYLE_SHEET
 from otafl.reports.page import asset
 from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
 from otafl.reports.tables import attack_cells, footer, metric_of, named, result
@@ -27,12 +27,12 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment
 from otafl.runs.sweep import FILE, number, points, read, run_all
+from otafl.systems.screen import Fitted
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Entry = dict[str, Any]  # a summary, and "values" and "folder" of its point
-STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
 PANELS = 6  # schemes with a panel of their own
 SPAN = 10.0  # of a positive key, from which on its axis is logarithmic
 
@@ -101,15 +101,14 @@ def _named(point: dict[str, Any]) -> str:
 def rows(entries: list[Entry], keys: list[str]) -> list[list[str]]:
     """Head and cells of the table."""
     metric = metric_of(entries)
-    head = [*keys, "scheme", metric, "worst client", "ε", "μ", "TPR@1 %", "rounds"]
+    head = [*keys, "scheme", metric, "ε", "rounds run", "worst client", "μ", "TPR@1 %"]
     return [
         head,
         *(
             [
                 *entry["values"].values(), named(entry), result(entry, figures(metric)[0]),
-                result(entry, "worst_client"), mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
-                *attack_cells(entry),
-                f"{np.mean(numbers(entry['rounds'])):.0f}",
+                mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+                f"{np.mean(numbers(entry['rounds'])):.0f}", result(entry, "worst_client"), *attack_cells(entry),
             ]
             for entry in entries
         ),
@@ -139,13 +138,13 @@ def show(found: Sweep, console: Console) -> None:
     entries = found.entries
     if entries:
         head, *cells = rows(entries, found.keys)
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for name in head:
             table.add_column(plain(name), justify="left" if name == "scheme" else "right")
         for row in cells:
             table.add_row(*map(plain, row))
         console.print(table)
-        console.print(footer(entries), markup=False, highlight=False, soft_wrap=True)
+        console.print(footer(entries), markup=False, highlight=False)
     for point in found.points:
         if point["outcome"] != DONE:
             said = f"{_named(point)}: {point['outcome']} (exit code {point['exit_code']})"
@@ -202,7 +201,7 @@ def _page(found: Sweep, entries: list[Entry], table: list[list[str]], drawn: str
         if point["outcome"] != DONE
     )
     alarm = f'<section id="open"><h2>Not done</h2><ul>{failed}</ul></section>' if failed else ""
-    figure = f'<figure class="chart">{drawn}</figure>' if drawn else ""
+    figure = f'<figure class="chart" tabindex="0">{drawn}</figure>' if drawn else ""
     said = f"<p>{escape(footer(entries))}</p>" if entries else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.cells import cell_len
 from rich.markup import escape
-from rich.table import Table
 
 from otafl.privacy.card_text import round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers, paired
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.folder.summaries import by_seed, on_air, summaries
+from otafl.runs.folder.summaries import by_seed, guaranteed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
+from otafl.systems.screen import Fitted
 
 METRICS = {  # of a scheme's summary, as heads of narrow columns
     "best_accuracy": "best acc",
@@ -60,33 +59,17 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict
     return {"mean": gap.mean, "half_width": half, "pairs": gap.pairs}
 
 
-LABEL_WIDTH = 32  # where room is short longer labels break; numbers never do
-
-
-def comparison(folder: Path, width: int = 10**6) -> tuple[Table, str]:
-    """The main table of a run with the columns that fit, and the footer that says what its epsilon means."""
+def comparison(folder: Path) -> tuple[Fitted, str]:
+    """The main table of a run, and the footer that says what its epsilon means."""
     found = summaries(folder)
     title = RunFolder.open(folder).manifest["title"]
-    table = Table(title=escape(title) if title else None, title_justify="left")
+    table = Fitted(title=escape(title) if title else None, title_justify="left")
     columns = _columns(found)
-    for name in fitting({head: max(map(cell_len, (head, *cells))) for head, cells in columns.items()}, width):
-        label = name == "scheme"
-        table.add_column(name, justify="left" if label else "right", no_wrap=not label)
-    for n in range(len(found)):
-        table.add_row(*(escape(columns[str(column.header)][n]) for column in table.columns))
+    for name in columns:
+        table.add_column(name, justify="left" if name == "scheme" else "right")
+    for cells in zip(*columns.values()):
+        table.add_row(*map(escape, cells))
     return table, footer(found)
-
-
-def fitting(needed: dict[str, int], width: int) -> list[str]:
-    """As many columns as fit, the first first; at least three."""
-    taken = 1
-    shown: list[str] = []
-    for name, cells in needed.items():
-        taken += 3 + (min(cells, LABEL_WIDTH) if name == "scheme" else cells)
-        if taken > width and len(shown) >= 3:
-            break
-        shown.append(name)
-    return shown
 
 
 def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -145,8 +128,8 @@ def footer(found: list[dict[str, Any]]) -> str:
 
 def _closed(entry: dict[str, Any]) -> str:
     """What the spent eps of a policy that looks at the training is worth."""
-    capped = entry["capped"] and entry["target_eps"] is not None
-    return "closed loop, ε is what was spent; " + ("its guarantee is the cap" if capped else "it guarantees nothing")
+    holds = "its guarantee is the cap" if np.isfinite(guaranteed(entry)) else "it guarantees nothing"
+    return f"closed loop, ε is what was spent; {holds}"
 
 
 def _retired(entry: dict[str, Any]) -> str:

@@ -5,12 +5,17 @@ means of the last five evaluations, as in the tuning rule.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.reproductions.findings import FAILS, HOLDS, TIED, Grid, Record, Verdict
+from otafl.core.errors import InputError
+from otafl.core.files import parse
+from otafl.reproductions import claims as rules
+from otafl.reproductions.findings import Grid, Record, Verdict
+from otafl.reproductions.pictures import Line, line
 from otafl.runs.comparing.statistics import Gap, mean_sd, paired
 from otafl.runs.comparing.tune import LAST
 from otafl.runs.folder.store import RunFolder
@@ -57,23 +62,55 @@ def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = Non
 def judge(
     claims: Sequence[Record], schemes: list[Scheme], metric: str = "accuracy", larger: bool = True
 ) -> list[Verdict]:
-    """`Better than` holds if the paired difference is beyond its 95 % interval, and fails if beyond the other way.
-
-    A claim with `within` says that the two are comparable: the whole interval of the difference is that close to zero.
-    """
-    known = {scheme.label: scheme.finals[metric] for scheme in schemes}
+    """The claims of a preset about one metric, by the rules of `claims`; what is judged stands behind the claim."""
+    known = {scheme.label: scheme for scheme in schemes}
     out = []
-    for claim in claims:
-        gap = difference(known[claim["better"]], known[claim["than"]], claim.get("run"))
-        gain = gap.mean if larger else -gap.mean
-        if "within" in claim:
-            room = claim["within"] - abs(gap.mean)
-            word = HOLDS if room >= gap.half_width else FAILS if room < -gap.half_width else TIED
-        else:
-            word = HOLDS if gain > gap.half_width else FAILS if gain < -gap.half_width else TIED
-        width = f" ± {gap.half_width:.3f}" if np.isfinite(gap.half_width) else ""
-        text = f"{claim['better']} − {claim['than']}: {gap.mean:+.3f}{width} ({gap.pairs} pairs)"
-        out.append(Verdict(f"{claim['text']} ({metric.replace('_', ' ')})", word, text))
+    for record in claims:
+        claim = parse(rules.Claim, {"digits": 3, "metric": metric, "lower": not larger, **record}, "claim")
+        asked = claim.model_copy(update={"lower": True}) if claim.measure == "rounds" else claim
+        verdict = rules.judge(asked, partial(measured, known, claim))
+        out.append(verdict._replace(claim=f"{claim.text} ({claim.metric.replace('_', ' ')})"))
+    return out
+
+
+def measured(known: dict[str, Scheme], claim: rules.Claim, label: str) -> dict[Pair, float]:
+    """What a claim compares, of one scheme: the last evaluations, the mean over all rounds, or rounds to a target."""
+    curves = known[label].curves
+    if claim.measure == "area":
+        until = max(rounds[-1] for one in known.values() for rounds, _ in one.curves[claim.metric].values())
+        found = {pair: area(*curve, until) for pair, curve in curves[claim.metric].items()}
+    elif claim.measure == "rounds":
+        found = {pair: rounds_to(*curve, claim) for pair, curve in curves[claim.metric].items()}
+    else:
+        found = known[label].finals[claim.metric]
+    return {pair: value for pair, value in found.items() if claim.run in (None, pair[0])}
+
+
+def area(rounds: np.ndarray, values: np.ndarray, until: int) -> float:
+    """Mean of a curve from its first evaluation to round `until`; a run that has stopped keeps its last value.
+
+    >>> area(np.array([0, 10]), np.array([0.0, 1.0]), 20)
+    0.75
+    """
+    x, y = np.append(rounds, until), np.append(values, values[-1])
+    return float(np.trapezoid(y, x) / (until - x[0]))
+
+
+def rounds_to(rounds: np.ndarray, values: np.ndarray, claim: rules.Claim) -> float:
+    """The first evaluated round with a value as good as the claim's target; infinite if there is none."""
+    if claim.target is None:
+        raise InputError(f"claim '{claim.text}': measure = 'rounds' needs a target")
+    there = np.flatnonzero(values <= claim.target if claim.lower else values >= claim.target)
+    return float(rounds[there[0]]) if there.size else float("inf")
+
+
+def lines(schemes: list[Scheme], metric: str, run: str | None = None) -> list[Line]:
+    """Curves for a panel: a run that has stopped keeps its last value."""
+    out = []
+    for scheme in schemes:
+        own = [curve for pair, curve in scheme.curves[metric].items() if run in (None, pair[0])]
+        x = max((rounds for rounds, _ in own), key=len)
+        out.append(line(scheme.label, x, [np.pad(v, (0, len(x) - len(v)), mode="edge") for _, v in own]))
     return out
 
 

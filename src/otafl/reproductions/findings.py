@@ -2,28 +2,36 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
-from otafl.core.files import to_json, write_atomic
+from otafl import __version__
+from otafl.core.files import plain, to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
+from otafl.reproductions.pictures import Panel, picture
 from otafl.runs.presets import Preset
+from otafl.systems.screen import Fitted
 
 Record = dict[str, Any]
 HOLDS, PRINTED, FAILS = "holds", "holds only with the printed accounting", "does not hold"
-TIED = "cannot be separated"
+UNDECIDED = "undecided"  # by the seeds at hand; the evidence says how many would do
+NOT_STATED = "not stated"  # by the paper: measured beside it, and counted nowhere
+CLAIM_HEAD = ("claim", "place", "rule", "verdict", "evidence")
 
 
 class Verdict(NamedTuple):
     """One claim of a paper and what became of it."""
 
-    claim: str
+    claim: str  # in the paper's words
     verdict: str
     evidence: str
+    place: str = ""  # in the paper
+    rule: str = ""  # what would make it hold, fixed before measuring
+    needs: int | None = None  # seeds that would decide it
 
 
 class Grid(NamedTuple):
@@ -56,15 +64,16 @@ def by_case(cases: dict[str, bool]) -> str:
 
 
 def verdict_grid(verdicts: Sequence[Verdict]) -> Grid:
-    return Grid("verdicts", ("claim", "verdict", "evidence"), [list(one) for one in verdicts])
+    rows = [[one.claim, one.place or "–", one.rule or "–", one.verdict, one.evidence] for one in verdicts]
+    return Grid("verdicts", CLAIM_HEAD, rows)
 
 
 def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Sequence[Verdict], notes: Sequence[str],
-            console: Console, **data: Any) -> None:  # fmt: skip
-    """Print the tables and write results.md, to be put into a page, and results.json, with `data` besides."""
+            console: Console, panels: Sequence[Panel] = (), **data: Any) -> None:  # fmt: skip
+    """Print the tables and write what a page is made of: results.json, with `data` besides, results.md, results.svg."""
     shown = [*grids, verdict_grid(verdicts)] if verdicts else list(grids)
     for grid in shown:
-        table = Table(title=f"{preset.source}: {grid.title}", title_justify="left")
+        table = Fitted(title=f"{preset.source}: {grid.title}", title_justify="left")
         for name in grid.head:
             table.add_column(name)
         for row in grid.rows:
@@ -73,10 +82,23 @@ def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Seque
     for note in notes:
         console.print(note, highlight=False)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [markdown(grid) for grid in shown] + ["\n".join(f"- {note}" for note in notes)] * bool(notes)
-    write_atomic(folder / "results.md", "\n\n".join(parts) + "\n")
-    told = {"source": preset.source, "verdicts": verdicts, "notes": list(notes), "targets": preset.targets}
-    write_atomic(folder / "results.json", to_json({**told, **data}))
+    told = {"source": preset.source, "date": datetime.now(UTC).date().isoformat(), "version": __version__,
+            "grids": grids, "verdicts": verdicts, "notes": list(notes), "panels": panels}  # fmt: skip
+    if panels:
+        write_atomic(folder / "results.svg", picture(panels))
+    write_atomic(folder / "results.md", markdown_of(plain(told), "results.svg"))
+    write_atomic(folder / "results.json", to_json({**told, "targets": preset.targets, **data}))
+
+
+def markdown_of(told: Mapping[str, Any], picture_at: str) -> str:
+    """A results file as a part of a page, from results.json alone."""
+    grids = [Grid(**grid) for grid in told["grids"]]
+    if told["verdicts"]:
+        grids.append(verdict_grid([Verdict(**one) for one in told["verdicts"]]))
+    parts = [f"![{told['source']}: ours beside what the paper prints]({picture_at})"] * bool(told["panels"])
+    parts += [markdown(grid) for grid in grids]
+    parts += ["\n".join(f"- {note}" for note in told["notes"])] * bool(told["notes"])
+    return "\n\n".join(parts) + "\n"
 
 
 def markdown(grid: Grid) -> str:

@@ -1,18 +1,25 @@
-"""Results pages: text by hand, tables from result folders.
+"""Results pages: text by hand, everything measured from a folder of reproductions.
 
     python -m otafl.reproductions.pages docs/results/cdpb.md RUNS
 
-puts RUNS/NAME/results.md between the markers `<!-- begin NAME -->` and `<!-- end NAME -->` of the page, for every NAME
-that has been reproduced there; the other places stay as they are.
+takes RUNS/NAME/results.json into the record (`record/NAME.json`), for every NAME that has been reproduced there at full
+size, and writes what is on record between `<!-- begin NAME -->` and `<!-- end NAME -->` of the page; the table of all
+reproductions, in docs/results/index.md, has the name `record`. Without RUNS it only writes the page. The picture of a
+NAME, ours beside what the paper prints, is drawn from the record when the site is built (docs/hooks.py).
 """
 
+import json
 import re
 import sys
 from pathlib import Path
 
-from otafl.core.files import write_atomic
+from otafl.core.files import to_json, write_atomic
+from otafl.reproductions import verdicts
+from otafl.reproductions.findings import markdown_of
+from otafl.runs.presets import presets
 
 PLACE = re.compile(r"<!-- begin (?P<name>[\w.-]+) -->\n.*?<!-- end (?P=name) -->", re.DOTALL)
+KEPT = ("source", "date", "version", "grids", "verdicts", "notes", "panels")
 
 
 def fill(page: str, results: dict[str, str]) -> str:
@@ -31,13 +38,31 @@ def fill(page: str, results: dict[str, str]) -> str:
     return PLACE.sub(put, page)
 
 
-def main(page: Path, runs: Path) -> list[str]:
-    """Fill one page from a folder of reproductions; returns the names that were filled."""
-    found = {file.parent.name: file.read_text(encoding="utf-8") for file in sorted(runs.glob("*/results.md"))}
-    before = page.read_text(encoding="utf-8")
-    write_atomic(page, fill(before, found))
-    return [place["name"] for place in PLACE.finditer(before) if place["name"] in found]
+def take(runs: Path) -> list[str]:
+    """Put what a folder of reproductions found on record; smoke versions are no record. Returns the names taken."""
+    taken = []
+    for file in sorted(runs.glob("*/results.json")):
+        told, name = json.loads(file.read_text(encoding="utf-8")), file.parent.name
+        if name in presets() and set(KEPT) <= set(told) and not told.get("quick"):
+            kept = {"folder": f"{runs.resolve().name}/{name}", **{key: told[key] for key in KEPT}}
+            write_atomic(verdicts.RECORD / f"{name}.json", to_json(kept) + "\n")
+            taken.append(name)
+    return taken
+
+
+def blocks() -> dict[str, str]:
+    """What belongs between the markers, by name; runs of before have left no tables."""
+    found = {name: markdown_of(told, f"../images/made/results-{name}.svg")
+             for name, told in verdicts.recorded().items() if "grids" in told}  # fmt: skip
+    return {"record": verdicts.page_table(), "folders": verdicts.folder_table(), **found}
+
+
+def main(page: Path, runs: Path | None = None) -> None:
+    """Take a folder of reproductions, if there is one, and write one page."""
+    if runs is not None:
+        print("taken:", ", ".join(take(runs)) or "nothing")
+    write_atomic(page, fill(page.read_text(encoding="utf-8"), blocks()))
 
 
 if __name__ == "__main__":
-    print("filled:", ", ".join(main(Path(sys.argv[1]), Path(sys.argv[2]))) or "nothing")
+    main(*map(Path, sys.argv[1:]))

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from otafl.core.files import as_toml, to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
@@ -21,6 +20,7 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
+from otafl.systems.screen import Fitted
 
 
 def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
@@ -49,7 +49,7 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
         if any(metric in targets for targets in preset.targets.values())
         or metric in ("final_accuracy", "final_eps", "rounds")
     ]
-    table = Table(title=escape(f"{preset.source or path.stem}: ours, and (paper)"), title_justify="left")
+    table = Fitted(title=escape(f"{preset.source or path.stem}: ours, and (paper)"), title_justify="left")
     for name in ("scheme", *(METRICS[metric] for metric in shown)):
         table.add_column(name, justify="left" if name == "scheme" else "right")
     for entry in found:

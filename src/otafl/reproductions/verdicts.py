@@ -1,31 +1,25 @@
 """All reproductions in one table: what each paper says, what was measured, and the verdict.
 
-`record.toml` has one row per published table or figure, in words; `verdicts.json` has the verdict on every claim, as
-the full-size reproductions judged it. After new full-size runs
-
-    python -m otafl.reproductions.verdicts docs/results/index.md RUNS
-
-takes the verdicts from RUNS/NAME/results.json and writes the table into the page, between `<!-- begin record -->` and
-`<!-- end record -->`; without RUNS it only writes the table.
+`record.toml` has one row per published table or figure, in words; `record/NAME.json` is what the full-size run of a
+preset wrote into its folder: tables, the verdict on every claim, the panels of its picture. `pages` puts them there.
 """
 
 import html
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from otafl.core.files import FileModel, read, to_json, write_atomic
+from otafl.core.files import FileModel, read, write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.reproductions.findings import HOLDS
-from otafl.reproductions.pages import fill
+from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, UNDECIDED
 
-ROWS, VERDICTS = Path(__file__).with_name("record.toml"), Path(__file__).with_name("verdicts.json")
+ROWS, RECORD = Path(__file__).with_name("record.toml"), Path(__file__).with_name("record")
 REPRODUCED, PARTLY, NOT, OPEN = "reproduced", "partly", "not reproduced", "not measured"
-OF_OURS = {REPRODUCED: "confirmed", NOT: "not confirmed"}  # words for a study that no paper has
+OURS = "not stated by the paper"
 HEAD = ("published", "command", "the paper says", "measured", "verdict", "why")
-Claim = dict[str, str]  # claim, verdict, evidence
+SHOWN = 3  # claims whose evidence stands in the table
+Claim = dict[str, Any]  # a findings.Verdict
 
 
 class Row(FileModel):
@@ -33,20 +27,17 @@ class Row(FileModel):
 
     source: str
     preset: str
-    judged_by: str = ""  # another preset, whose claims are those of this figure
     claims: str = ""  # only claims that end so: two panels of one preset
     says: str = ""
-    measured: str
     why: str
     page: str  # in docs/results
 
     def own(self, claims: dict[str, list[Claim]]) -> list[Claim]:
         """The claims of this row."""
-        return [one for one in claims.get(self.judged_by or self.preset, []) if one["claim"].endswith(self.claims)]
+        return [one for one in claims.get(self.preset, []) if one["claim"].endswith(self.claims)]
 
 
 class Record(FileModel):
-    date: str
     row: list[Row]
 
 
@@ -54,35 +45,69 @@ def record() -> Record:
     return read(Record, ROWS)
 
 
+def recorded() -> dict[str, dict[str, Any]]:
+    """What the full-size runs wrote, by preset."""
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(RECORD.glob("*.json"))}
+
+
 def on_record() -> dict[str, list[Claim]]:
     """Claims of the full-size runs, by preset."""
-    return dict(json.loads(VERDICTS.read_text(encoding="utf-8")))
+    return {name: told["verdicts"] for name, told in recorded().items()}
 
 
-def judged_in(folder: Path, smoke: bool = True) -> dict[str, list[Claim]]:
-    """Claims of the reproductions in a folder, by preset; with or without smoke versions."""
-    found = {}
-    for file in sorted(folder.glob("*/results.json")):
-        told = json.loads(file.read_text(encoding="utf-8"))
-        if told.get("verdicts") and (smoke or not told.get("quick")):
-            found[file.parent.name] = told["verdicts"]
-    return found
+def judged_in(folder: Path) -> dict[str, list[Claim]]:
+    """Claims of the reproductions in a folder, by preset."""
+    told = {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*/results.json")}
+    return {name: one["verdicts"] for name, one in sorted(told.items()) if one.get("verdicts")}
+
+
+def dates() -> list[str]:
+    """When the runs on record were made."""
+    return sorted({told["date"] for told in recorded().values()})
 
 
 def overall(claims: Sequence[Claim], ours: bool = False) -> str:
-    """One word for several claims: all hold, some do (or do in part), none does.
+    """One word for several claims: all hold; some do (or do in part); all fail; or none holds and some are open.
 
-    >>> overall([{"verdict": "holds"}, {"verdict": "cannot be separated"}]), overall([{"verdict": "does not hold"}])
+    >>> overall([{"verdict": "holds"}, {"verdict": "undecided"}]), overall([{"verdict": "does not hold"}])
     ('partly', 'not reproduced')
+    >>> overall([{"verdict": "undecided"}]), overall([{"verdict": "holds"}], ours=True), overall([])
+    ('undecided', 'not stated by the paper', 'not measured')
     """
-    words = [one["verdict"] for one in claims]
+    words = [one["verdict"] for one in claims if one["verdict"] != NOT_STATED]
+    if ours or (claims and not words):
+        return OURS
     if not words:
         return OPEN
     if all(word == HOLDS for word in words):
-        word = REPRODUCED
-    else:
-        word = PARTLY if any(word.startswith(HOLDS) for word in words) else NOT
-    return OF_OURS.get(word, word) if ours else word
+        return REPRODUCED
+    if any(word.startswith(HOLDS) for word in words):
+        return PARTLY
+    return UNDECIDED if UNDECIDED in words else NOT
+
+
+def counted(claims: Sequence[Claim]) -> str:
+    """How many claims hold, fail and are undecided.
+
+    >>> counted([{"verdict": "holds"}, {"verdict": "holds only with x"}, {"verdict": "undecided"}])
+    '1 of 3 claims holds, 1 in part, 1 undecided'
+    """
+    words = [one["verdict"] for one in claims if one["verdict"] != NOT_STATED]
+    held, part = words.count(HOLDS), sum(word.startswith(HOLDS) and word != HOLDS for word in words)
+    rest = {"in part": part, "undecided": words.count(UNDECIDED), "not": words.count(FAILS)}
+    told = [f"{held} of {len(words)} claims hold{'s' * (held == 1)}"]
+    return ", ".join(told + [f"{count} {name}" for name, count in rest.items() if count])
+
+
+def measured(claims: Sequence[Claim]) -> str:
+    """The evidence for the first claims; of those with many parts, two.
+
+    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d"}])
+    'a; b …; d'
+    """
+    told = [one["evidence"].split("; ") for one in claims[:SHOWN]]
+    shown = ["; ".join(parts[:2]) + " …" * (len(parts) > 2) for parts in told]
+    return "; ".join(shown) + " …" * (len(claims) > SHOWN)
 
 
 class Found(NamedTuple):
@@ -93,13 +118,11 @@ class Found(NamedTuple):
 
 
 def found_in(judged: dict[str, list[Claim]], row: Row) -> Found:
-    """The verdict, how many claims hold, and the evidence for the first one."""
+    """The verdict, how many claims hold, and the evidence for the first ones."""
     own = row.own(judged)
     if not own:
         return Found(OPEN, "no claim to judge")
-    held, first = sum(one["verdict"] == HOLDS for one in own), own[0]
-    text = f"{held} of {len(own)} claims hold; {first['claim']}: {first['verdict']} ({first['evidence']})"
-    return Found(overall(own, not row.says), text)
+    return Found(overall(own, not row.says), f"{counted(own)}; {measured(own)}")
 
 
 def page_table() -> str:
@@ -108,10 +131,16 @@ def page_table() -> str:
     rows = []
     for row in record().row:
         own = row.own(claims)
-        held = f" ({sum(one['verdict'] == HOLDS for one in own)} of {len(own)} claims in full)" if own else ""
-        rows.append([f"[{row.source}]({row.page})", f"`otafl reproduce {row.preset}`", row.says or "not in the paper",
-                     row.measured, f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
+        held = f" ({counted(own)})" if own else ""
+        rows.append([f"[{row.source}]({row.page})", f"`otafl reproduce {row.preset}`", row.says or "–",
+                     measured(own), f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
     return "\n".join(markdown_table(HEAD, rows))
+
+
+def folder_table() -> str:
+    """Where every run on record was made."""
+    rows = [[name, told["folder"] or "–", told["date"], told["version"]] for name, told in recorded().items()]
+    return "\n".join(markdown_table(("preset", "folder", "date", "otafl"), rows))
 
 
 def closing(preset: str, folder: Path, quick: bool) -> list[str]:
@@ -123,10 +152,10 @@ def closing(preset: str, folder: Path, quick: bool) -> list[str]:
         lines += [f"{row.source}, the paper says: {row.says}"] if row.says else []
         own = row.own(here)
         if own:
-            held = f"{sum(one['verdict'] == HOLDS for one in own)} of {len(own)} claims hold in full"
             word = "a smoke version means nothing" if quick else overall(own, not row.says)
-            before = overall(row.own(known), not row.says)
-            lines.append(f"Verdict: {word} ({held}); on record: {before}, {row.measured}")
+            before = row.own(known)
+            lines.append(f"Verdict: {word} ({counted(own)}); on record: {overall(before, not row.says)} "
+                         f"({counted(before)})")  # fmt: skip
     drawn = sorted(str(file) for kind in ("png", "svg") for file in folder.glob(f"*.{kind}"))
     lines += [f"Plots: {', '.join(drawn)}"] if drawn else []
     return [*lines, *([f"Results: {folder / 'results.md'}"] if (folder / "results.md").exists() else [])]
@@ -145,8 +174,9 @@ def index_rows(folder: Path, outcome: dict[str, str], quick: bool) -> list[list[
             here = Found("–", said)
         elif quick:
             here = Found("–", f"smoke version: {here.measured}")
-        rows.append([row.source, f"otafl reproduce {row.preset}", row.says or "not in the paper", here.measured,
-                     here.verdict, f"{overall(row.own(known), not row.says)}: {row.measured}", row.why])  # fmt: skip
+        before = row.own(known)
+        rows.append([row.source, f"otafl reproduce {row.preset}", row.says or "–", here.measured, here.verdict,
+                     f"{overall(before, not row.says)}: {counted(before)}", row.why])  # fmt: skip
     return rows
 
 
@@ -161,7 +191,7 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     rows = index_rows(folder, outcome, quick)
     linked = {row[1].split()[-1] for row in rows}
     others = {name: said for name, said in outcome.items() if name not in linked or said != "done"}
-    notes = [SMOKE] * quick + [f"On record: full-size runs of {record().date}."]
+    notes = [SMOKE] * quick + [f"On record: full-size runs of {', '.join(dates())}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
     text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *row[2:]] for row in rows]
     write_atomic(folder / "index.md", "\n".join(["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "",
@@ -189,13 +219,3 @@ def _html(rows: list[list[str]], notes: list[str]) -> str:
         f"<h1>Reproductions</h1><ul>{said}</ul><table><thead>{line(INDEX_HEAD, 'th')}</thead>"
         f"<tbody>{''.join(body)}</tbody></table></html>\n"
     )
-
-
-def main(page: Path, runs: Path | None = None) -> None:
-    if runs is not None:
-        write_atomic(VERDICTS, to_json({**on_record(), **judged_in(runs, smoke=False)}) + "\n")
-    write_atomic(page, fill(page.read_text(encoding="utf-8"), {"record": page_table()}))
-
-
-if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))

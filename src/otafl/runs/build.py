@@ -21,7 +21,7 @@ from otafl.core.messages import Clients, Data, Seed
 from otafl.core.plan import Context, Deployment, Message, Policy, Trace, cut
 from otafl.privacy import uplink_checks
 from otafl.runs.folder.chunks import Evaluation
-from otafl.runs.planning.facts import Facts, deal, model_of, parts_of
+from otafl.runs.planning.facts import Facts, deal, model_of, parts_of, source_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of, played_by
 from otafl.tasks import own_model, partitions
@@ -34,7 +34,7 @@ class Task(NamedTuple):
     """What all schemes share: the model and the data, dealt out once per seed."""
 
     model: Model
-    data: Data
+    data: Any  # Data, or what makes or reads samples on demand
     held_out: "HeldOut"  # results are reported on it
     public: "HeldOut"  # rewards come from it; never the same samples as held_out
     partitions: list[partitions.Partition]  # per seed
@@ -114,16 +114,24 @@ def build_task(experiment: Experiment) -> Task:
     model = model_of(experiment, x.shape[1:], data.classes)
     own = wanted.model.name == "own"
     metric = own_model.check(model, x, y, data.classes) if own else own_model.metric_of(model, data.classes)
-    groups = y if data.classes else np.zeros(len(y), np.int32)
-    mix = np.stack([partitions.label_mix(part, groups, max(data.classes, 1)) for part in dealt])
+    source = source_of(experiment)
+    if source is None:
+        groups = y if data.classes else np.zeros(len(y), np.int32)
+        mix = np.stack([partitions.label_mix(part, groups, max(data.classes, 1)) for part in dealt])
+    else:
+        mix = np.broadcast_to(source.mix, (len(dealt), *source.mix.shape))
     sources = {"name": data.name, "sha256": data.sha256}
     if own:
         sources |= {"model": model.name, "model_sha256": own_model.fingerprint(model, x, y)}
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
+    if not len(held_out.y):
+        raise InputError(
+            f"task.report_on={wanted.report_on!r} has no samples (those on demand are not split); use 'report'"
+        )
     at_once = min(10_000, samples_at_once(model.footprint))
     return Task(
         model=model,
-        data=Data(jnp.asarray(x), jnp.asarray(y)),
+        data=Data(jnp.asarray(x), jnp.asarray(y)) if source is None else source.data(whole_numbers=own),
         held_out=blocks(*held_out, at_once, labelled=data.classes > 0),
         public=blocks(*data.reward, at_once, labelled=data.classes > 0),
         partitions=dealt,
@@ -137,13 +145,8 @@ def build_task(experiment: Experiment) -> Task:
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:
     """Keys and partitions of all seeds, stacked; padded to the largest client of any seed."""
-    width = max(part.rows.shape[1] for part in task.partitions)
-    rows = np.stack(
-        [np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), mode="edge") for part in task.partitions]
-    )
-    sizes = np.stack([part.sizes for part in task.partitions])
     keys = jax.vmap(jax.random.key)(jnp.asarray(experiment.seed_list, jnp.uint32))
-    return Seed(keys, jnp.asarray(rows, jnp.int32), jnp.asarray(sizes, jnp.int32))
+    return Seed(keys, *jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32), partitions.stacked(task.partitions)))
 
 
 class Site(NamedTuple):

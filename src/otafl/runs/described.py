@@ -11,7 +11,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import parse
 from otafl.runs.presets import find
-from otafl.runs.schema import Experiment, Own, assign, load, resolved
+from otafl.runs.schema import Experiment, Own, load, override_all, resolved
 from otafl.runs.schemes import Chosen
 from otafl.tasks.models import Model
 from otafl.tasks.own_data import OwnTask
@@ -54,8 +54,7 @@ def described(start: Any, said: dict[str, Any], verb: str) -> Experiment:
 def changed(experiment: Experiment, overrides: Sequence[str], verb: str) -> Experiment:
     """The experiment with some `key=value` replaced."""
     data = tomllib.loads(resolved(experiment))
-    for override in overrides:
-        assign(data, override)
+    override_all(data, overrides)
     return parse(Experiment, data, verb).bring(experiment.own)
 
 

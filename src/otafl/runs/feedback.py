@@ -43,11 +43,12 @@ def private_accuracy(model: Model, noise_std: float) -> Measure:
 
         def right_share(block: tuple[Array, Array]) -> Array:
             index, worth = block
-            right = jnp.argmax(model.logits(params, data.x[index]), axis=1) == data.y[index]
+            x, y = data.at(index)
+            right = jnp.argmax(model.logits(params, x), axis=1) == y
             return jnp.sum(jnp.where(right, worth, 0.0))
 
-        size = min(BLOCK, own.size)
-        blocks = tuple(jnp.pad(x.reshape(-1), (0, -own.size % size)).reshape(-1, size) for x in (seed.rows, share))
+        size, rows = min(BLOCK, own.size), seed.rows[jnp.arange(len(sizes))]
+        blocks = tuple(jnp.pad(x.reshape(-1), (0, -own.size % size)).reshape(-1, size) for x in (rows, share))
         accuracy = jnp.sum(jax.lax.map(right_share, blocks))
         return accuracy + noise_std * jax.random.normal(key, (), jnp.float64)
 

@@ -56,6 +56,21 @@ def scheme(
     `max_norm`, `send_prob` and `live`; by default there is no artificial noise, a client is silent where its energy
     would not do, and silence is credited with nothing. A number under any other key is a column `info_<key>` of the
     rounds table.
+
+    Returns
+    -------
+    decorator
+        of the function, which becomes a factory like those of the published schemes
+
+    Examples
+    --------
+    >>> import numpy as np, otafl
+    >>> @otafl.scheme("loud", csi="own")
+    ... def loud(obs, deployment, message, *, share: float = 0.5):
+    ...     level = np.sqrt(share * deployment.energy) / message.bound
+    ...     return {"tx": level * np.exp(-1j * np.angle(obs.estimate)), "rx_scale": np.sum(level * obs.rms)}
+    >>> loud(share=0.2)
+    otafl.loud(share=0.2)
     """
 
     def decorate(function: Callable[..., Any]) -> Factory:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from otafl.core.files import plain
 
 ECHO_COLUMNS = 6  # of ^C, three times
+NARROW = 88  # below that, no bar and no speed: numbers come first
 
 
 class Tick(NamedTuple):
@@ -64,15 +65,21 @@ def spent_bar(share: float, cells: int = 10) -> str:
 
 
 class LiveLine(Reporter):
-    """One line per scheme: rounds/s, accuracy, epsilon spent / target with a bar where there is room, time left."""
+    """One line per scheme: accuracy, epsilon spent / target; where there is room rounds/s, bars, time left."""
 
     def __init__(self, console: Console):
         self.console = console
-        self.progress = Narrow(
-            TextColumn("{task.description:<22}", style="bold", markup=False), BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[said]}", markup=False),
-            TimeRemainingColumn(), console=console,
-        )  # fmt: skip
+        self.room = console.width - NARROW
+        name = "{task.description:<22}" if self.room > 0 else "{task.description}"
+        columns: list[ProgressColumn] = [
+            TextColumn(name, style="bold", markup=False), TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[said]}", markup=False),
+        ]  # fmt: skip
+        if self.room > 0:
+            columns.insert(1, BarColumn(bar_width=min(self.room, 24)))
+        if self.room > -16:
+            columns.append(TimeRemainingColumn())
+        self.progress = Narrow(*columns, console=console)
         self.tasks: dict[str, Any] = {}
 
     def start(self, label: str, rounds: int, done: int) -> None:
@@ -85,7 +92,8 @@ class LiveLine(Reporter):
             bar = f" {spent_bar(tick.eps / tick.eps_target)}" if self.console.width > 99 else ""
             eps += f"/{tick.eps_target:g}{bar}"
         metric = "acc" if tick.metric == "accuracy" else tick.metric
-        said = f"{tick.rounds_per_second:.0f} rounds/s  {metric} {tick.accuracy:.3f}{eps}"
+        speed = f"{tick.rounds_per_second:.0f} rounds/s  " if self.room > 0 else ""
+        said = f"{speed}{metric} {tick.accuracy:.3f}{eps}"
         self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
 
     def note(self, text: str) -> None:

@@ -108,7 +108,7 @@ def _described(attribute: str, scheme: LoadedScheme, parameters: list[inspect.Pa
         kind = inspect.formatannotation(one.annotation)
         lines.append(f"{one.name} : {kind}" + ("" if needed else f", default {one.default!r}"))
         lines += [f"    {notes[one.name]}"] if one.name in notes else []
-    lines += ["", "Returns", "-------", "Chosen", "    the scheme with these settings, for `otafl.Air`", ""]
+    lines += ["", "Returns", "-------", "Chosen", "    the scheme so set, for `otafl.run` and `otafl.Air`", ""]
     call = f"otafl.{attribute}({', '.join(_sample(one) for one in parameters if one.default is one.empty)})"
     return "\n".join([*lines, "Examples", "--------", ">>> import otafl", f">>> {call}", call, ""])
 

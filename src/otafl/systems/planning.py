@@ -44,7 +44,6 @@ def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 class Planner(NamedTuple):
     """A file in, a design out."""
 
-    summary: str  # one line for `otafl list`
     inputs: type[BaseModel]  # schema of FILE, a `FileModel`
     keys: Callable[[Asked], dict[str, Any]]  # what FILE would say of an experiment
     example: str  # a complete FILE that plans as it stands
@@ -54,9 +53,9 @@ class Planner(NamedTuple):
     antennas: bool = False  # whether it plans for a server with several
 
 
-def available() -> list[str]:
-    """Names of the systems, and of the single schemes, that plan on their own."""
-    return [name for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner]
+def available() -> dict[str, str]:
+    """The systems, and the single schemes, that plan on their own, with their summaries."""
+    return {name: one.summary for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner}
 
 
 def load(name: str) -> Planner:

@@ -69,7 +69,7 @@ class Model(NamedTuple):
 
 
 def count_params(init: Callable[[jax.Array], Any]) -> int:
-    shapes = jax.tree.leaves(jax.eval_shape(init, jax.random.key(0)))
+    shapes = jax.tree.leaves(jax.eval_shape(lambda: init(jax.random.key(0))))  # nothing is compiled
     wrong = {str(leaf.dtype) for leaf in shapes} - {"float32"}
     if wrong:
         raise InputError(f"parameters must be float32 but init makes {', '.join(sorted(wrong))}")

@@ -17,9 +17,11 @@ from pydantic import Field
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse
+from otafl.tasks.demand import Source, generated
 from otafl.tasks.features import DataOptions, Part, Task, split
 from otafl.tasks.own_arrays import array_of, features_of, fingerprint, labels_of, owners_of, same_length, targets_of
 from otafl.tasks.own_files import Columns, columns_of
+from otafl.tasks.reading import read_by
 
 SHARED = (
     "held-out samples were drawn from the clients' own data: what is reported or rewarded on them says something about "
@@ -46,6 +48,7 @@ class OwnTask:
     weights: Any
     notes: tuple[str, ...]  # what lies outside the guarantee, for the card
     sha256: str  # of all of the above that is trained or reported on
+    source: Source | None = None  # brings the training samples on demand; x and y are then empty
 
     def table(self) -> dict[str, Any]:
         """The [task] table of an experiment on these data, without its model."""
@@ -54,13 +57,15 @@ class OwnTask:
 
     def __repr__(self) -> str:
         kind = f"{self.classes} classes" if self.classes else "regression"
-        held = f"{len(self.x)} + {len(self.x_held_out)} samples of shape {self.x.shape[1:]}"
+        count = len(self.x) if self.source is None else int(self.source.partition.sizes.sum())
+        held = f"{count} + {len(self.x_held_out)} samples of shape {self.x.shape[1:]}"
         return f"<otafl task: {held}, {kind}, {self.clients} clients, sha256 {self.sha256[:12]}>"
 
 
 def task(
-    x: Any, y: Any, *, held_out: Any = 0.2, owner: Any = None, clients: int | None = None, partition: Any = None,
-    weights: Any = "samples", reward_fraction: float = 0.2, validation_fraction: float = 0.0, split_seed: int = 0,
+    x: Any, y: Any = None, *, held_out: Any = 0.2, owner: Any = None, clients: int | None = None, partition: Any = None,
+    samples: Any = None, weights: Any = "samples", reward_fraction: float = 0.2, validation_fraction: float = 0.0,
+    split_seed: int = 0,
 ) -> OwnTask:  # fmt: skip
     """Your own data, to be trained on by `otafl.run`.
 
@@ -70,18 +75,29 @@ def task(
         (N, ...) features; of a table, all numeric columns that are not named otherwise
     y : array, or the name of a column
         (N,) labels or targets; (N, ...) targets
+        x may also be a function that brings each client's samples whenever they are needed, so that all of them are
+        never in memory; y is then left out. With `samples`, a JAX function (key, client) -> (x, y) of one sample;
+        else a host function client -> (x, y) arrays of its samples, or an iterator over its samples (x, y)
     held_out : (x, y), a path or frame like x, or a share of the samples
-        what results are reported on. Of a share, samples are drawn at random by `split_seed`
+        what results are reported on. Of a share, samples are drawn at random by `split_seed`. For a function: (x, y),
+        or, where it makes samples, how many to make for clients that take no part
     owner : array or the name of a column, optional
         (N,) who holds each sample; its sorted values are the clients
     clients, partition
         without owners: how many clients, and a partition of `otafl list partitions` (name or table); default iid
+    samples : int or list
+        how many samples a function makes for each client
     weights : "samples", "equal" or a list
         of the clients in the sum
     reward_fraction : float
         share of the held-out samples that is declared public for policies that look at accuracy while they run
     validation_fraction : float
         share of the training samples kept apart for tuning
+
+    Returns
+    -------
+    OwnTask
+        the arrays as they will be trained on, for `task=` of the verbs
 
     Examples
     --------
@@ -97,6 +113,12 @@ def task(
         "validation_fraction": _plain(validation_fraction),
     }, "otafl.task")  # fmt: skip
     clients, split_seed = said.clients, said.split_seed
+    if callable(x):
+        if y is not None or owner is not None or partition is not None or said.validation_fraction:
+            raise InputError("a function brings labels too: y, owner, partition, validation_fraction are for arrays")
+        return _on_demand(x, said, samples, held_out)
+    if samples is not None:
+        raise InputError("samples says how many a function makes: x must be a JAX function (key, client) -> (x, y)")
     found = columns_of("x", x, y, owner)
     if found.owner is not None:
         found = found._replace(owner=array_of("owner", found.owner, axes=1))
@@ -115,6 +137,41 @@ def task(
         said.weights,
         (SHARED,) if isinstance(held_out, float) else (), fingerprint(arrays),
     )  # fmt: skip
+
+
+def _on_demand(function: Any, said: "Words", samples: Any, held_out: Any) -> OwnTask:
+    if said.clients is None:
+        raise InputError("give clients: how many there are")
+    if samples is None:
+        source = read_by(function, said.clients)
+    else:
+        source = generated(function, said.clients, _plain(samples), said.split_seed, _count(held_out))
+    x, y = _pair(held_out) if source.held_out is None else source.held_out
+    if x.shape[1:] != source.x.shape[1:] or y.shape[1:] != source.y.shape[1:]:
+        raise InputError(f"held_out samples have shape {x.shape[1:]}, training ones {source.x.shape[1:]}")
+    known = np.arange(source.classes) if source.classes else source.y
+    _, y, names, classes = labels_of(known, y)
+    if names or (classes == 0) != (source.classes == 0):
+        raise InputError("labels that a function brings must be whole numbers from zero on, those of held_out too")
+    source = source.widened(max(classes, source.classes))
+    where = said.model_dump(include={"reward_fraction", "validation_fraction", "split_seed"})
+    return OwnTask(
+        source.x, source.y, x, y, source.classes, said.clients, None, (), (), {"kind": "owner"}, where, said.weights,
+        (), fingerprint((x, y, np.frombuffer(bytes.fromhex(source.sha256), np.uint8))), source,
+    )  # fmt: skip
+
+
+def _count(held_out: Any) -> int | None:
+    """How many samples are to be made for it; None where they are given."""
+    return held_out if isinstance(held_out, int) and not isinstance(held_out, bool) else None
+
+
+def _pair(held_out: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(held_out, tuple | list) or len(held_out) != 2:
+        raise InputError("held_out must be (x, y), or how many samples to make where x is given with samples")
+    x, y = features_of("held_out x", held_out[0]), targets_of("held_out y", held_out[1])
+    same_length("held_out x", x, "held_out y", y)
+    return x, y
 
 
 class Words(FileModel):

@@ -49,6 +49,11 @@ def model(
     footprint : int
         numbers that one sample occupies in the network, roughly: how many are evaluated at once follows from it
 
+    Returns
+    -------
+    Model
+        for `model=` of the verbs
+
     Examples
     --------
     >>> import jax, jax.numpy as jnp, otafl

@@ -10,7 +10,7 @@ sample has two owners, but for `shared`; a recipe that leaves samples over says 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from otafl.core import validate
 from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
+from otafl.core.messages import Consecutive
 
 Rng = np.random.Generator
 Labels = NDArray[np.integer[Any]]
@@ -28,9 +29,19 @@ Labels = NDArray[np.integer[Any]]
 class Partition(NamedTuple):
     """K clients, N samples, n_max samples on the largest client."""
 
-    rows: NDArray[np.int32]  # (K, n_max) sample numbers; padding repeats the client's first (0 if it has none)
+    rows: Any  # (K, n_max) int32 sample numbers; padding repeats the client's first (0 if it has none); or Consecutive
     sizes: NDArray[np.int32]  # (K,) how many entries of each row count
     owner: NDArray[np.int32]  # (N,) client of each sample, -1 for nobody
+
+
+def stacked(parts: Sequence[Partition]) -> tuple[Any, NDArray[np.int32]]:
+    """Rows (S, K, n_max) and sizes (S, K) of all seeds, padded to the largest client of any of them."""
+    sizes = np.stack([part.sizes for part in parts])
+    if isinstance(parts[0].rows, Consecutive):
+        return replace(parts[0].rows, first=np.stack([part.rows.first for part in parts])), sizes
+    width = max(part.rows.shape[1] for part in parts)
+    rows = [np.pad(part.rows, ((0, 0), (0, width - part.rows.shape[1])), mode="edge") for part in parts]
+    return np.stack(rows), sizes
 
 
 def from_lists(lists: Sequence[NDArray[Any]], num_samples: int) -> Partition:

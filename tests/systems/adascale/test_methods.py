@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from otafl.systems.adascale.design import draw, optimal_excess
-from otafl.systems.adascale.methods import METHODS, leakage_table, paint_leakage, run_epsilon
+from otafl.systems.adascale.methods import leakage_table, run_epsilon
 from otafl.systems.adascale.setting import CIFAR10, MNIST
 from otafl.systems.adascale.variables import leakage_of, noise_floor
 
@@ -153,11 +152,3 @@ def test_discounted_reconstruction_with_known_channels(nu, a, printed):
     ratio = leakage.total(floors + excess).sum(-1) / leakage.total(floors + optimal_excess(floors, nu)).sum(-1)
     np.testing.assert_allclose(ratio, printed, rtol=0.04)
     np.testing.assert_allclose(discounted_optimum(floors, nu, 1.0), optimal_excess(floors, nu), atol=1e-14)
-
-
-def test_methods_are_painted():
-    records = leakage_table(nus=(0.04, 0.16), seeds=(0, 1), methods=("optimal", "equal-alloc", "liu-simeone"))
-    figure = Figure()
-    paint_leakage(records, list(figure.subplots(1, 2)))
-    assert [len(panel.containers) for panel in figure.axes] == [2, 3]  # reconstructions have no RDP curve
-    assert {r["method"] for r in records} <= set(METHODS)

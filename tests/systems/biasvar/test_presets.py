@@ -16,6 +16,7 @@ from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.biasvar.bbfl import Config, heard_well, interior_mask
+from otafl.systems.biasvar.reproduce import _labels, _rough
 
 NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
 
@@ -25,8 +26,7 @@ NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
 def test_presets_parse(name, quick):
     preset = read_preset(find(name))
     experiment = load(find(name), [f"{k}={as_toml(v)}" for k, v in preset.quick.items()] if quick else [])
-    sides = {claim[side] for claim in preset.targets["claims"] for side in ("better", "than")}
-    assert sides <= set(experiment.labels)
+    assert set().union(*(_labels(claim) for claim in preset.targets["claims"])) <= set(experiment.labels)
     ratio_db = 10 * np.log10(experiment.radio.energy(1) / (2 * experiment.radio.noise_var()))
     assert ratio_db == pytest.approx(113.0)
 
@@ -46,7 +46,7 @@ def small(tmp_path, keep=("Ideal FedAvg", "design, rho 0.2")):
     """The preset at the smallest size that still goes through everything."""
     data = read_toml(find("biasvar-fig2-minibatch"))
     data["scheme"] = [scheme for scheme in data["scheme"] if scheme["label"] in keep]
-    claim = {"text": "ideal is best", "better": keep[0], "than": keep[-1]}
+    claim = {"text": "ideal is best", "place": "here", "panel": "a", "better": keep[0], "than": keep[-1]}
     data["preset"]["targets"]["claims"] = [claim]
     data["preset"]["quick"] |= {"rounds": 4, "evaluate_every": 2, "preset.settings.tune.step_sizes": [0.1, 0.3]}
     path = tmp_path / "small.toml"
@@ -56,19 +56,20 @@ def small(tmp_path, keep=("Ideal FedAvg", "design, rho 0.2")):
 
 @pytest.mark.slow
 def test_figure_two_end_to_end(tmp_path):
-    """Measured constants, tuned steps, two deployments, both parts of F apart, the common ledger's eps."""
+    """Measured constants, steps tuned for each panel, a fixed deployment and drawn ones, both parts of F apart."""
     path, _ = small(tmp_path)
     reproduce(str(path), tmp_path / "out", [], True, Reporter(), Console(quiet=True))
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert found["measured"]["sigma2"] > 0 and found["measured"]["kappa2"] > 0
-    assert len(found["verdicts"]) == 3
+    assert len(found["verdicts"]) == 1 and set(found["step_sizes"]) == {"a", "b"}
     records = json.loads((tmp_path / "out" / "records.json").read_text())
-    assert {record["run"] for record in records} == {"deployment 0", "deployment 1"}
+    assert {(r["panel"], r["run"]) for r in records} == {(panel, run) for panel in "ab" for run in ("fixed", "drawn")}
     assert all(r["objective"] == pytest.approx(r["cross_entropy"] + r["penalty"]) for r in records)
     text = (tmp_path / "out" / "results.md").read_text()
-    assert "client, replace" in text and "none, certified" in text and "KKT residual" in text
-    sigma = float(load(tmp_path / "out" / "deployment-0" / "config.toml").scheme[1].sigma2)
-    assert sigma == found["measured"]["sigma2"]
+    assert "client, replace" in text and "none, certified" in text and "placed anew for every seed" in text
+    fixed, drawn = (load(tmp_path / "out" / f"{name}-a" / "config.toml") for name in ("fixed", "drawn"))
+    assert (fixed.channel.placement_seed, drawn.channel.placement_seed) == (0, None)
+    assert float(fixed.scheme[1].sigma2) == found["measured"]["sigma2"]
 
 
 def test_tuned_steps_are_reproducible_and_resumable(tmp_path):
@@ -110,7 +111,7 @@ def test_verdicts_follow_the_paired_interval():
 
     assert word("ahead", "base") == "holds" and word("base", "ahead") == "does not hold"
     assert word("base", "ahead", larger=False) == "holds"
-    assert word("level", "base") == "cannot be separated"
+    assert word("level", "base") == "undecided"
 
     def near(one, other, within):
         claim = {"text": "", "better": one, "than": other, "within": within}
@@ -118,4 +119,10 @@ def test_verdicts_follow_the_paired_interval():
 
     assert near("level", "base", 0.05) == near("base", "level", 0.05) == "holds"
     assert near("ahead", "base", 0.05) == near("base", "ahead", 0.05) == "does not hold"
-    assert near("level", "base", 0.005) == "cannot be separated"
+    assert near("level", "base", 0.005) == "undecided"
+
+
+def test_roughness_is_the_spread_of_the_changes_in_the_second_half():
+    values = np.array([0.0, 9.0, 0.0, 0.5, 0.7, 0.5, 0.7])
+    one = Scheme("a", {}, {}, {"accuracy": {("run", 0): (np.arange(7), values)}})
+    assert _rough(one).finals["roughness"]["run", 0] == pytest.approx(np.std([0.2, -0.2, 0.2]))

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from otafl.reproductions.findings import TIED
+from otafl.reproductions.claims import Claim
+from otafl.reproductions.findings import UNDECIDED
 from otafl.reproductions.preset_run import reproduce
+from otafl.runs.comparing.statistics import Gap
 from otafl.runs.presets import find, presets
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load, resolved
 from otafl.systems.cares import reproduce as cares
-from otafl.systems.cares import reproduce_claims
+from otafl.systems.cares import reproduce_claims, reproduce_controller, reproduce_scalings
 from otafl.systems.cares.certifier import Problem
 from otafl.systems.cares.reproduce_certificates import certificates
-from otafl.systems.cares.reproduce_figures import FIGURES, Curves
+from otafl.systems.cares.reproduce_figures import FIGURES, Curves, printed
 
 NAMES = [name for name in presets() if name.startswith("cares-")]
 TABLES = ["cares-table1", "cares-table2", "cares-table2-stress", "cares-table3"]
@@ -26,7 +28,7 @@ TABLES = ["cares-table1", "cares-table2", "cares-table2-stress", "cares-table3"]
 
 def test_every_table_and_figure_has_a_preset():
     figures = [f"cares-fig{n}" for n in range(1, 8)]
-    assert {*TABLES, *figures, "cares-sweep", "cares-wide"} == set(NAMES)
+    assert {*TABLES, *figures, "cares-sweep", "cares-wide", "cares-controller"} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,8 +48,9 @@ def test_targets_and_claims_are_about_schemes_of_the_table(name: str):
     preset, labels = presets()[name], load(find(name)).labels
     assert set(preset.targets.get("schemes", {})) <= set(labels)
     assert preset.settings["reference"] in labels
-    for claim in preset.targets["claims"]:
-        assert {claim["better"], claim["than"]} <= set(labels)
+    for record in preset.targets["claims"]:
+        claim = Claim(**record)
+        assert {claim.better, *(rival.partition(" @ ")[0] for rival in claim.rivals)} <= set(labels)
 
 
 def test_table_settings_are_the_papers():
@@ -56,7 +59,7 @@ def test_table_settings_are_the_papers():
         one.task.clients == 20
         and one.radio.noise_std == 0.05
         and one.server.step_size == 0.1
-        and len(one.seed_list) == 10
+        and len(one.seed_list) == 30
     )
     controller = one.scheme[one.labels.index("CARES adaptive")]
     assert (controller.rule, controller.features, controller.arms_from, controller.ucb_width) == (
@@ -86,7 +89,7 @@ def entry(label: str, values: list[float]) -> dict[str, Any]:
     return {"label": label, "seeds": list(range(len(values))), "accuracy_at_eps": values}
 
 
-@pytest.mark.parametrize(("shift", "word"), [(0.05, "holds"), (-0.05, "does not hold"), (0.0005, TIED)])
+@pytest.mark.parametrize(("shift", "word"), [(0.05, "holds"), (-0.05, "does not hold"), (0.0005, UNDECIDED)])
 def test_claims_are_judged_by_paired_intervals(shift: float, word: str):
     base = [0.7, 0.8, 0.75, 0.9]
     moved = [value + shift + error for value, error in zip(base, (0.001, -0.001, 0.002, -0.002))]
@@ -98,7 +101,38 @@ def test_claims_are_judged_by_paired_intervals(shift: float, word: str):
 def test_one_pair_decides_nothing():
     claim = {"text": "a over b", "better": "a", "than": "b", "metric": "accuracy_at_eps"}
     (verdict,) = reproduce_claims.judge([claim], [entry("a", [0.9]), entry("b", [0.1])])
-    assert verdict.verdict == TIED
+    assert verdict.verdict == UNDECIDED
+
+
+def test_printed_numbers_are_judged_and_a_subset_decides_none():
+    found = [entry("a", [0.80, 0.81, 0.79, 0.80]) | {"best_accuracy": [0.9] * 4}]
+    said = printed({"a": {"accuracy_at_eps": "0.806", "best_accuracy": "0.95 ± 0.01", "final_eps": "≤ 500"}})
+    rules = {"paper_seeds": 10, "within": {"accuracy_at_eps": 0.02, "best_accuracy": 0.02}, "place": "Table 1"}
+    assert [one.verdict for one in reproduce_claims.levels(found, said, rules)] == ["holds", "does not hold"]
+    some = reproduce_claims.levels(found, said, {**rules, "subset": "a subset"})
+    assert {one.verdict for one in some} == {UNDECIDED} and all("does not decide it" in one.evidence for one in some)
+
+
+@pytest.mark.parametrize(("gain", "word"), [(0.09, "holds"), (0.01, "does not hold"), (0.027, UNDECIDED)])
+def test_two_tasks_are_compared_by_their_leads(gain: float, word: str):
+    def run(lead: float) -> list[dict[str, Any]]:
+        spread = [-0.002, 0.0, 0.001, 0.001]
+        return [entry("CARES static", [0.5 + lead + e for e in spread]), entry("fixed", [0.5] * 4)]
+
+    assert reproduce_claims.larger_gain(run(gain), run(0.027), "fixed").verdict == word
+
+
+def test_some_setting_must_lead_every_rival_and_chance_is_counted():
+    """Twenty settings with one p value of 0.03 are no discovery; one that leads surely is; all behind is a failure."""
+    lucky, level, none = Gap(0.01, 0.009, 20, 0.03), Gap(0, 0.01, 20, 1.0), Gap(float("nan"), float("inf"), 0)
+    ahead, behind = Gap(0.1, 0.01, 20, 1e-9), Gap(-0.1, 0.01, 20, 1e-9)
+
+    def word(*settings: list[Gap]) -> str:
+        return reproduce_controller.any_of("t", settings, [str(n) for n in range(len(settings))], "acc").verdict
+
+    assert word([lucky, lucky], *[[level, level]] * 19) == UNDECIDED
+    assert word([ahead, ahead], [behind, ahead], [none, none]) == "holds"
+    assert word([behind, ahead], [behind, behind], [none, none]) == "does not hold"
 
 
 @pytest.mark.parametrize(("power", "word"), [(-1.0, "holds"), (1.0, "does not hold")])
@@ -110,7 +144,8 @@ def test_following_the_channel_is_a_rank_correlation(power: float, word: str):
         scale = 0.3 * rate ** (0.2 * power)
         tables.append({"seed": np.full(320, seed), "rx_scale": scale, "info_dropped_weight": 1e-3 * rate * scale**2})
     rounds = {name: np.concatenate([one[name] for one in tables]) for name in tables[0]}
-    verdict = reproduce_claims.follows_the_channel(Curves("x", 0, {}, {"seed": rounds["seed"]}, rounds))
+    curves = Curves("x", {}, {"seed": rounds["seed"]}, rounds)
+    verdict = reproduce_scalings.follows_the_channel({}, lambda label: curves)
     assert verdict.verdict == word
 
 
@@ -120,7 +155,8 @@ def test_following_the_channel_is_a_rank_correlation(power: float, word: str):
 ])  # fmt: skip
 def test_figure_five_looks_at_scalings_and_certificates(scales: list[float], remarks: list[str], words: tuple):
     method = {"mean_rx_scale": scales, "remarks": remarks}
-    found = reproduce_claims.near(method, 0.31, 0.02), reproduce_claims.always_certified(method)
+    known = {"CARES adaptive": method}
+    found = [ask(known, lambda label: None) for ask in (reproduce_scalings.near, reproduce_scalings.always_certified)]
     assert tuple(verdict.verdict for verdict in found) == words
 
 
@@ -183,7 +219,7 @@ def test_table_and_its_figures_run(data_folder: Path, tmp_path: Path):
         place = tmp_path / "cares-table1" / "run" / "schemes"
         assert scheme["stopped_by"] == ["horizon", "horizon"] and place.is_dir()
     smoke("cares-fig5", tmp_path)
-    assert (tmp_path / "cares-fig5" / "fig5.png").stat().st_size > 10_000
+    assert "paper, as printed" in (tmp_path / "cares-fig5" / "results.svg").read_text()
 
 
 @pytest.mark.slow

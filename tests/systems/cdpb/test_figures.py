@@ -128,12 +128,8 @@ def test_fig9_at_fixed_load_and_rounds():
     assert records[-1]["portion"] == pytest.approx(0.20, abs=5e-3)
 
 
-def test_every_figure_can_be_drawn():
+def test_the_planners_figure_can_be_drawn():
     """Curves arrive on the axes; nothing else is asserted of a picture."""
-    axes = Figure().subplots(2, 4).ravel()
-    figures.plot_fig2(figures.fig2(Params(), [0.1, 0.5], [10, 20]), axes[:4])
-    figures.plot_fig3(figures.fig3(TEN, [10, 50]), axes[4])
-    figures.plot_fig6(figures.fig6(TEN, (0.01, 0.02)), axes[5], "gbar")
-    figures.plot_fig7(figures.fig7(TEN, powers=(0.1, 1)), axes[6], "P")
-    figures.plot_fig9(figures.fig9(TEN, (0.0, 1.0)), axes[7])
-    assert [len(a.lines) for a in axes] == [2, 4, 2, 4, 6, 3, 2, 2]
+    axes = Figure().subplots(2, 2).ravel()
+    figures.plot_fig2(figures.fig2(Params(), [0.1, 0.5], [10, 20]), axes)
+    assert [len(a.lines) for a in axes] == [2, 4, 2, 4]

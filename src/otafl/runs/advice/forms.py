@@ -6,7 +6,7 @@ They hold while nearly everybody is heard. `assets/advice.js` has the same forms
 import math
 from typing import Any, NamedTuple
 
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from otafl.bounds import merit
 from otafl.privacy import ACCOUNTANTS, Budget
@@ -69,7 +69,7 @@ def forms(base: Base, at: State) -> dict[str, Any]:
     margin = None if base.margin_db is None else base.margin_db - 10 * math.log10(louder * base.rounds / at.rounds)
     return {
         "mu": mu, "snr_max": snr_max, "snr": snr, "quality": q, "lift": merit.lift(q, at.rounds),
-        "tpr": float(norm.cdf(mu + norm.ppf(FALSE_POSITIVES))), "verdict": merit.verdict(q),
+        "tpr": float(ndtr(mu + ndtri(FALSE_POSITIVES))), "verdict": merit.verdict(q),
         "energy": None if base.energy is None else base.energy * louder, "margin_db": margin,
         "outside": merit.in_domain(at.num_params, at.rounds, at.devices),
     }  # fmt: skip

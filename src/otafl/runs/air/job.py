@@ -87,7 +87,8 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     releases, retires, keep = releases_of(site, sizes), capped and privacy.stop == "each", privacy.retired_noise
     if retires:
         refuse_retirement(settings.scheme.name, uplink)
-        policy = retiring(policy, ledger, deployment, message, settings.rounds, releases, keep)
+        if policy.loop != "open":
+            policy = retiring(policy, ledger, deployment, message, settings.rounds, releases, keep)
     return Job(trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep)
 
 

@@ -120,7 +120,7 @@ def record_world(seed: Seed, canaries: Array, dim: int, own: float, others: floa
 
     `gone`: the record is not there at all, its client is one smaller.
     """
-    rows, sizes = np.asarray(seed.rows), np.array(seed.sizes)
+    rows, sizes = np.asarray(seed.rows[np.arange(len(seed.sizes))]), np.array(seed.sizes)
     x = np.zeros((int(rows.max()) + 1, dim), np.float32)
     for j, client in enumerate(canaries):
         held = rows[client, : sizes[client]]

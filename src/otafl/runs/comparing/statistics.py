@@ -4,7 +4,8 @@ One of each for tables, pages, reproductions and the comparison.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,16 +84,29 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def seeds_needed(gap: Gap, most: int = 10_000) -> int | None:
-    """Seeds after which an interval of this spread would leave zero out, were the mean to stay; None beyond `most`.
+def seeds_needed(gap: Gap, most: int = 10_000, margin: float = 0.0) -> int | None:
+    """Seeds after which an interval of this spread would leave `margin` out, were the mean to stay; None beyond `most`.
 
-    >>> seeds_needed(Gap(0.01, 0.02, 10)), seeds_needed(Gap(0.0, 0.02, 10))
-    (33, None)
+    >>> gap = Gap(0.01, 0.02, 10)
+    >>> seeds_needed(gap), seeds_needed(gap, margin=0.01), seeds_needed(gap, margin=0.02)
+    (33, None, 33)
     """
-    if gap.pairs < 2 or gap.mean == 0 or not math.isfinite(gap.half_width):
+    if gap.pairs < 2 or gap.mean == margin or not math.isfinite(gap.half_width):
         return None
     spread = gap.half_width * math.sqrt(gap.pairs) / float(special.stdtrit(gap.pairs - 1, (1 + LEVEL) / 2))
-    count = np.arange(2, most + 1)
-    wide = special.stdtrit(count - 1, (1 + LEVEL) / 2) * spread / np.sqrt(count)
-    enough = np.flatnonzero(wide < abs(gap.mean))
-    return int(count[enough[0]]) if enough.size else None
+
+    def enough(count: int) -> bool:
+        half = float(special.stdtrit(count - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(count)
+        return half < abs(gap.mean - margin)
+
+    return fewest(enough, most)
+
+
+def fewest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The least number of seeds from 2 on that is enough, where more always are; None beyond `most`.
+
+    >>> fewest(lambda count: count >= 33, 10_000), fewest(lambda count: False, 10_000)
+    (33, None)
+    """
+    found = bisect_left(range(2, most + 1), True, key=enough) + 2
+    return found if found <= most else None

@@ -9,6 +9,7 @@ from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment, options_of
 from otafl.runs.sites import devices_of
 from otafl.tasks import features, own_data, partitions
+from otafl.tasks.demand import Source
 from otafl.tasks.models import MODELS, UNKNOWN_FOOTPRINT, Model
 from otafl.tasks.own_model import metric_of
 
@@ -50,6 +51,12 @@ def parts_of(experiment: Experiment) -> tuple[features.Task, np.ndarray | None]:
     return features.prepare(data), None
 
 
+def source_of(experiment: Experiment) -> Source | None:
+    """What brings the training samples on demand; None where they are arrays."""
+    own = experiment.own.task
+    return None if own is None or experiment.task.data.name != "arrays" else own.source
+
+
 def _outline(experiment: Experiment) -> tuple[features.Outline, np.ndarray | None]:
     """What planning needs of the same data; features are not computed."""
     if experiment.task.data.name != "arrays":
@@ -63,7 +70,9 @@ def deal(
     experiment: Experiment, labels: np.ndarray, name: str, owner: np.ndarray | None = None
 ) -> list[partitions.Partition]:
     """Who holds which training samples, per seed: as the data say, or dealt out."""
-    wanted = experiment.task
+    wanted, source = experiment.task, source_of(experiment)
+    if source is not None:
+        return [source.partition] * len(experiment.seed_list)
     if wanted.clients > len(labels) and wanted.partition.kind != "shared":
         raise InputError(
             f"task.clients={wanted.clients} is more than the {len(labels)} training samples of {name}; "

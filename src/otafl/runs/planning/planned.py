@@ -13,7 +13,7 @@ import numpy as np
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
-from otafl.core.plan import Events, Link, Plan, Trace, check_silence
+from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
 from otafl.privacy.retire import certified_where, retired, rounds_in
@@ -24,7 +24,7 @@ from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
-from otafl.runs.planning.retirement import refuse_retirement, retiring
+from otafl.runs.planning.retirement import has_filter, refuse_retirement, retiring
 from otafl.runs.schema import Experiment, extreme_numbers
 
 
@@ -75,8 +75,10 @@ class Planned:
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
-            if self.retires:
-                self.setup = self.setup._replace(sites=[self._retiring(s) for s in range(len(self.ledgers))])
+            # Our closed loops count by themselves; whether somebody else's does, nobody knows.
+            foreign = not ours(systems.scheme(scheme.name).factory) and has_filter(first.policy, self.ledgers[0])
+            if self.loop != "open" and (self.retires or foreign):
+                self.setup = self.setup._replace(sites=[self._held(s) for s in range(len(self.ledgers))])
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
                 self._plan_everything()
@@ -144,11 +146,12 @@ class Planned:
         self.retired.append(int(np.sum(~inside[last])))
         return retired(plan, inside, keep_noise)
 
-    def _retiring(self, s: int) -> build.Site:
-        """The site of one seed, its policy with a filter for each client where it looks at the training."""
+    def _held(self, s: int) -> build.Site:
+        """The site of one seed, its closed loop with a filter for each client."""
         site, horizon = self.setup.sites[s], self.experiment.horizon(self.scheme)
         given = (self.ledgers[s], site.deployment, site.message, horizon, self.releases[s])
-        return site._replace(policy=retiring(site.policy, *given, self.experiment.privacy.retired_noise))
+        keep_noise = self.experiment.privacy.retired_noise or not self.retires
+        return site._replace(policy=retiring(site.policy, *given, keep_noise, together=not self.retires))
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""

@@ -5,13 +5,16 @@ In a plan made in advance they fall silent by `privacy.retire`, in a closed loop
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Message, Policy
 from otafl.privacy import Ledger, Release, uplink_checks
 from otafl.privacy.filters import filter_of, filtered
+from otafl.privacy.participation import CERTIFIED
 
-FILTERED = "each by a privacy filter of its own: what a round costs is known from plan and channel before it is sent"
+FILTERED = "each by a privacy filter of its own (what a round costs is known from plan and channel before it is sent)"
 
 
 def refuse_retirement(label: str, own: uplink.Uplink) -> None:
@@ -24,13 +27,17 @@ def refuse_retirement(label: str, own: uplink.Uplink) -> None:
 
 def retiring(
     policy: Policy, ledger: Ledger, deployment: Deployment, message: Message, rounds: int,
-    releases: Sequence[Release], keep_noise: bool,
+    releases: Sequence[Release], keep_noise: bool = True, together: bool = False,
 ) -> Policy:  # fmt: skip
-    """A closed loop of so many rounds whose clients retire; one made in advance is cut where its plan is."""
-    if policy.loop == "open":
-        return policy
+    """A closed loop of so many rounds whose clients retire, each at its own cap or all `together` at the first."""
     own = filter_of(ledger, message, rounds, releases)
-    return filtered(policy, own, deployment, message, ledger.budget.accounting, keep_noise)
+    return filtered(policy, own, deployment, message, ledger.budget.accounting, keep_noise, together)
+
+
+def has_filter(policy: Policy, ledger: Ledger) -> bool:
+    """Whether the rounds of a closed loop can be counted inside it. All others the ledger refuses after the run."""
+    counted = ledger.budget.accounting in CERTIFIED and np.isfinite(ledger.budget.eps)
+    return counted and uplink.uplink_of(policy).release is None
 
 
 def in_words(loop: str, retired: int, clients: int, keep_noise: bool) -> str:

@@ -2,7 +2,7 @@
 
 from otafl.runs.schema.blocks import EngineOptions, Privacy, Radio, Server, Task
 from otafl.runs.schema.experiment import Experiment, Own, follow_schemes
-from otafl.runs.schema.reading import assign, config_hash, extreme_numbers, load, resolved
+from otafl.runs.schema.reading import assign, config_hash, extreme_numbers, load, override_all, resolved
 from otafl.runs.schema.tagged import options_of, tagged, union
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "follow_schemes",
     "load",
     "options_of",
+    "override_all",
     "resolved",
     "tagged",
     "union",

@@ -3,16 +3,27 @@
 import dataclasses
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tomli_w
 
+from otafl.channels import PUBLISHED
 from otafl.core.errors import InputError
 from otafl.core.files import parse, read_toml
-from otafl.runs.schema.blocks import WITH_DATA
+from otafl.runs.schema.blocks import WITH_DATA, Task
 from otafl.runs.schema.experiment import Experiment
+from otafl.tasks.features import DataOptions
+
+CHOICES: dict[str, dict[str, str]] = {  # what a name may stand for, with its default; the channel's is no choice
+    "channel": {},
+    "clients": Experiment.model_fields["clients"].default,
+    "task.data": {"name": DataOptions().name},
+    "task.model": Task.model_fields["model"].default,
+    "task.partition": Task.model_fields["partition"].default,
+}
 
 
 def load(path: Path, overrides: list[str] | None = None) -> Experiment:
@@ -24,9 +35,7 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
         shown := about.get("experiment"), str
     ):  # a figure of another preset's runs
         data = {**read_toml(path.parent / f"{shown}.toml"), **data}
-    for override in overrides or []:
-        _spell_out(data)
-        assign(data, override)
+    override_all(data, overrides or [])
     for place in ("devices", "task.data.path", "privacy.already_spent", "channel.trace.file"):
         *outer, key = place.split(".")
         table: Any = data
@@ -43,11 +52,32 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     return parse(Experiment, data, path)
 
 
-def _spell_out(data: dict[str, Any]) -> None:
-    """A data set that is given by its name alone becomes a table, so that an override can set a key in it."""
-    task = data.get("task")
-    if isinstance(task, dict) and isinstance(name := task.get("data"), str):
-        task["data"] = {"name": name}
+def override_all(data: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Apply overrides to an experiment. What a name or a default chooses is a table to them: `channel.antennas=3`
+    keeps the named channel, `task.model.hidden=[64]` the default model, and `clients=per-sample` is a kind of clients.
+    """
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        for place in CHOICES:
+            if key.startswith(f"{place}."):
+                _spell_out(data, place, CHOICES[place])
+        assign(data, override)
+        if key in CHOICES:
+            _spell_out(data, key, CHOICES[key])
+
+
+def _spell_out(data: dict[str, Any], place: str, default: dict[str, str]) -> None:
+    """A choice by its name, or by default, becomes the table that it stands for."""
+    *outer, key = place.split(".")
+    table: Any = data
+    for part in outer:
+        table = table.setdefault(part, {}) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        return  # `assign` and the schema say what is wrong
+    chosen = table.get(key, dict(default))
+    if place == "channel" and isinstance(chosen, str):
+        chosen = _tomlable(PUBLISHED[chosen]) if chosen in PUBLISHED else chosen
+    table[key] = {next(iter(default)): chosen} if default and isinstance(chosen, str) else chosen
 
 
 def assign(data: dict[str, Any], override: str) -> None:

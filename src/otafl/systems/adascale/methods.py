@@ -217,25 +217,3 @@ def _summary(name: str, values: Floats) -> dict[str, Any]:
 def half_width_95(values: Any) -> float:
     """Half of the 95 % interval of the mean of a few seeds; NaN, written as null, for one."""
     return half_width(values) if np.size(values) > 1 else float("nan")
-
-
-def paint_leakage(records: list[dict[str, Any]], panels: list[Any]) -> None:
-    """Two panels over nu: RDP (reconstructions left out, as in the paper) and eps, with 95 % intervals."""
-    names = dict.fromkeys(r["method"] for r in records)
-    colours = {method: f"C{n}" for n, method in enumerate(names)}  # the same in both panels
-    for panel, name, label in zip(panels, ("rdp", "eps"), ("RDP, mean over devices", "epsilon, mean over devices")):
-        for method in names:
-            rows = [r for r in records if r["method"] == method]
-            if name == "rdp" and rows[0]["reconstruction"]:
-                continue
-            mean = np.array([r[f"{name}_mean"] for r in rows])
-            half = np.minimum([r[f"{name}_half_width_95"] for r in rows], 0.9 * mean)  # a log axis ends above zero
-            style = ":" if rows[0]["reconstruction"] else "-"
-            text = method + (" (reconstruction)" if rows[0]["reconstruction"] else "")
-            panel.errorbar(
-                [r["nu"] for r in rows], mean, half, label=text, linestyle=style, marker="o", ms=3, capsize=2,
-                color=colours[method],
-            )  # fmt: skip
-        panel.set(xscale="log", yscale="log", xlabel="cap on the mean excess noise, nu", ylabel=label)
-        panel.grid(alpha=0.3, which="both")
-    panels[-1].legend(fontsize=7)

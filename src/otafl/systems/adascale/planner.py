@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from otafl.core.files import plain
 from otafl.systems.adascale import variables
@@ -20,6 +19,7 @@ from otafl.systems.adascale.planner_silence import count_silence, sending_device
 from otafl.systems.adascale.setting import Setting
 from otafl.systems.adascale.tuning import simulated_floors
 from otafl.systems.planning import Planner
+from otafl.systems.screen import Fitted
 
 PLD_LIMIT = 100.0  # beyond, a tighter epsilon is no protection either
 PLD_GROUPS = 3  # kinds of device up to which every kind gets a PLD epsilon; beyond, the worst device alone
@@ -257,7 +257,7 @@ def show(report: dict[str, Any], console: Console) -> None:
         )
     if "certificate" in report:
         _show_certificate(report["certificate"], console)
-    table = Table(title="the same channels, other methods")
+    table = Fitted(title="the same channels, other methods")
     for column in ("method", "mean excess", "RDP mean", "to Optimal", "eps mean", "eps worst"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in report["comparison"]:
@@ -285,7 +285,6 @@ def _show_certificate(proof: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="AdaScale: receive scaling per round for the least Renyi leakage under a cap on excess noise",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "adascale.toml").read_text(encoding="utf-8"),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from otafl.channels import to_db
 from otafl.core.files import plain
@@ -21,6 +20,7 @@ from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier, sensitivity, young_split
 from otafl.systems.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
 from otafl.systems.planning import Planner
+from otafl.systems.screen import Fitted
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -189,23 +189,23 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"{report['status']}{certificate}"
     )
     eps = report.get("privacy", {}).get("eps")
-    table = Table("device", "SNR dB", "pre-scaler gamma", "u", "P(send)", "weight p", *(["eps"] if eps else []))
+    table = Fitted("device", "SNR dB", "pre-scaler gamma", "u", "P(send)", "weight p", *(["eps"] if eps else []))
     for k, row in enumerate(report["devices"]):
         numbers = [f"{row['snr_db']:.1f}", f"{row['gamma']:.4g}", *(f"{row[key]:.4f}" for key in ("u", "tx_prob", "p"))]
         table.add_row(row["name"], *numbers, *([_number(eps[k])] if eps else []))
     console.print(table)
-    bound = Table("part of the bound", "value")
+    bound = Fitted("part of the bound", "value")
     for name, value in report["bound"].items():
         bound.add_row(name, "needs rounds and gap0" if value is None else f"{value:.4g}")
     console.print(bound)
     console.print("The bound ranks designs; it is far too loose to predict a gradient norm.")
-    others = Table("design", "J_n", "over optimum", "transmission", "mini-batch", "noise", "bias")
+    others = Fitted("design", "J_n", "over optimum", "transmission", "mini-batch", "noise", "bias")
     for row in report["yardsticks"]:
         terms = (f"{row[key]:.4g}" for key in ("transmission", "minibatch", "noise", "bias"))
         others.add_row(row["design"], f"{row['normal_objective']:.4g}", f"{row['ratio']:.3f}", *terms)
     console.print(others)
     if report["sensitivity"]:
-        wrong = Table("if the true value is", *(f"x{factor:g}" for factor in report["sensitivity"]["factor"]))
+        wrong = Fitted("if the true value is", *(f"x{factor:g}" for factor in report["sensitivity"]["factor"]))
         for name, key in (("kappa", "true_kappa"), ("L", "true_L")):
             wrong.add_row(f"{name}: J over its minimum", *(f"{value:.3f}" for value in report["sensitivity"][key]))
         console.print(wrong)
@@ -233,7 +233,6 @@ def _number(value: Any) -> str:
 
 
 PLANNER = Planner(
-    summary="bias-variance power control: globally optimal pre-scalers, their bound, frontier and sensitivity",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "biasvar.toml").read_text(encoding="utf-8"),

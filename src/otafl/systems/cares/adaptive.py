@@ -128,32 +128,33 @@ class Controller:
             np.zeros(len(arms), np.int64), np.int32(-1), np.zeros(FEATURES), zero, zero, zero, unseen, zero,
             np.float64(conv_left), np.int32(chosen),
         )  # fmt: skip
-        with jax.enable_x64(True):
-            phi, _, _ = self.look(
-                jax.tree.map(jnp.asarray, table), jax.tree.map(jnp.asarray, self.known), table.budget, jnp.zeros(())
-            )
-        start, model = np.asarray(phi)[chosen], 0 if config.shared_model else chosen
+        start = self.look(table, self.known, table.budget, zero)[0][chosen]
+        model = 0 if config.shared_model else chosen
         state.gram[model] += np.outer(start, start)
         state.moment[model] += config.prior_reward * start
         return state
 
     def look(self, table: Table, obs: Obs, zcdp_left: Array, drift: Array) -> tuple[Array, Array, Array]:
-        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under this round's statistics."""
+        """Features (M, 7), dropped weight (M,) and asymmetry (M,) of every arm under this round's statistics.
+
+        NumPy before the run, jax inside it.
+        """
+        xp: Any = np if isinstance(table.arms, np.ndarray) else jnp
         limits = self.config.certify_with == "limits"  # CARES E16
         low, high = (obs.rms_low, obs.rms_high) if limits else (obs.rms, obs.rms)
         square = table.arms[:, None] ** 2
         rate, least = (
             (table.weights * self.message.bound) ** 2 / (rms**2 * table.energy) for rms in (low, high)
         )  # CARES 3.2, 2 mu^2 = rms^2
-        hardest = jnp.exp(-jnp.max(rate) * square[:, 0])
-        easiest = jnp.exp(-jnp.min(jnp.where(table.weights > 0, least, jnp.inf)) * square[:, 0])
-        dropped = -jnp.expm1(-rate * square) @ table.weights  # CARES (8)
+        hardest = xp.exp(-xp.max(rate) * square[:, 0])
+        easiest = xp.exp(-xp.min(xp.where(table.weights > 0, least, xp.inf)) * square[:, 0])
+        dropped = -xp.expm1(-rate * square) @ table.weights  # CARES (8)
         scaled = self.config.features == "scaled"
         first_arm, last_arm = (table.arms[0], table.arms[-1]) if scaled else (1.0, 1.0)
         left = zcdp_left / table.budget if scaled else zcdp_left
-        ones = jnp.ones_like(table.arms)
+        ones = xp.ones_like(table.arms)
         noise, cost = first_arm**2 / square[:, 0], square[:, 0] / last_arm**2
-        phi = jnp.stack([noise, cost, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
+        phi = xp.stack([noise, cost, hardest, easiest, dropped, left * ones, drift * ones], axis=1)
         return phi, dropped, easiest - hardest  # CARES (9)
 
     def absorb(self, state: State, metric: Array) -> State:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
@@ -18,6 +17,7 @@ from otafl.systems.cares.planner_inputs import Inputs, problem_of
 from otafl.systems.cares.relax import reward_alone, rounded_up
 from otafl.systems.cares.summary import summarise
 from otafl.systems.planning import Planner
+from otafl.systems.screen import Fitted
 
 MAX_CLIENTS = 100_000
 MAX_CELLS = 3e6  # drop probabilities, arms times clients
@@ -102,21 +102,22 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(f"[dim]{line}[/dim]")
 
 
-def _table(report: dict[str, Any]) -> Table:
-    table = Table(title=f"CARES: {report['label']} ({report['constants']['set']} constants)")
-    for column in ("rx_scale", "rounds", "zCDP/round", "conv. bound", "dropped", "asymmetry", "binds", "fails", "F_H"):
+def _table(report: dict[str, Any]) -> Fitted:
+    table = Fitted(title=f"CARES: {report['label']} ({report['constants']['set']} constants)")
+    for column in ("rx_scale", "rounds", "F_H", "conv. bound", "fails", "zCDP/round", "dropped", "asymmetry", "binds"):
         table.add_column(column, justify="left" if column in ("binds", "fails") else "right")
     for i, eta in enumerate(report["arms"]):
         fails = [name for name, good in report["passes"].items() if not good[i]]
-        numbers = (report[key][i] for key in ("zcdp_cost", "conv_bound", "dropped_weight", "asymmetry"))
+        bound, *numbers = (report[key][i] for key in ("conv_bound", "zcdp_cost", "dropped_weight", "asymmetry"))
         chosen = "[bold]" if i == report["init"] else ""
         table.add_row(
             f"{chosen}{eta:.5g}",
             str(report["horizon"][i]),
+            "yes" if report["feasible_arms"][i] else "no",
+            f"{float(bound):.4g}",
+            ", ".join(fails),
             *(f"{float(number):.4g}" for number in numbers),
             report["binding"][i],
-            ", ".join(fails),
-            "yes" if report["feasible_arms"][i] else "no",
         )
     return table
 
@@ -148,7 +149,6 @@ def _show_reward(report: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="CARES: certified receive scaling under convergence, privacy and participation targets",
     inputs=Inputs,
     keys=keys,
     antennas=True,

@@ -1,16 +1,25 @@
-"""CARES' claims, each checked on the runs of a table: differences between methods, and what the controller does."""
+"""CARES' claims about the methods of a table: differences between them, and every printed number."""
 
+import math
+import re
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
-from otafl.core.interval import half_width
-from otafl.reports.tables import METRICS, paired_difference
-from otafl.reproductions.findings import FAILS, HOLDS, TIED, Record, Verdict
-from otafl.runs.comparing.statistics import mean_sd, numbers
-from otafl.systems.cares.certifier import NO_CERTIFICATE
-from otafl.systems.cares.reproduce_figures import Curves
+from otafl.core.files import parse
+from otafl.core.interval import LEVEL
+from otafl.reports.tables import METRICS
+from otafl.reproductions import claims as rules
+from otafl.reproductions.claims import Claim
+from otafl.reproductions.findings import UNDECIDED, Record, Verdict
+from otafl.runs.comparing.statistics import Gap, mean_sd, numbers
+from otafl.runs.folder.summaries import by_seed
+from otafl.systems.cares.reproduce_figures import Printed
+
+Known = dict[str, Record]
+OTHER = re.compile(r" @ (\w+)")  # a label with a metric of its own
 
 
 def gap_text(gap: dict[str, float], digits: int = 4) -> str:
@@ -22,53 +31,59 @@ def gap_text(gap: dict[str, float], digits: int = 4) -> str:
 
 
 def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:
-    """A claim holds if its paired difference is beyond the 95 % interval, and fails if it is so the other way."""
+    """The claims of a preset about what the methods' summaries say, seed by seed."""
     known = {entry["label"]: entry for entry in found}
     out = []
-    for claim in claims:
-        gap = paired_difference(known[claim["better"]], known[claim["than"]], claim["metric"])
-        half = gap["half_width"] if np.isfinite(gap["half_width"]) else np.inf
-        word = HOLDS if gap["mean"] > half else FAILS if gap["mean"] < -half else TIED
-        text = gap_text(gap, 0 if claim["metric"] == "rounds" else 4)
-        out.append(Verdict(claim["text"], word, f"{METRICS[claim['metric']]}: {text}"))
+    for record in claims:
+        digits = {"rounds": 0, "final_eps": 0}.get(record["metric"], 4)
+        claim = parse(Claim, {"digits": digits, **record}, "claim")
+        verdict = rules.judge(claim, partial(_values, known, claim.metric), METRICS[claim.metric])
+        out.append(verdict._replace(evidence=OTHER.sub(lambda own: f" ({METRICS[own[1]]})", verdict.evidence)))
     return out
 
 
-def follows_the_channel(curves: Curves, span: int = 40) -> Verdict:
-    """Figure 7's "the controller lowers the scaling when channels degrade", as a rank correlation over drift periods.
-
-    The channel's badness is dropped_weight / rx_scale^2, the weighted mean drop rate where truncation is small.
-    """
-    found = []
-    for seed in curves.seeds:
-        scale, dropped = curves.rounds(seed, "rx_scale"), curves.rounds(seed, "info_dropped_weight")
-        periods = np.arange(len(scale)) // span
-        if periods[-1] < 2:
-            continue
-        badness, chosen = (_by_period(value, periods) for value in (dropped / scale**2, scale))
-        found.append(float(stats.spearmanr(badness, chosen).statistic))
-    claim = "the controller lowers η when channels degrade (Figure 7)"
-    if not found:
-        return Verdict(claim, TIED, "runs shorter than three drift periods")
-    half = half_width(found)
-    word = HOLDS if np.mean(found) < -half else FAILS if np.mean(found) > half else TIED
-    return Verdict(claim, word, f"rank correlation of η with badness: {', '.join(f'{r:+.2f}' for r in found)} by seed")
+def _values(known: Known, metric: str, label: str) -> dict[int, float]:
+    """A label may name a metric of its own: "OTA-FFL† @ best_accuracy"."""
+    name, _, own = label.partition(" @ ")
+    return by_seed(known[name], own or metric)
 
 
-def _by_period(value: np.ndarray, periods: np.ndarray) -> np.ndarray:
-    return np.array([np.mean(value[periods == p]) for p in np.unique(periods)])
+# --- printed numbers -------------------------------------------------------------------------------------------------
 
 
-def near(entry: Record, value: float, tolerance: float) -> Verdict:
-    """Figure 5's mean of the controller's scalings; `tolerance` is how we read "near"."""
-    scale = numbers(entry["mean_rx_scale"])
-    word = HOLDS if abs(np.mean(scale) - value) <= tolerance else FAILS
-    claim = f"the controller's mean scaling is near {value:g} (within {tolerance:g})"
-    return Verdict(claim, word, f"{mean_sd(scale)} over {scale.size} seeds")
+def levels(found: list[Record], said: Printed, settings: Record) -> list[Verdict]:
+    """Every printed number of a table against ours; on a subset of the data none of them can be decided."""
+    out = []
+    for entry in found:
+        for metric, (value, _) in said.get(entry["label"], {}).items():
+            seeds, within = settings["paper_seeds"], settings["within"][metric]
+            text, place = f"{entry['label']}: {METRICS[metric]} {value:g}", settings["place"]
+            claim = Claim(text=text, place=place, better=entry["label"], said=value, seeds=seeds, within=within,
+                          digits=1 if metric == "final_eps" else 4)  # fmt: skip
+            verdict = rules.judge(claim, partial(_values, {entry["label"]: entry}, metric), METRICS[metric])
+            if subset := settings.get("subset"):
+                ours = mean_sd(numbers(entry[metric]))
+                verdict = verdict._replace(verdict=UNDECIDED, evidence=f"{ours}; {subset} does not decide it")
+            out.append(verdict)
+    return out
 
 
-def always_certified(entry: Record) -> Verdict:
-    """Figure 5's "all selected arms remain certified feasible": the run remarks every round without a certificate."""
-    missed = [remark for remark in entry["remarks"] if remark.startswith(NO_CERTIFICATE)]
-    evidence = missed[0] if missed else "every round has a joint certificate"
-    return Verdict("all selected arms remain certified feasible", FAILS if missed else HOLDS, evidence)
+def larger_gain(found: list[Record], easier: list[Record], reference: str) -> Verdict:
+    """Whether the lead of CARES static is larger here than on the easier task: means over seeds of two runs (Welch)."""
+    here, there = (_lead({entry["label"]: entry for entry in one}, reference) for one in (found, easier))
+    fewest, half = min(len(here), len(there)), math.inf
+    if fewest > 1:  # degrees of freedom of the smaller run: a little wide
+        spread = math.hypot(*(np.std(one, ddof=1) / math.sqrt(len(one)) for one in (here, there)))
+        half = float(special.stdtrit(fewest - 1, (1 + LEVEL) / 2)) * spread
+    means = [float(np.mean(one)) if one else math.nan for one in (here, there)]
+    gap = Gap(means[0] - means[1], half, fewest)
+    text = f"lead {means[0]:+.4f} here, {means[1]:+.4f} on MNIST: {gap.mean:+.4f} ± {half:.4f}"
+    claim = "the improvement is larger when the task is harder and the noise sensitivity is higher"
+    rule = "lead over the fixed scaling in acc@ε*: mean here − mean on MNIST > 0"
+    return rules.joined(claim, [rules.ahead(gap)._replace(evidence=text)], "Appendix I", rule)
+
+
+def _lead(known: Known, reference: str) -> list[float]:
+    static, fixed = (by_seed(known[label], "accuracy_at_eps") for label in ("CARES static", reference))
+    both = [static[seed] - fixed[seed] for seed in static if seed in fixed]
+    return [value for value in both if math.isfinite(value)]

@@ -1,10 +1,11 @@
 """Data and pictures of CDPB's analytic figures 2, 3, 6, 7 and 9: records in, no training. Host, float64.
 
-Each `figN` returns a list of flat records; each `plot_figN` draws them on given axes. The published constants are not
-stated, so the defaults are ours (`Params()`); what holds and what does not is in docs/systems/cdpb.md.
+Each `figN` returns a list of flat records. The published constants are not stated, so the defaults are ours
+(`Params()`); what holds and what does not is in docs/systems/cdpb.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def fig2(params: Params, loads: Sequence[float], taus: Sequence[int], u: float =
     return records
 
 
-def _hmin(params: Params) -> Stats:
+def weakest(params: Params) -> Stats:
     """Everybody takes part with rho from E[h_min] = 2 sigma2 / K."""
     u = 1 / params.K
     at = stats(params, u)
@@ -67,7 +68,7 @@ def _hmin(params: Params) -> Stats:
     return at._replace(p=one, p_top=one, K_t=np.asarray(float(params.K)), v=np.asarray(v), s2=v / params.d + params.sz2)
 
 
-def _best(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array]) -> float:
+def best_at(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array]) -> float:
     """Least utility over rho at a given tau."""
 
     def utility(u: Array) -> Array:
@@ -105,12 +106,12 @@ def fig3(
     records = []
     for tau in taus:
         values = {
-            "CDPB-i": _best(params, tau, IDLE, own),
-            "CDPB-n": _best(params, tau, NOISY, own),
+            "CDPB-i": best_at(params, tau, IDLE, own),
+            "CDPB-n": best_at(params, tau, NOISY, own),
             "gbar-based": at_point(stats(params, lemma1(params)), tau, own),
-            "h_min-based": at_point(_hmin(params), tau, rival),
-            "IS": _best(params, tau, Scheme(keep=q), rival),
-            "Noise-Free": _best(quiet, tau, NOISE_FREE, lambda at: own(at, quiet)),
+            "h_min-based": at_point(weakest(params), tau, rival),
+            "IS": best_at(params, tau, Scheme(keep=q), rival),
+            "Noise-Free": best_at(quiet, tau, NOISE_FREE, lambda at: own(at, quiet)),
         }
         records += [{"scheme": name, "tau": int(tau), "G": value} for name, value in values.items()]
     return records
@@ -138,14 +139,23 @@ def fig6(params: Params, gbars: Iterable[float] = (), clients: Iterable[int] = (
 
 
 def fig7(
-    params: Params, clients: Iterable[int] = (), powers: Iterable[float] = (), charge: Charge = PAPER
-) -> list[Record]:
-    """G_n - G_i at each one's own optimum, without limits and with real tau, against K and against P."""
+    params: Params, clients: Iterable[int] = (), powers: Iterable[float] = (), charge: Charge = PAPER,
+    tau: int | None = None,
+) -> list[Record]:  # fmt: skip
+    """G_n - G_i at each one's own optimum against K and P: without limits and with real tau, or after tau rounds.
+
+    Sound accounting needs `tau`: its utility improves without end as rho falls and tau grows.
+    """
     free = params.but(gbar=None, ebar=None)
     cases = [("K", k, free.but(K=k)) for k in clients] + [("P", x, free.but(P=x)) for x in powers]
     records = []
     for axis, value, case in cases:
-        G = {n: free_utility(Problem(case, way, charge, "simple", np.inf))[0] for n, way in STRATEGIES.items()}
+        G = {
+            name: free_utility(Problem(case, way, charge, "simple", np.inf))[0]
+            if tau is None
+            else best_at(case, tau, way, partial(eps_round, case, charge=charge))
+            for name, way in STRATEGIES.items()
+        }
         records.append({"axis": axis, "value": value, "G_idle": G["idle"], "G_noisy": G["noisy"]})
         records[-1]["difference"] = G["noisy"] - G["idle"]
     return records
@@ -196,33 +206,3 @@ def plot_fig2(records: list[Record], axes: Sequence[Any]) -> None:
         pair[1].set(xlabel=x, ylabel="RDP", yscale="log")
         for one in pair:
             one.legend(fontsize="x-small")
-
-
-def plot_fig3(records: list[Record], axes: Any) -> None:
-    for scheme in dict.fromkeys(r["scheme"] for r in records):
-        axes.loglog(*_columns(records, "tau", "G", scheme=scheme), ".-", label=scheme)
-    axes.set(xlabel="rounds", ylabel="utility G")
-    axes.legend(fontsize="small")
-
-
-def plot_fig6(records: list[Record], axes: Any, axis: str) -> None:
-    value, gap, low_i, low_n = _columns(records, "value", "size_gap", "tau_gmin_idle", "tau_gmin_noisy", axis=axis)
-    axes.plot(value, np.subtract(low_n, low_i), "o-", label="tau_gmin: noisy - idle")
-    axes.plot(value, gap, "s--", label="|T_i| - |T_n|")
-    axes.axhline(0, color="k", lw=0.5)
-    axes.set(xlabel=axis, ylabel="rounds", xscale="log")
-    axes.legend(fontsize="small")
-
-
-def plot_fig7(records: list[Record], axes: Any, axis: str) -> None:
-    axes.plot(*_columns(records, "value", "difference", axis=axis), "o-")
-    axes.axhline(0, color="k", lw=0.5)
-    axes.set(xlabel=axis, ylabel="G_noisy - G_idle", xscale="log")
-
-
-def plot_fig9(records: list[Record], axes: Any) -> None:
-    axes.plot(*_columns([r for r in records if not r.get("best")], "portion", "G"), label="G")
-    best = next(r for r in records if r.get("best"))
-    axes.plot(best["portion"], best["G"], "o", label=f"best portion {best['portion']:.2f}")
-    axes.set(xlabel="portion of noise", ylabel="utility G")
-    axes.legend(fontsize="small")

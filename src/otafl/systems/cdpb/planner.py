@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
@@ -18,6 +17,7 @@ from otafl.systems.cdpb.figures import fig2, plot_fig2
 from otafl.systems.cdpb.from_experiment import keys
 from otafl.systems.cdpb.planner_inputs import MAX_DRAWS, Inputs, params_of
 from otafl.systems.planning import Planner
+from otafl.systems.screen import Fitted
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -177,10 +177,10 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(f"[yellow]warning:[/yellow] {line}")
 
 
-def _losses(report: dict[str, Any]) -> Table:
+def _losses(report: dict[str, Any]) -> Fitted:
     """Every accountant on the same design; the one that was designed for is marked."""
     delta = report["eps_delta"]["delta"]
-    table = Table(title=f"Privacy of one client, {report['adjacency']}, after {report['tau']} rounds")
+    table = Fitted(title=f"Privacy of one client, {report['adjacency']}, after {report['tau']} rounds")
     for column in ("accounting", f"RDP, order {report['alpha']:g}", f"eps at delta {delta:g}", "by PLD"):
         table.add_column(column, justify="left" if column == "accounting" else "right")
     for name, row in report["accountings"].items():
@@ -190,8 +190,8 @@ def _losses(report: dict[str, Any]) -> Table:
     return table
 
 
-def _table(report: dict[str, Any]) -> Table:
-    table = Table(title=f"CDPB, {report['strategy']}: rho = {report['rho']:.6g} for {report['tau']} rounds")
+def _table(report: dict[str, Any]) -> Fitted:
+    table = Fitted(title=f"CDPB, {report['strategy']}: rho = {report['rho']:.6g} for {report['tau']} rounds")
     table.add_column("quantity")
     table.add_column("value", justify="right")
     table.add_column("limit", justify="right")
@@ -253,7 +253,6 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 
 
 PLANNER = Planner(
-    summary="CDPB: balancing parameter and rounds for a convergence and a privacy target",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "cdpb.toml").read_text(encoding="utf-8"),

@@ -1,38 +1,27 @@
 """CDPB's trained figures 4, 5 and 8, and a demonstration on MNIST where the privacy is real."""
 
-from functools import partial
+import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from otafl.core.files import as_toml
+from otafl.core.files import as_toml, parse
 from otafl.core.plan import Events
 from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
-from otafl.reproductions import curves
+from otafl.reproductions import claims, curves
 from otafl.reproductions.curves import Scheme, collect, step_size_of
-from otafl.reproductions.findings import (
-    FAILS,
-    HOLDS,
-    Grid,
-    Record,
-    Verdict,
-    by_accounting,
-    draw,
-    each,
-    publish,
-    write_records,
-)
+from otafl.reproductions.findings import HOLDS, UNDECIDED, Grid, Record, Verdict, by_accounting, publish, write_records
+from otafl.reproductions.pictures import Line, Panel, line
 from otafl.reproductions.preset_run import run_in
-from otafl.runs.comparing.statistics import mean_sd
+from otafl.runs.comparing.statistics import mean_sd, paired
 from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.systems.cdpb.design import Params, feasibility_law, theorem1
+from otafl.systems.cdpb.design import Params, feasibility_law, solve_paper, theorem1
 
 SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
@@ -69,11 +58,18 @@ def fig4(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     """Accuracy over rounds, all schemes under one certified accountant."""
     experiment, place = trained(path, folder, overrides, reporter)
     schemes = collect({"run": place})
-    draw(folder, "accuracy", 1, 1, each(partial(curves.paint, schemes, "accuracy", label="test accuracy")))
     write_records(folder, "records", curves.curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
     grids = [accuracy_grid(schemes, experiment), curves.privacy_grid(schemes, "run")]
-    verdicts = curves.judge(preset.targets["claims"], schemes)
-    publish(folder, preset, grids, verdicts, _notes(path, overrides, quick, place), console)
+    verdicts = [*curves.judge(preset.targets["claims"], schemes), _thrift(schemes, preset.targets["energy"])]
+    panels = [Panel("Fig. 4", "round", "test accuracy", curves.lines(schemes, "accuracy"))]
+    publish(folder, preset, grids, verdicts, _notes(path, overrides, quick, place), console, panels)
+
+
+def _thrift(schemes: list[Scheme], target: Record) -> Verdict:
+    """A claim about the energy that a client spends in a round."""
+    told = {scheme.label: scheme.summaries["run"]["energy_per_round"] for scheme in schemes}
+    claim = parse(claims.Claim, {"metric": "energy per round", "lower": True, "digits": 3, **target}, "energy")
+    return claims.judge(claim, lambda label: dict(enumerate(told[label])))
 
 
 def _notes(path: Path, overrides: list[str], quick: bool, *places: Path) -> list[str]:
@@ -81,7 +77,8 @@ def _notes(path: Path, overrides: list[str], quick: bool, *places: Path) -> list
     notes = list(settings_of(path, overrides).get("notes", []))
     for place in places[:1]:
         manifest = RunFolder.open(place).manifest
-        notes.append(f"data: {manifest['data']['name']}, {manifest['parameters']} parameters")
+        data = manifest["data"]
+        notes.append(f"data: {data['name']} (sha256 {data['sha256'][:12]}), {manifest['parameters']} parameters")
     return [SMOKE, *notes] if quick else notes
 
 
@@ -120,11 +117,10 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     experiment, place = trained(other, folder.parent / settings["run"], [*changes, *rest], reporter)
     records = rdp_records(place, experiment, settings)
     write_records(folder, "records", records)
-    shown = list(settings["accountings"])
-    draw(folder, "rdp", len(shown), 1, each(*(partial(_paint_rdp, records, how) for how in shown)))
-    last = {(r["scheme"], r["accounting"]): r["rdp"] for r in records if r["round"] == experiment.rounds}
-    labels = list(dict.fromkeys(r["scheme"] for r in records))
-    rows = [[label, *(f"{last[label, how]:.4g}" for how in shown)] for label in labels]
+    shown, labels = list(settings["accountings"]), list(dict.fromkeys(r["scheme"] for r in records))
+    last = {(label, how): {r["seed"]: r["rdp"] for r in _of(records, label, how) if r["round"] == experiment.rounds}
+            for label in labels for how in shown}  # fmt: skip
+    rows = [[label, *(f"{np.mean(list(last[label, how].values())):.4g}" for how in shown)] for label in labels]
     title = f"Renyi loss of order {settings['alpha']:g} after {experiment.rounds} rounds, worst client, mean over seeds"
     verdicts = [_less(claim, last) for claim in preset.targets["claims"]]
     notes = [
@@ -134,12 +130,24 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
         f"paper charges at p = 1, as published: {', '.join(settings['unamplified'])}",
         "a scheme that stops before the last round keeps what it has spent",
     ]
-    publish(folder, preset, [Grid(title, ("scheme", *shown), rows)], verdicts, notes, console)
+    panels = [Panel(f"Fig. 5, {how}", "round", "Renyi loss", [_line(records, label, how) for label in labels], log="y")
+              for how in ("paper", "realised")]  # fmt: skip
+    publish(folder, preset, [Grid(title, ("scheme", *shown), rows)], verdicts, notes, console, panels)
+
+
+def _of(records: list[Record], label: str, how: str) -> list[Record]:
+    return [r for r in records if (r["scheme"], r["accounting"]) == (label, how)]
+
+
+def _line(records: list[Record], label: str, how: str) -> Line:
+    own = _of(records, label, how)
+    rounds, seeds = (sorted({r[key] for r in own}) for key in ("round", "seed"))
+    return line(label, rounds, [[r["rdp"] for r in own if r["seed"] == seed] for seed in seeds])
 
 
 def rdp_records(place: Path, experiment: Experiment, settings: Record) -> list[Record]:
-    """One record per scheme, accounting and evaluation, mean over seeds; schemes without privacy are left out."""
-    run, every = RunFolder.open(place), experiment.evaluate_every
+    """One record per scheme, accounting, seed and tenth of the rounds; schemes without privacy are left out."""
+    run, every = RunFolder.open(place), max(1, experiment.rounds // 10)
     rounds = [*range(every, experiment.rounds, every), experiment.rounds]
     records = []
     for label in run.labels():
@@ -147,29 +155,36 @@ def rdp_records(place: Path, experiment: Experiment, settings: Record) -> list[R
         summary = scheme.json("summary")
         if not summary["private"]:
             continue
-        events = [Ledger.from_bytes(scheme.content(f"ledger-{seed}.bin")).events for seed in experiment.seed_list]
         amplified = label not in settings["unamplified"]
-        for how in settings["accountings"]:
-            lines = [rdp_curve(e, summary["channel_uses"], how, settings["alpha"], rounds, amplified) for e in events]
-            mean = np.mean(lines, axis=0)
-            records += [{"scheme": label, "accounting": how, "round": r, "rdp": float(x)} for r, x in zip(rounds, mean)]
+        for seed in experiment.seed_list:
+            events = Ledger.from_bytes(scheme.content(f"ledger-{seed}.bin")).events
+            for how in settings["accountings"]:
+                curve = rdp_curve(events, summary["channel_uses"], how, settings["alpha"], rounds, amplified)
+                records += [{"scheme": label, "accounting": how, "seed": seed, "round": r, "rdp": float(x)}
+                            for r, x in zip(rounds, curve)]  # fmt: skip
     return records
 
 
-def _less(claim: Record, last: dict[tuple[str, str], float]) -> Verdict:
-    """Both the printed loss and the certified one must be smaller."""
-    first, second = claim["less"], claim["than"]
-    smaller = {how: last[first, how] < last[second, how] for how in ("paper", "realised")}
-    said = [f"{how} {last[first, how]:.4g} against {last[second, how]:.4g}" for how in smaller]
-    return Verdict(claim["text"], by_accounting(smaller["paper"], smaller["realised"]), "; ".join(said))
+def _less(claim: Record, last: dict[tuple[str, str], dict[int, float]]) -> Verdict:
+    """Whether `less` has the smaller loss, as printed and as certified, than each of `than`."""
+    told, words = [], {}
+    for how in ("paper", "realised"):
+        parts = []
+        for rival in claim["than"]:
+            ours, theirs = last[claim["less"], how], last[rival, how]
+            parts.append(claims.ahead(paired(theirs, ours)))
+            told.append(f"{how}: {_mean(ours)} against {rival} {_mean(theirs)}")
+        words[how] = claims.joined("", parts).verdict
+    if UNDECIDED in words.values():
+        word, told = UNDECIDED, [*told, "more seeds would decide it"]
+    else:
+        word = by_accounting(words["paper"] == HOLDS, words["realised"] == HOLDS)
+    rule = "Renyi loss after the last round: mean paired difference < 0, as printed (paper) and as certified (realised)"
+    return Verdict(claim["text"], word, "; ".join(told), claim["place"], rule)
 
 
-def _paint_rdp(records: list[Record], accounting: str, axes: Any) -> None:
-    for label in dict.fromkeys(r["scheme"] for r in records):
-        line = [(r["round"], r["rdp"]) for r in records if r["scheme"] == label and r["accounting"] == accounting]
-        axes.plot(*zip(*line), label=label)
-    axes.set(xlabel="round", ylabel="Renyi loss", yscale="log", title=accounting)
-    axes.legend(fontsize="x-small")
+def _mean(values: dict[int, float]) -> str:
+    return f"{np.mean(list(values.values())):.4g}"
 
 
 # --- Figure 8 -----------------------------------------------------------------------------------------------------
@@ -184,16 +199,26 @@ def fig8(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
         experiment, runs[f"every {period}"] = trained(path, folder, overrides, reporter, change, f"every-{period}")
     assert experiment is not None
     schemes = collect(runs)
-    draw(folder, "accuracy", len(runs), 1, each(*(partial(_paint_run, schemes, run) for run in runs)))
     write_records(folder, "records", curves.curve_records(schemes, ("accuracy", "eps")))
     grids = [accuracy_grid(schemes, experiment, run, f"law changes {run} round(s)") for run in runs]
-    verdicts = curves.judge(preset.targets["claims"], schemes)
-    publish(folder, preset, grids, verdicts, _notes(path, overrides, quick, *runs.values()), console)
+    verdicts = [*curves.judge(preset.targets["claims"], schemes), _solving(preset.targets["solving"])]
+    panels = [Panel(f"Fig. 8, law changes {run}", "round", "test accuracy", curves.lines(schemes, "accuracy", run))
+              for run in runs]  # fmt: skip
+    publish(folder, preset, grids, verdicts, _notes(path, overrides, quick, *runs.values()), console, panels)
 
 
-def _paint_run(schemes: list[Scheme], run: str, axes: Any) -> None:
-    curves.paint(schemes, "accuracy", axes, run, "test accuracy")
-    axes.set_title(f"law changes {run}")
+def _solving(claim: Record) -> Verdict:
+    """CPU time of the paper's own two stages for both strategies: the median of several solutions."""
+    times = {strategy: [] for strategy in ("idle", "noisy")}  # type: dict[str, list[float]]
+    sets = {strategy: len(solve_paper(Params(), strategy).tried) for strategy in times}
+    for _ in range(9):
+        for strategy, spent in times.items():
+            start = time.process_time()
+            solve_paper(Params(), strategy)
+            spent.append(time.process_time() - start)
+    idle, noisy = (float(np.median(spent)) for spent in times.values())
+    text = f"idle {1e3 * idle:.1f} ms for {sets['idle']} values of τ, noisy {1e3 * noisy:.1f} ms for {sets['noisy']}"
+    return claims.fact(claim["text"], noisy < idle, text, claim["place"], "CPU time of Algorithm 3: noisy < idle")
 
 
 # --- where privacy is real ------------------------------------------------------------------------------------------
@@ -204,10 +229,10 @@ def mnist(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     """Accuracy under a certified cap, and what the feasibility law says of this deployment."""
     experiment, place = trained(path, folder, overrides, reporter)
     schemes = collect({"run": place})
-    draw(folder, "accuracy", 2, 1, each(*(partial(curves.paint, schemes, metric) for metric in ("accuracy", "eps"))))
     write_records(folder, "records", curves.curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
     grids = [accuracy_grid(schemes, experiment), curves.privacy_grid(schemes, "run")]
-    publish(folder, preset, grids, [_law(schemes, experiment)], _notes(path, overrides, quick, place), console)
+    panels = [Panel("MNIST, d = 200", "round", name, curves.lines(schemes, name)) for name in ("accuracy", "eps")]
+    publish(folder, preset, grids, [_law(schemes, experiment)], _notes(path, overrides, quick, place), console, panels)
 
 
 def _law(schemes: list[Scheme], experiment: Experiment) -> Verdict:
@@ -218,4 +243,4 @@ def _law(schemes: list[Scheme], experiment: Experiment) -> Verdict:
     cap = experiment.privacy.eps or np.inf
     kept = all(eps <= cap for s in schemes if s.summaries["run"]["capped"] for eps in s.finals["eps"].values())
     evidence = f"gamma times RDP is above {law[0]:.2g} here (d = {dim}), above {law[1]:.3g} at d = 100,000 (E10)"
-    return Verdict(f"no capped run passes eps = {cap:g}", HOLDS if kept else FAILS, evidence)
+    return claims.fact(f"no capped run passes eps = {cap:g}", kept, evidence, rule="eps of every capped run <= its cap")

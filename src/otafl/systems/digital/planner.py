@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, plain
 from otafl.systems.digital import rates
 from otafl.systems.planning import Asked, Planner
+from otafl.systems.screen import Fitted
 
 OTHERS = {"analog": "analog superposition", "packed": "analog, two numbers per symbol", "votes": "one-bit votes",
           "non-coherent": "energies in two bins", "slots": "analog slots"}  # fmt: skip
@@ -90,7 +90,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     time = "" if report["seconds"] is None else f", {report['seconds']:.4g} s"
     console.print(f"[bold]{report['uses']:,.0f} channel uses per round[/bold]{time}; "
                   f"{report['uses_over_analog']:.4g} times the analog superposition's")  # fmt: skip
-    table = Table()
+    table = Fitted()
     for head in ("uplink", "channel uses per round"):
         table.add_column(head, justify="left" if head == "uplink" else "right")
     table.add_row("digital, orthogonal", f"{report['uses']:,.0f}")
@@ -102,7 +102,6 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="digital orthogonal reference: bits, rates, channel uses, time",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "orthogonal.toml").read_text(encoding="utf-8"),

@@ -9,7 +9,6 @@ may flip every sign of its client, too, so record level costs the same as replac
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from otafl.core import validate
 from otafl.core.plan import Adjacency, Unit
@@ -28,6 +27,8 @@ def majority_error(clients: int, right: float, active: float, amplitude: float, 
     validate.in_closed("active", active, 0, 1)
     validate.not_negative("amplitude", amplitude)
     validate.positive("noise_var", noise_var)
+    from scipy.stats import binom  # slow to import, and few ask
+
     number = np.arange(clients + 1)
     voters, good = np.meshgrid(number, number, indexing="ij")
     chance = binom.pmf(voters, clients, active) * binom.pmf(good, voters, right)  # 0 where good > voters

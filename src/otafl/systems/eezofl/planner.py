@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from otafl.core.errors import Infeasible, InputError, OtaflError
 from otafl.crypto import budget, choosing, feasibility
@@ -18,6 +17,7 @@ from otafl.systems.eezofl import convergence
 from otafl.systems.eezofl.from_experiment import keys
 from otafl.systems.eezofl.planner_inputs import Devices, Inputs, channel_of, extreme, levelled
 from otafl.systems.planning import Planner
+from otafl.systems.screen import Fitted
 
 EXAMPLES = Path(__file__).parent / "examples"
 RINGS = {"4096": rings.RING_4096, "8192": rings.RING_8192}
@@ -213,7 +213,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     """Two tables: the noise by term, and what it all costs."""
     terms = result["noise"]["terms_decoded_variance"]
     total = sum(terms.values())
-    table = Table(title=f"Noise of one decoded sum ({result['mode']}, n={result['n']}, f={result['f']})")
+    table = Fitted(title=f"Noise of one decoded sum ({result['mode']}, n={result['n']}, f={result['f']})")
     for column, side in (("term", "left"), ("meaning", "left"), ("variance", "right"), ("share", "right")):
         table.add_column(column, justify=side)  # type: ignore[arg-type]
     for name, value in terms.items():
@@ -229,7 +229,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         console.print("[yellow]Share noise floods nothing: decrypted sums leak the size of the keys.[/]")
 
 
-def _facts(result: dict[str, Any]) -> Table:
+def _facts(result: dict[str, Any]) -> Fitted:
     radio, traffic, smudging, room = (result[k] for k in ("radio", "traffic", "smudging", "headroom_bits"))
     security = result["security"]
     rows = [
@@ -252,7 +252,7 @@ def _facts(result: dict[str, Any]) -> Table:
         theorem = result["convergence"]
         word = "vacuous: above the trivial bound" if theorem["vacuous"] else "informative"
         rows.append(("Theorem 2", f"bound {theorem['bound']:.3g}, rho {theorem['rho']:.3g} ({word})"))
-    table = Table(title="What it takes", show_header=False)
+    table = Fitted(title="What it takes", show_header=False)
     for row in rows:
         table.add_row(*row)
     return table
@@ -286,7 +286,6 @@ def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
 
 
 PLANNER = Planner(
-    summary="multi-key encryption over the air: noise budget, flooding, SNR, traffic, security",
     inputs=Inputs,
     keys=keys,
     example=(EXAMPLES / "eezofl.toml").read_text(encoding="utf-8"),

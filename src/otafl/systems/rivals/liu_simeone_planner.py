@@ -117,7 +117,6 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 
 
 PLANNER = Planner(
-    summary="Liu-Simeone: power of every round under one privacy budget",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "liu-simeone.toml").read_text(encoding="utf-8"),

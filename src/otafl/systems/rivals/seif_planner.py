@@ -83,7 +83,6 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 PLANNER = Planner(
-    summary="Seif-Tandon-Li: power between messages and artificial noise",
     inputs=Inputs,
     keys=keys,
     example=(Path(__file__).parent / "examples" / "seif.toml").read_text(encoding="utf-8"),

@@ -1,0 +1,50 @@
+"""Tables on a terminal: as many columns as fit, the first first. Words may break; no number is ever cut."""
+
+from copy import copy
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+BREAKS = 20  # columns of words are made no narrower than this
+ENOUGH = 10**4  # columns of a screen on which everything fits
+
+
+class Fitted(Table):
+    """A rich Table that leaves out its last columns where the screen is too narrow, and says which.
+
+    Columns that stand left hold words, all others numbers. `elsewhere` says where those without room are.
+    """
+
+    elsewhere = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = copy(self)
+        shown.columns = [_kept(column) for column in self.columns]
+        while len(shown.columns) > 2 and shown.least(console) > options.max_width:
+            shown.columns = shown.columns[:-1]
+        yield from Table.__rich_console__(shown, console, options)
+        left_out = [str(column.header) for column in self.columns[len(shown.columns) :]]
+        if left_out:
+            yield Text(f"no room for {', '.join(left_out)}{self.elsewhere}", style="dim")
+
+    def least(self, console: Console, breaking: bool = True) -> int:
+        """Width it takes to show every column; without `breaking`, each on one line."""
+        whole = Measurement.get(console, console.options.update(max_width=ENOUGH), self).maximum
+        widths = [_natural(column) for column in self.columns if column.justify == "left"] if breaking else []
+        return whole - sum(max(width - BREAKS, 0) for width in widths)
+
+
+def _natural(column: Column) -> int:
+    return max(Text.from_markup(str(cell)).cell_len for cell in (column.header, *column.cells))
+
+
+def _kept(column: Column) -> Column:
+    """Numbers on one line; words broken where they are longer than the column, not cut."""
+    made = copy(column)
+    if made.justify == "left":
+        made.overflow, made.min_width = "fold", min(_natural(column), BREAKS)
+    else:
+        made.no_wrap = True
+    return made

@@ -1,0 +1,95 @@
+"""Claims are decided by intervals: checked against what many repetitions of an experiment with known means say."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from otafl.core.errors import InputError
+from otafl.reproductions import claims
+from otafl.reproductions.claims import Claim, Part
+from otafl.reproductions.curves import area, rounds_to
+
+RANDOM = np.random.default_rng(7)
+
+
+def words(kind: dict[str, object], shift: float, pairs: int, repeats: int = 400) -> dict[str, float]:
+    """Share of each verdict where the difference is normal with this mean and unit deviation."""
+    claim = Claim(text="t", better="a", **kind)
+    said = []
+    for _ in range(repeats):
+        a = dict(enumerate(RANDOM.normal(shift, 1, pairs)))
+        said.append(claims.judge(claim, {"a": a, "b": dict.fromkeys(a, 0.0)}.__getitem__).verdict)
+    return {word: said.count(word) / repeats for word in set(said)}
+
+
+@pytest.mark.parametrize("kind", [{"than": "b"}, {"than": "b", "margin": 0.0}, {"than": ["b"]}])
+def test_no_difference_is_called_one_in_a_twentieth_of_cases(kind: dict[str, object]):
+    found = words(kind, 0.0, 10)
+    assert found["undecided"] == pytest.approx(0.95, abs=0.035)
+
+
+def test_the_promised_number_of_seeds_decides():
+    """A lead of 0.3 deviations: with the seeds asked for, half of all repetitions decide, and none the wrong way."""
+    needs = claims.ahead(claims.Gap(0.3, stats.t.ppf(0.975, 9) / np.sqrt(10), 10)).needs
+    assert needs is not None and 40 < needs < 50
+    found = words({"than": "b"}, 0.3, needs)
+    assert 0.4 < found["holds"] < 0.6 and found.get("does not hold", 0) < 0.01
+
+
+def test_comparable_needs_the_whole_interval():
+    assert words({"than": "b", "within": 1.0}, 0.0, 30)["holds"] > 0.95
+    assert words({"than": "b", "within": 0.2}, 2.0, 30) == {"does not hold": 1.0}
+    assert words({"than": "b", "within": 0.2}, 0.0, 10).get("undecided", 0) > 0.9
+
+
+def test_a_printed_mean_is_ours_in_ninety_five_of_a_hundred_cases():
+    """The paper's number is itself a mean over ten seeds of the same experiment."""
+    held = [claims.level(RANDOM.normal(0, 1, 30).tolist(), float(RANDOM.normal(0, 1, 10).mean()), 10, 5.0).verdict
+            for _ in range(600)]  # fmt: skip
+    assert held.count("holds") / 600 == pytest.approx(0.95, abs=0.03)
+
+
+def test_a_single_run_of_a_noisy_experiment_cannot_be_judged_by_any_number_of_seeds():
+    found = claims.level(RANDOM.normal(90, 8, 30).tolist(), 94.56, 1, 1.0)
+    assert found.verdict == "undecided" and found.needs is None
+    assert "no number of seeds of ours" in claims.joined("t", [found]).evidence
+
+
+def test_one_failing_part_fails_the_claim_and_one_open_part_opens_it():
+    holds, fails, opened = Part("holds", "a"), Part("does not hold", "b"), Part("undecided", "c", 12)
+    assert claims.joined("t", [holds, fails, opened]).verdict == "does not hold"
+    assert claims.joined("t", [holds, opened]).needs == 12
+    assert claims.joined("t", [opened, opened._replace(needs=None)]).needs is None
+
+
+def test_fewer_is_better_where_the_claim_says_so():
+    values = {"a": {0: 1.0, 1: 1.1, 2: 0.9}, "b": {0: 2.0, 1: 2.2, 2: 1.9}}
+    assert claims.judge(Claim(text="t", better="a", than="b", lower=True), values.__getitem__).verdict == "holds"
+    assert claims.judge(Claim(text="t", better="a", than="b"), values.__getitem__).verdict == "does not hold"
+
+
+def test_a_claim_without_a_rule_is_refused():
+    with pytest.raises(InputError, match="a level needs within"):
+        claims.judge(Claim(text="t", better="a", said=1.0), {"a": {0: 1.0}}.__getitem__)
+
+
+def test_a_mean_is_held_against_a_margin():
+    values = {"a": {0: 501.0, 1: 502.0, 2: 503.0}}
+    above = Claim(text="t", better="a", margin=499.0)
+    assert claims.judge(above, values.__getitem__).verdict == "holds"
+    assert claims.judge(above.model_copy(update={"lower": True}), values.__getitem__).verdict == "does not hold"
+
+
+def test_speed_of_a_curve():
+    rounds, values = np.array([0, 10, 20]), np.array([0.0, 0.5, 0.6])
+    claim = Claim(text="t", better="a", measure="rounds", target=0.5)
+    assert rounds_to(rounds, values, claim) == 10
+    assert rounds_to(rounds, values, claim.model_copy(update={"target": 0.7})) == np.inf
+    assert area(rounds, values, 40) == pytest.approx((2.5 + 5.5 + 12) / 40)
+
+
+def test_a_printed_zero_counts_as_a_digit():
+    """90 % says 0.895 to 0.905; the number 0.9 alone would leave room to 0.95."""
+    ours = [0.946, 0.947, 0.948, 0.947]
+    assert claims.level(ours, 0.9, 3, 0.02, printed=2).verdict == "does not hold"
+    assert claims.level(ours, 0.9, 3, 0.02).verdict == "holds"
