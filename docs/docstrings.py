@@ -9,25 +9,42 @@ import re
 
 import griffe
 
+LISTS = ("Parameters", "Returns")
+
 
 def as_markdown(text: str) -> str:
-    """One docstring. Lines indented by four spaces stay what they are in Markdown too: code."""
+    """One docstring. Lines indented by four spaces stay what they are in Markdown too: code.
+
+    Below Parameters and Returns an entry is an item of a list, and its meaning a line in it.
+    """
     out: list[str] = []
-    doctest = False
-    for line in re.sub(r"^(\w+)\n-{3,}$", r"**\1**\n", text, flags=re.M).split("\n"):  # no headings
+    doctest = entries = False
+    lines = re.sub(r"^(\w+)\n-{3,}$", r"**\1**\n", text, flags=re.M).split("\n")  # no headings
+    for line, following in zip(lines, [*lines[1:], ""]):
         if doctest and not line.strip():
             out.append("```")
             doctest = False
         elif not doctest and line.startswith(">>>"):
             out += ["", "```pycon"]
             doctest = True
-        out.append(line if doctest or line.startswith(("    ", "**")) else escaped(line))
+        if re.fullmatch(r"\*\*\w+\*\*", line):
+            entries = line.strip("*") in LISTS
+        elif entries and line.startswith("    "):
+            line = f"    {escaped(line.strip())}"
+        elif entries and (" : " in line or following.startswith("    ")):
+            name, _, kind = line.partition(" : ")
+            line = f"- `{name}` {escaped(kind)}<br>"
+        elif not doctest and not line.startswith("    "):
+            line = escaped(line)
+        out.append(line)
     return "\n".join([*out, "```"] if doctest else out)
 
 
 def escaped(line: str) -> str:
     parts = re.split(r"(`[^`]*`)", line)
-    return "".join(part if part.startswith("`") else re.sub(r"([\[\]*_<>])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\[\]*_>])", r"\\\1", part).replace("<", "&lt;") for part in parts
+    )
 
 
 def fields(source: str) -> str:

@@ -44,15 +44,13 @@ def curves(run: Any, over: str, metric: str) -> dict[str, list[tuple[float, floa
 
 def own_scheme() -> list[Panel]:
     run = example("own_scheme.py")["run"]
-    return [
-        {"x": "round", "y": "accuracy", "lines": curves(run, "round", "accuracy")},
-        {"x": "ε of a client", "y": "accuracy", "lines": curves(run, "eps", "accuracy")},
-    ]
+    return [{"x": "ε of a client", "y": "accuracy", "lines": curves(run, "eps", "accuracy")}]
 
 
 def own_data() -> list[Panel]:
     run = in_folder("own_data.py")
-    return [{"x": "round", "y": "mean squared error", "lines": curves(run, "round", "mse")}]
+    return [{"x": "round", "y": "squared error, 1: the mean", "lines": curves(run, "round", "mse"),
+             "axes": {"ylim": [0, 1]}}]  # fmt: skip
 
 
 def scaling_sweep() -> list[Panel]:
@@ -142,6 +140,7 @@ def rows(page: str, head: str) -> list[list[str]]:
 
 PICTURES: dict[str, Callable[[], str]] = {
     "antennas": lambda: picture(antennas()),
+    "gallery-antennas": lambda: picture(antennas()[:1]),
     **{f"gallery-{name}": lambda name=name: picture(stored(name)) for name in RUNS},
 }
 

@@ -35,6 +35,7 @@ def main(folder: Path) -> None:
         step_size=0.1,
         noise_std=0.01,
         rounds=40,
+        evaluate_every=2,
         seeds=2,
         out=folder,
     )

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,8 +47,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the sdist, unpacked: it is pure Python."""
     place = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(place, filter="data")
+    shutil.unpack_archive(sdist, place)
     wheel = backend("build_wheel", next(place.iterdir()), tmp_path_factory.mktemp("wheel"))
     target = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:

@@ -236,3 +236,11 @@ def test_numbers_beyond_physics_are_refused_before_they_overflow(data: dict[str,
 
 def test_no_limit_is_a_number_too() -> None:
     assert parse(Numbers, {"clip_norm": math.inf, "noise_dbm": -400, "distances_m": [0.0]}, "f").clip_norm == math.inf
+
+
+def test_tables_in_tables_without_end_are_one_line() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(InputError, match="f: tables stand in tables"):
+        parse(Example, deep, "f")

@@ -45,6 +45,17 @@ def test_card_states_everything_that_an_eps_needs(ledger):
         assert needed in text
 
 
+def test_what_a_closed_loop_spent_is_no_certificate_and_without_a_cap_nothing_holds(make_events, ledger):
+    """The realised sum of a policy that looks at the training is no guarantee (CARES E20)."""
+    text = make_card(ledger, message()).to_markdown()
+    assert "no: spent, the cap holds" in text and "| yes |" not in text
+    free = Ledger(Budget(np.inf, 1e-5, adjacency="replace", adaptive=True), clients=2)
+    free.spend(make_events(np.full((5, 2), [2.0, 3.0])))
+    card = make_card(free, message())
+    assert free.guarantee() == np.inf and card.attack.tpr_at_1pct == 1.0
+    assert "No guarantee: ε = ∞" in card.to_markdown() and "so nothing holds" in card.to_markdown()
+
+
 def test_numbers_are_those_of_the_ledger(ledger):
     card = make_card(ledger, message(), accountants=["gaussian"])
     assert card.spends[0].worst == ledger.spent("gaussian").worst

@@ -90,6 +90,7 @@ FILTERS = [
     ("zcdp", None, 1.0, 8.0, lambda s: s / 2, (math.sqrt(LOG + 8) - math.sqrt(LOG)) ** 2),
     ("gaussian", None, 1.0, 8.0, lambda s: s / 2, gaussian_cap(8.0)),
     ("rdp", 3.5, 1.0, 8.0, lambda s: 3.5 * s / 2, 8 - math.log(1 - 1 / 3.5) + math.log(DELTA * 3.5) / 2.5),
+    ("rdp", 4.0, 1.0, 8.0, lambda s: 4 * s / 2, 8 - math.log(1 - 1 / 4) + math.log(DELTA * 4) / 3),
     ("rdp", 6.0, 0.3, 4.0, lambda s: renyi(6, 0.3, s), 4 - math.log(1 - 1 / 6) + math.log(DELTA * 6) / 5),
 ]
 

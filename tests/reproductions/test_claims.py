@@ -86,3 +86,10 @@ def test_speed_of_a_curve():
     assert rounds_to(rounds, values, claim) == 10
     assert rounds_to(rounds, values, claim.model_copy(update={"target": 0.7})) == np.inf
     assert area(rounds, values, 40) == pytest.approx((2.5 + 5.5 + 12) / 40)
+
+
+def test_a_printed_zero_counts_as_a_digit():
+    """90 % says 0.895 to 0.905; the number 0.9 alone would leave room to 0.95."""
+    ours = [0.946, 0.947, 0.948, 0.947]
+    assert claims.level(ours, 0.9, 3, 0.02, printed=2).verdict == "does not hold"
+    assert claims.level(ours, 0.9, 3, 0.02).verdict == "holds"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,17 @@ import numpy as np
 import pytest
 
 import otafl
+from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, cut, namespace
+from otafl.core.rounds import observe, stack
 from otafl.privacy import Ledger, events
 from otafl.privacy.eavesdropper import Eavesdropper
 from otafl.reports.tables import comparison
 from otafl.runs import kept, runner
 from otafl.runs.folder.store import read_table
+from otafl.runs.folder.summaries import guaranteed
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.retirement import refuse_retirement
@@ -40,7 +45,8 @@ def retiring(scheme: str, **privacy: Any) -> Any:
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "eezofl": {"mode": "fixed-point", "dp_noise": 0.5, "n": 64, "allow_insecure": True},
-    "constant": {"rx_scale": 0.3}, "cares-adaptive": {}, "cares-static": {"max_dropped": 0.5, "max_asymmetry": 0.5},
+    "constant": {"rx_scale": 0.3}, "cares-adaptive": {}, "endless": {},
+    "cares-static": {"max_dropped": 0.5, "max_asymmetry": 0.5},
 }  # fmt: skip
 
 
@@ -71,6 +77,48 @@ def test_a_closed_loop_that_retires_is_planned_by_its_cap():
     assert row.eps == [60.0] and row.binding == "the training decides; ε is each client’s cap"
     with pytest.raises(InputError, match="'pld' has no filter for adaptive runs; use 'zcdp', 'gaussian' or 'rdp' with"):
         retiring("cares-adaptive", accountant="pld")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
+def endless(config: Nothing, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """A closed loop that never stops by itself and knows no channel."""
+
+    def step(state: Any, obs: Obs) -> tuple[Any, Plan, Any]:
+        xp = namespace(obs.coin)
+        one = xp.ones(obs.coin.shape)
+        return state, Plan(0.01 * one + 0j, 0j * one, np.inf * one, xp.ones(()), one, xp.ones((), bool)), ()
+
+    return Policy("endless", lambda key: np.zeros(1), step, loop="round", csi="none", gate="bound")
+
+
+def test_somebody_elses_closed_loop_is_held_to_its_cap() -> None:
+    """All rounds that the ledger affords are run, and not one more; the policy is shown no gain."""
+    systems.register("endless", endless, Nothing)
+    try:
+        made = retiring("endless", eps=5.0, stop="worst")
+        site = made.setup.sites[0]
+        state, live = site.policy.init(0), []
+        whole = Plan(*(np.asarray(leaf) for leaf in stack([endless(Nothing(), *NOBODY).step(0, seen(site, t))[1]
+                                                           for t in range(60)])))  # fmt: skip
+        for t in range(60):
+            state, plan, _ = site.policy.step(state, seen(site, t))
+            live.append(bool(plan.live))
+    finally:
+        systems.remove(systems.OWN)
+    released = events(whole, site.trace, site.deployment, site.message)
+    np.testing.assert_array_equal(live, made.ledgers[0].affordable(released))
+    assert 0 < sum(live) < 60
+
+
+NOBODY: Any = (None, None, None)
+
+
+def seen(site: Any, t: int) -> Obs:
+    return observe(site.policy, cut(site.trace, t), t, 0.5)
 
 
 def test_a_certificate_ends_where_somebody_retires():
@@ -164,6 +212,7 @@ def test_a_closed_loop_that_retires_says_so_on_card_and_tables(played: Path) -> 
     assert not any(spent["certified"] for spent in card["spent"]) and card["guarantee"] == {"eps": EPS, "is_cap": True}
     footer = comparison(played)[1]
     assert "its guarantee is the cap" in footer and "of 4 clients had retired" in footer
+    assert guaranteed(summary) == EPS > max(summary["final_eps"])
 
 
 def test_a_second_receiver_of_a_closed_loop_is_charged_the_cap_and_every_round_at_full_energy(played: Path) -> None:

@@ -117,6 +117,8 @@ def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
         raise InputError(f"{source}: {_explain(error, model, written)}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{source}: tables stand in tables a thousand deep, which no key asks for") from None
 
 
 def read(model: type[M], path: Path) -> M:

@@ -34,17 +34,18 @@ from otafl.privacy.retire import certified_where, retired
 from otafl.privacy.spend import Release
 
 HALVINGS = 60  # of the interval of a budget
+LARGEST_ORDER = 256  # that is summed term by term inside the loop
 
 
 class Filter(NamedTuple):
     """What each client may still spend on rounds, and what a round costs it. Leaves differ between seeds."""
 
     left: Array  # (K,) zCDP, or Renyi divergence at the budget's order
-    factor: Array  # (K,) cost of a round without sampling, over 1/z^2
-    weights: Array  # (K, order + 1) log of the Binomial weights under sampling; (K, 0) without
+    factor: Array  # (K,) cost of a round over 1/z^2; where there are weights, what 1/z^2 is taken times
+    weights: Array  # (K, order + 1) log of the Binomial weights of a whole Renyi order; else (K, 0)
 
     def cost(self, square: Array) -> Array:
-        """Of a round with these 1/z^2, (K,). NaN, which no budget covers, where nothing hides a message."""
+        """Of a round with these 1/z^2, (K,); inf or NaN, which no budget covers, where nothing hides a message."""
         if self.weights.shape[-1] == 0:
             return namespace(square).where(square > 0, self.factor * square, 0.0)
         order = self.weights.shape[-1] - 1
@@ -87,15 +88,15 @@ def _renyi(ledger: Ledger, rate: Array, aside: Sequence[Release], margin: float)
         raise InputError(f"privacy.order={order:g} cannot certify {what}: {_better(ledger)}")
     before = ledger._rdp_total(None, [*ledger.releases, *aside])
     opening = np.broadcast_to(before.rounds, (ledger.clients, 1))[:, 0]
-    sampled = (rate > 0) & (rate < 1)
-    if not np.any(sampled):
-        left = most * margin - before.releases[:, 0] - opening
-        return Filter(left, np.where(rate > 0, order / 2, 0.0), np.zeros((ledger.clients, 0)))
-    if order != round(order) or order < 2:
-        raise InputError(f"privacy.order={order:g} must be a whole number from 2 on under sampling, in a closed loop")
-    weights = log_weights(rate, int(order))
-    if budget.adjacency != "replace":
-        return Filter(most * margin - before.releases[:, 0] - opening, np.ones(ledger.clients), weights)
+    sampled = bool(np.any((rate > 0) & (rate < 1)))
+    counted = order == round(order) and 2 <= order <= LARGEST_ORDER  # one shape of state, whichever seed samples
+    if sampled and not counted:
+        rule = f"must be a whole number from 2 to {LARGEST_ORDER} under sampling"
+        raise InputError(f"privacy.order={order:g} {rule}, in a closed loop")
+    weights = log_weights(rate, int(order)) if counted else np.zeros((ledger.clients, 0))
+    if not (sampled and budget.adjacency == "replace"):
+        factor = np.ones(ledger.clients) if counted else np.where(rate > 0, order / 2, 0.0)
+        return Filter(most * margin - before.releases[:, 0] - opening, factor, weights)
     low, high = np.zeros(ledger.clients), np.full(ledger.clients, most)
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -20,7 +20,8 @@ from otafl.runs.folder.disk import storage
 from otafl.systems.screen import Fitted
 
 NONE = "–"
-STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
+STYLE_SHEET = """.chart { overflow-x: auto; }
+.chart svg { width: 100%; min-width: 38rem; height: auto; background: #fff; }"""
 HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
 FPR = np.logspace(-4, 0, 200)
 
@@ -110,17 +111,18 @@ def _section(scheme: SchemeAudit) -> str:
         f"{len(canary.present)} runs with the canary, and what their thresholds reach beside what was charged."
     )
     return (
-        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart"><figcaption><p>{escape(caption)}</p>'
-        f"</figcaption>{picture(canary)}</figure></section>"
+        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart" tabindex="0"><figcaption>'
+        f"<p>{escape(caption)}</p></figcaption>{picture(canary, scheme.label)}</figure></section>"
     )
 
 
-def picture(canary: Canary) -> str:
-    """Both histograms and the trade-off curve as one SVG."""
+def picture(canary: Canary, label: str = "") -> str:
+    """Both histograms and the trade-off curve as one SVG; `label` keeps its names apart from those of other schemes."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "figure.subplot.left": 0.07}):
+    own = {"svg.fonttype": "none", "svg.hashsalt": f"otafl {label}", "figure.subplot.left": 0.07}
+    with matplotlib.rc_context({**STYLE, **own}):
         figure = Figure(figsize=(9.6, 3.4))
         left, right = figure.subplots(1, 2)
         _histograms(left, canary)

@@ -15,7 +15,7 @@ STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of t
 
 def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     """A page that stands on its own."""
-    body = [f"<h1>{escape(title)}</h1>"]
+    body: list[str] = []
     if frontier is not None:
         told = escape(_caption(frontier))
         drawn = picture(frontier).replace("<svg", '<svg role="img" aria-label="Accuracy over ε"', 1)
@@ -39,7 +39,8 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{asset("page.css")}</style></head>'
-        f"<body><main>{''.join(body)}</main><script>{asset('sort.js')}</script></body></html>"
+        f'<body><header><div><p class="brand">otafl compare</p><h1>{escape(title)}</h1></div></header>'
+        f"<main>{''.join(body)}</main><script>{asset('sort.js')}</script></body></html>"
     )
 
 

@@ -1,6 +1,7 @@
 """Print-quality plots of a report's data: PNG to look at, PDF to put into a paper."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,13 +89,13 @@ def plain_logs(figure: Any) -> None:
 
 
 def as_svg(figure: Any, tight: bool = True) -> str:
-    """A figure for a page, without dates and versions."""
+    """A figure for a page, without dates and versions, and without names that a second figure would have too."""
     plain_logs(figure)
     buffer = io.StringIO()
     box = {"bbox_inches": "tight"} if tight else {}
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, **box)
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return re.sub(r'<g id="[^"]*"', "<g", text[text.index("<svg") :])
 
 
 def for_print(figure: Any, path: Path) -> list[Path]:

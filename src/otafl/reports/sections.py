@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from otafl.privacy.card_text import Block, blocks
+from otafl.privacy.card_text import Block, blocks, round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
-from otafl.runs.folder.summaries import on_air
+from otafl.runs.folder.summaries import guaranteed, on_air
 from otafl.tasks.losses import METRICS as LOSSES
 
 WORDS = ("", "scheme", "quantity", "difference", "accountant", "participation", "observer", "sees", "why")  # texts
@@ -65,9 +65,9 @@ def opening(data: dict[str, Any]) -> str:
     if not private:
         return "No private scheme ran a round: nothing here protects anybody." if done else ""
     first, *others = private
-    eps = max(float(np.max(numbers(s["summary"]["final_eps"]))) for s in private)
+    eps = round_up(max(guaranteed(s["summary"]) for s in private), "∞")
     level = private[0]["summary"]["unit"]
-    said = f"{first['label']} is first with {data['metric']} {score(first)} at ε ≤ {eps:.3g} ({level} level)"
+    said = f"{first['label']} is first with {data['metric']} {score(first)} at ε ≤ {eps} ({level} level)"
     gaps = [(s["label"], data["differences"][final][first["id"]][s["id"]]) for s in others]
     known = [(name, gap) for name, gap in gaps if gap and None not in (gap["mean"], gap["half_width"])]
     equal = [name for name, gap in known if abs(gap["mean"]) <= gap["half_width"]]

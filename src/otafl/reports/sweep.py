@@ -15,6 +15,7 @@ from rich.markup import escape as plain
 from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
+from otafl.reports.audits import STYLE_SHEET
 from otafl.reports.page import asset
 from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
 from otafl.reports.tables import attack_cells, footer, metric_of, named, result
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Entry = dict[str, Any]  # a summary, and "values" and "folder" of its point
-STYLE_SHEET = ".chart svg { width: 100%; height: auto; background: #fff; }"
 PANELS = 6  # schemes with a panel of their own
 SPAN = 10.0  # of a positive key, from which on its axis is logarithmic
 
@@ -201,7 +201,7 @@ def _page(found: Sweep, entries: list[Entry], table: list[list[str]], drawn: str
         if point["outcome"] != DONE
     )
     alarm = f'<section id="open"><h2>Not done</h2><ul>{failed}</ul></section>' if failed else ""
-    figure = f'<figure class="chart">{drawn}</figure>' if drawn else ""
+    figure = f'<figure class="chart" tabindex="0">{drawn}</figure>' if drawn else ""
     said = f"<p>{escape(footer(entries))}</p>" if entries else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

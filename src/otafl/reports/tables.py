@@ -10,7 +10,7 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers, paired
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.folder.summaries import by_seed, on_air, summaries
+from otafl.runs.folder.summaries import by_seed, guaranteed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
 
@@ -128,8 +128,8 @@ def footer(found: list[dict[str, Any]]) -> str:
 
 def _closed(entry: dict[str, Any]) -> str:
     """What the spent eps of a policy that looks at the training is worth."""
-    capped = entry["capped"] and entry["target_eps"] is not None
-    return "closed loop, ε is what was spent; " + ("its guarantee is the cap" if capped else "it guarantees nothing")
+    holds = "its guarantee is the cap" if np.isfinite(guaranteed(entry)) else "it guarantees nothing"
+    return f"closed loop, ε is what was spent; {holds}"
 
 
 def _retired(entry: dict[str, Any]) -> str:

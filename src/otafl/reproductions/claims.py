@@ -46,6 +46,7 @@ class Claim(FileModel):
     within: float | None = None
     said: float | None = None
     seeds: int = 1  # of the paper's number
+    printed: int | None = None  # decimals of `said` as printed, where it ends in zeros: two for 90 %
     digits: int = 4
 
     @property
@@ -101,7 +102,9 @@ def comparable(gap: Gap, within: float) -> Part:
     return Part(UNDECIDED, "", seeds_needed(gap, MOST, math.copysign(within, gap.mean)))
 
 
-def level(values: Sequence[float], said: float, seeds: int, within: float, digits: int = 4) -> Part:
+def level(
+    values: Sequence[float], said: float, seeds: int, within: float, digits: int = 4, printed: int | None = None
+) -> Part:
     """Whether a printed mean over `seeds` seeds is ours.
 
     >>> level([0.79, 0.81, 0.80, 0.80], 0.806, 10, 0.02).verdict, level([0.79, 0.81, 0.80, 0.80], 0.9, 10, 0.02).verdict
@@ -118,7 +121,7 @@ def level(values: Sequence[float], said: float, seeds: int, within: float, digit
         """How far means over `count` and over the paper's seeds may be apart."""
         return float(special.stdtrit(count - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 / count + 1 / seeds)
 
-    expected, rounding = apart(ours.size), _rounding(said)
+    expected, rounding = apart(ours.size), _rounding(said, printed)
     text = (f"{np.mean(ours):.{digits}f} against {said:g}: {gap:+.{digits}f}, where ± {expected:.{digits}f} is "
             f"expected ({ours.size} seeds)")  # fmt: skip
     if abs(gap) > expected + rounding:
@@ -128,10 +131,10 @@ def level(values: Sequence[float], said: float, seeds: int, within: float, digit
     return Part(UNDECIDED, text, fewest(lambda count: apart(count) <= within, MOST))
 
 
-def _rounding(said: float) -> float:
+def _rounding(said: float, printed: int | None) -> float:
     """Half of the last printed digit."""
     _, _, decimals = f"{said:.12g}".partition(".")
-    return 0.5 * 10.0 ** -len(decimals)
+    return float(0.5 * 10.0 ** -(len(decimals) if printed is None else printed))
 
 
 def judge(claim: Claim, values: Callable[[str], Values], metric: str = "") -> Verdict:
@@ -148,7 +151,7 @@ def _part(claim: Claim, values: Callable[[str], Values], rival: str) -> Part:
         if claim.within is None:
             raise InputError(f"claim '{claim.text}': a level needs within")
         both = [first[key] - second[key] for key in first if key in second]
-        part = level(both, claim.said, claim.seeds, claim.within, claim.digits)
+        part = level(both, claim.said, claim.seeds, claim.within, claim.digits, claim.printed)
         return part._replace(evidence=f"{name} {part.evidence}")
     gap = paired(first, second)
     width = f" ± {gap.half_width:.{claim.digits}f}" if math.isfinite(gap.half_width) else ""

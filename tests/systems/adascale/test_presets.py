@@ -64,14 +64,17 @@ def test_mnist_training_preset_is_the_published_setting():
     assert nus == {("adascale", nu) for nu in NU_MNIST} | ends
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("accuracy", 550_570), ("resnet", 464_154)])
-def test_cifar_training_presets_are_the_published_setting(name, parameters):
-    experiment = load(find(f"adascale-fig2-{name}"))
+@pytest.mark.parametrize(
+    ("changes", "parameters"),
+    [([], 550_570), (['task.model={name="resnet",depth=32}', "engine.client_map=2"], 464_154)],
+)
+def test_cifar_training_preset_is_the_published_setting_in_both_readings(changes, parameters):
+    experiment = load(find("adascale-fig2-accuracy"), changes)
     assert (experiment.clients.batch, experiment.task.data.train_size) == (CIFAR10.B, CIFAR10.M * CIFAR10.n)
     assert (experiment.rounds, experiment.clients.clip_norm) == (CIFAR10.T, CIFAR10.G)
     assert (experiment.server.step_size, experiment.server.momentum) == (0.25, 0.9)
     assert {scheme.nu for scheme in experiment.scheme if scheme.name == "adascale"} == set(NU_CIFAR10)
-    options = {"depth": 32} if name == "resnet" else {}
+    options = {"depth": experiment.task.model.depth} if changes else {}
     assert models.build(experiment.task.model.name, (32, 32, 3), 10, **options).num_params == parameters
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
@@ -28,6 +30,13 @@ def _short(card: dict[str, Any]) -> dict[str, Any]:
 def by_seed(entry: dict[str, Any], metric: str) -> dict[int, float]:
     """A figure of a summary by seed."""
     return dict(zip(entry["seeds"], numbers(entry[metric])))
+
+
+def guaranteed(entry: dict[str, Any]) -> float:
+    """The eps that holds: the worst seed's spend; of a closed loop its cap, and without a cap nothing."""
+    if entry.get("loop") == "round":
+        return float(entry["target_eps"] or np.inf) if entry["capped"] else np.inf
+    return float(np.max(numbers(entry["final_eps"]))) if entry["private"] else np.inf
 
 
 def on_air(entry: dict[str, Any]) -> bool:

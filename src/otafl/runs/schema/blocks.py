@@ -23,6 +23,7 @@ for strict in (DataOptions, PcaOptions, Eavesdropper):  # unknown keys are mista
     strict.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[union-attr]
 
 Positive = Annotated[float, Field(gt=0)]
+StepSize = Annotated[float, Field(gt=0, le=1e30)]  # float32 ends at 3e38
 Whole = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=10**4)]  # of seeds: each is planned by itself, more would take minutes in silence
@@ -168,7 +169,7 @@ class Radio(FileModel):
 class Server(FileModel):
     """The update: gradient descent, post-processing of what was received."""
 
-    step_size: Positive = 0.1
+    step_size: StepSize = 0.1
     step_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="step_size (1 + round)^-step_decay")
     momentum: Share = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

@@ -22,6 +22,7 @@ from otafl.runs.schema.blocks import (
     SeedNumbers,
     Server,
     Share,
+    StepSize,
     Task,
     Whole,
 )
@@ -31,7 +32,7 @@ from otafl.tasks.own_data import OwnTask
 
 
 class ServerOverride(FileModel):
-    step_size: Positive | None = None
+    step_size: StepSize | None = None
     step_decay: Annotated[float, Field(ge=0)] | None = None
     momentum: Share | None = None
     weight_decay: Annotated[float, Field(ge=0)] | None = None
@@ -87,7 +88,7 @@ class Experiment(FileModel):
     outside: list[str] = Field(
         [], description="said on the privacy card as outside the guarantee (tuning, for example)"
     )
-    scheme: Annotated[list[SchemeChoice], Field(min_length=1)]
+    scheme: Annotated[list[SchemeChoice], Field(min_length=1, max_length=500)]
     _own: Own = PrivateAttr(default_factory=Own)
 
     @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])

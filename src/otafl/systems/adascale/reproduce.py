@@ -87,7 +87,8 @@ def _trainings(path: Path, folder: Path, overrides: list[str], quick: bool,
     ideal = [schemes[label] for scheme, label in zip(experiment.scheme, experiment.labels) if scheme.name == "fedavg"]
     data = run.manifest["data"]
     notes = [
-        f"accuracy: mean of the last {LAST} evaluations; data: {data['name']}, {run.manifest['parameters']} parameters",
+        f"accuracy: mean of the last {LAST} evaluations; data: {data['name']} (sha256 {data['sha256'][:12]}), "
+        f"{run.manifest['parameters']} parameters",
         *(f"accuracy without radio and noise: {_mean(one.finals['accuracy'].values())}" for one in ideal),
         UNITS.format(which="of the worst device", delta=experiment.privacy.delta),
         _trust(experiment.radio),

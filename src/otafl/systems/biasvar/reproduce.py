@@ -54,7 +54,7 @@ def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
         for run in (FIXED, DRAWN)
         for panel, metric, label, log in (("a", "accuracy", "test accuracy", ""), ("b", "objective", "F(w)", "y"))
     ]
-    told = [*([SMOKE] if quick else []), *notes(measured, steps)]
+    told = [*([SMOKE] if quick else []), *notes(measured, steps, wanted["step_sizes"])]
     publish(folder, preset, grids, verdicts, told, console, panels=panels, measured=measured, step_sizes=steps)
 
 
@@ -91,7 +91,8 @@ def trained(path: Path, folder: Path, overrides: list[str], deployment: int, ste
 def _rough(scheme: Scheme) -> Scheme:
     """With one more metric: the standard deviation of the accuracy's changes in the second half of the run."""
     lines = scheme.curves["accuracy"]
-    scheme.finals["roughness"] = {pair: float(np.std(np.diff(v[len(v) // 2 :]))) for pair, (_, v) in lines.items()}
+    changes = {pair: np.diff(v[len(v) // 2 :]) for pair, (_, v) in lines.items()}
+    scheme.finals["roughness"] = {pair: float(np.std(v)) if v.size else np.nan for pair, v in changes.items()}
     scheme.curves["roughness"] = lines
     return scheme
 
@@ -134,16 +135,18 @@ def final_grid(schemes: list[Scheme], steps: dict[str, float], run: str, panel: 
     return Grid(f"steps tuned on {tuned_on}, {run} deployment: mean ± sd over {count} seeds", head, rows)
 
 
-def notes(measured: Record, steps: dict[str, dict[str, float]]) -> list[str]:
+def notes(measured: Record, steps: dict[str, dict[str, float]], grid: list[float]) -> list[str]:
     """What a reader must know beside the numbers."""
     used = sorted({step for own in steps.values() for step in own.values()})
     rho = ", ".join(f"{measured['rho_times_eta'] / step:.2g} at step {step:g}" for step in used)
+    edge = [f"{label} (2{panel}, {step:g})" for panel, own in steps.items() for label, step in own.items()
+            if step in (min(grid), max(grid))]  # fmt: skip
     sigma = f", mini-batch variance {measured['sigma2']:.3g}" if measured["sigma2"] else ""
     return [
         f"measured at the start: kappa² = {measured['kappa2']:.3g}, L = {measured['L']:.3g}, largest gradient norm "
         f"{measured['largest_norm']:.3g} of G = {measured['G']:g}{sigma}; rho = {rho}",
         "F and cross-entropy on held-out images; steps tuned per scheme on a validation split: by accuracy for 2a, "
-        "by F for 2b",
+        f"by F for 2b; on the grid {', '.join(f'{step:g}' for step in grid)}; at its edge: {', '.join(edge) or 'none'}",
         "fixed: one placement of the devices for all seeds, as in the paper; drawn: one of its own for every seed; "
         "fading, noise, split and initial model are drawn anew for every seed in both",
         "eps is what the common ledger charges: no privacy is claimed, and none should be expected",

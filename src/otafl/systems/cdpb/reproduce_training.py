@@ -77,7 +77,8 @@ def _notes(path: Path, overrides: list[str], quick: bool, *places: Path) -> list
     notes = list(settings_of(path, overrides).get("notes", []))
     for place in places[:1]:
         manifest = RunFolder.open(place).manifest
-        notes.append(f"data: {manifest['data']['name']}, {manifest['parameters']} parameters")
+        data = manifest["data"]
+        notes.append(f"data: {data['name']} (sha256 {data['sha256'][:12]}), {manifest['parameters']} parameters")
     return [SMOKE, *notes] if quick else notes
 
 
