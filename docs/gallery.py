@@ -49,7 +49,8 @@ def own_scheme() -> list[Panel]:
 
 def own_data() -> list[Panel]:
     run = in_folder("own_data.py")
-    return [{"x": "round", "y": "mean squared error", "lines": curves(run, "round", "mse")}]
+    return [{"x": "round", "y": "squared error, 1: the mean", "lines": curves(run, "round", "mse"),
+             "axes": {"ylim": [0, 1]}}]  # fmt: skip
 
 
 def scaling_sweep() -> list[Panel]:

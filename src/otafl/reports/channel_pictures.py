@@ -83,7 +83,7 @@ def memory() -> str:
             axes.plot(fine, line, color=COLOURS[n], lw=1.2)
             axes.plot(lags, np.real(np.mean(gain * gain[0].conj(), axis=1)), "o", ms=4, color=COLOURS[n], label=kind)
         axes.set(xlabel="rounds apart", ylabel="correlation of the gain")
-        axes.legend(title="f_D T = 0.1")
+        axes.legend(title="Doppler × round = 0.1")
 
     return drawn(paint)
 
@@ -121,7 +121,7 @@ def site_map() -> str:
             ground.plot(metres[own] * np.cos(angle[own]), metres[own] * np.sin(angle[own]), "o", ms=3, color=COLOURS[n])
             loss.plot(metres[own], (site.loss_db + site.shadowing_db)[own], "o", ms=3, color=COLOURS[n], label=name)
         ground.plot(0, 0, "k^")
-        ground.set(xlabel="m", ylabel="m", aspect="equal")
+        ground.set(xlabel="east, m", ylabel="north, m", aspect="equal")
         loss.set(xlabel="distance, m", ylabel="loss with shadowing, dB")
         loss.legend()
 
@@ -188,7 +188,7 @@ def stale() -> str:
             found = np.quantile(np.abs(trace.gain / trace.estimate - 1)[heard], 0.99)
             axes.plot(t, found, "o", ms=4, color=COLOURS[0])
         axes.axhline(1, color="black", lw=0.8, ls=(0, (4, 3)))
-        axes.set(xscale="log", yscale="log", xlabel="f_D T", ylabel="gain_error (marks: 99 % realised)")
+        axes.set(xscale="log", yscale="log", xlabel="Doppler frequency × round time", ylabel="gain error (marks: 99 % realised)")
         axes.legend()
 
     return drawn(paint)
@@ -207,7 +207,8 @@ def munich(places: Path) -> str:
             axes.annotate(f"{row['name'].removeprefix('device-')}: {told}", (x, y), xytext=(5, 4),
                           textcoords="offset points", fontsize=7)  # fmt: skip
         axes.plot(8.5, 21.0, "k^", ms=7)
-        axes.set(xlabel="m", ylabel="m", aspect="equal")
+        axes.annotate("base station", (8.5, 21.0), xytext=(-5, 4), textcoords="offset points", fontsize=7, ha="right")
+        axes.set(xlabel="east, m", ylabel="north, m", aspect="equal")
         axes.margins(x=0.25)
 
     return drawn(paint, height=4.0)

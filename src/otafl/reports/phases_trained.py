@@ -109,7 +109,8 @@ def overlay(panels: dict[float, Any], told: dict[str, Any]) -> None:
         label, _, apart = leader(cell)
         best = float(np.mean(cell["air"][label]))
         face = "black" if apart else "white"
-        axes.plot(cell["joules"], cell["devices"], "o", markersize=5, markeredgecolor="black", markerfacecolor=face)
+        axes.plot(cell["joules"], cell["devices"], "o", markersize=5, markeredgecolor="black", markerfacecolor=face,
+                  clip_on=False, zorder=3)  # fmt: skip
         paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
         axes.annotate(f"{best:.2f}", (cell["joules"], cell["devices"]), xytext=(0, 6), textcoords="offset points",
                       fontsize=7, ha="center", bbox=paper)  # fmt: skip
