@@ -121,7 +121,7 @@ def picture(canary: Canary, label: str = "") -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    own = {"svg.fonttype": "none", "svg.hashsalt": f"otafl {label}", "figure.subplot.left": 0.07}
+    own: Any = {"svg.fonttype": "none", "svg.hashsalt": f"otafl {label}", "figure.subplot.left": 0.07}
     with matplotlib.rc_context({**STYLE, **own}):
         figure = Figure(figsize=(9.6, 3.4))
         left, right = figure.subplots(1, 2)
