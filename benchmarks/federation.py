@@ -76,7 +76,7 @@ def measure(quick: bool) -> dict[str, Any]:
         for way, threads in ways.items():
             case["Flower"][way] = flower(clients, rounds, threads)
         if ways:  # the larger federation takes the better of the two
-            better = min(ways, key=lambda way: case["Flower"][way]["round_s"])  # noqa: B023
+            better = min(ways, key=lambda way: case["Flower"][way]["round_s"])
             ways = {better: ways[better]}
         found[f"{clients} clients"] = case
         print(json.dumps(case), flush=True)

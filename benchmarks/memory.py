@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-INTERVAL_S = 0.25
+INTERVAL_S = 0.5  # a sample costs some ms of a core
 
 
 class Peak:

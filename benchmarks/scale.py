@@ -38,8 +38,8 @@ class Size(NamedTuple):
 SWEEPS: dict[str, list[Size]] = {
     "clients": [Size(clients=n, rounds=10, stream=True) for n in (10_000, 100_000, 1_000_000)],
     "seeds": [Size(seeds=n) for n in (4, 32, 256)],
-    "parameters": [Size(clients=1_000, hidden=n) for n in (32, 256, 2048)],
-    "rounds": [Size(rounds=n) for n in (100, 1_000, 10_000)],
+    "parameters": [Size(hidden=n) for n in (32, 256, 2048)],
+    "rounds": [Size(clients=1_000, rounds=n, stream=True) for n in (100, 1_000, 10_000)],
 }
 QUICK = {"clients": [Size(clients=n, rounds=10) for n in (50, 100)]}
 

@@ -28,13 +28,13 @@ def munich() -> str:
     return channel_pictures.munich(Path(__file__).parents[1] / "examples" / "munich" / "places.csv")
 
 
-def results(name: str) -> str:
+def results(told: dict[str, Any]) -> str:
     """Ours beside what the paper prints, from the record."""
-    return pictures.picture(pictures.from_json(verdicts.recorded()[name]["panels"]))
+    return pictures.picture(pictures.from_json(told["panels"]))
 
 
 MADE: dict[str, Callable[[], str]] = {
-    **{f"results-{name}": partial(results, name) for name, told in verdicts.recorded().items() if told.get("panels")},
+    **{f"results-{name}": partial(results, told) for name, told in verdicts.recorded().items() if told.get("panels")},
     "frontier": frontier,
     "channels-munich": munich,
     **gallery.PICTURES,

@@ -258,6 +258,16 @@ def test_messages_are_naive_sums_of_clipped_gradients():
         np.testing.assert_allclose(got[client], total, atol=3e-6)
 
 
+def test_a_round_whose_batches_outgrow_the_usual_room_sends_every_sample(monkeypatch):
+    """The usual room made too small for any batch: the same messages as with room for all."""
+    module, model = import_module("otafl.clients.per_sample"), small.model()
+    params, clients = model.init(jax.random.key(1)), per_sample(PerSample(0.3, BATCH), model)
+    usual = sender(clients)(params, small.data(), 1)[0]
+    for room in (1, 10**9):
+        monkeypatch.setattr(module, "usual_room", lambda config, count, own, room=room: min(room, own))
+        np.testing.assert_allclose(sender(clients)(params, small.data(), 1)[0], usual, rtol=0, atol=1e-6)
+
+
 # --- energy and noise -------------------------------------------------------------------------------------------------
 
 RADIO = small.deployment(noise_std=0.2, energy=3.0)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from otafl.clients.per_sample import PerSample, draw_cohort
 from otafl.clients.per_sample_promise import rooms
-from otafl.clients.sampling import first_distinct, poisson_capacity, without_replacement
+from otafl.clients.sampling import first_distinct, first_places, poisson_capacity, without_replacement
 from otafl.core.messages import Seed
 
 LEVEL = 1e-6
@@ -145,3 +145,13 @@ def test_a_cohort_flags_exactly_the_draws_that_do_not_fit():
     counts = np.stack([taken[:, one].sum(1) for one in OWN], 1)
     assert not never.any() and 0 < overflow.sum() < 400
     np.testing.assert_array_equal(overflow, (counts.sum(1) > room) | np.any(counts > own, axis=1))
+
+
+@pytest.mark.parametrize(("shape", "chance", "room"), [((3, 41), 0.1, 30), ((20, 97), 0.02, 33), ((2, 16), 1.0, 32),
+                                                       ((2, 16), 0.0, 5), ((4, 100), 0.9, 40)])  # fmt: skip
+def test_first_places_are_those_of_numpy(shape, chance, room):
+    find = jax.jit(first_places, static_argnums=1)
+    for seed in range(20):
+        hit = np.random.default_rng(seed).random(shape) < chance
+        expected = np.flatnonzero(hit)[:room]
+        assert np.array_equal(find(hit, room), np.pad(expected, (0, room - expected.size)))

@@ -1,5 +1,6 @@
 """The table of all reproductions: complete, up to date, and held to the pages that the runs wrote."""
 
+import json
 import re
 
 import pytest
@@ -7,17 +8,18 @@ from pages import ROOT
 
 from otafl.reproductions import verdicts
 from otafl.reproductions.pages import PLACE, blocks, fill
-from otafl.runs.presets import presets
+from otafl.runs.presets import packaged, presets
 
 RESULTS = ROOT / "docs" / "results"
 ROWS = verdicts.record().row
+NUMBER = re.compile(r"\d+\.\d+")
 
 
 def test_every_published_figure_has_a_row_and_every_row_a_preset():
     known = presets()
     published = {name for name, preset in known.items() if preset.source}
     assert published - {row.preset for row in ROWS} <= {"biasvar-designs"}, "designs are no published figure"
-    assert {row.preset for row in ROWS} | {row.judged_by for row in ROWS if row.judged_by} <= set(known)
+    assert {row.preset for row in ROWS} <= set(known)
 
 
 def test_every_verdict_on_record_belongs_to_a_preset_and_no_row_is_open():
@@ -41,6 +43,18 @@ def test_whatever_stands_between_markers_is_the_record():
         assert fill(text, written) == text, page.name
         compared |= {place["name"] for place in PLACE.finditer(text)} & set(written)
     assert {name for name, told in verdicts.recorded().items() if "grids" in told} <= compared
+
+
+@pytest.mark.parametrize("system", ["cares", "eezofl"])
+def test_numbers_in_the_text_are_those_of_the_runs_or_of_the_presets(system: str):
+    """Outside the markers, too: whatever has a decimal point was measured, or is a setting."""
+    page = (RESULTS / f"{system}.md").read_text(encoding="utf-8")
+    names = {place["name"] for place in PLACE.finditer(page)}
+    sources = [json.dumps(verdicts.recorded()[name], ensure_ascii=False) for name in names & set(verdicts.recorded())]
+    sources += [packaged()[name].read_text(encoding="utf-8") for name in names & set(packaged())]
+    known = set(NUMBER.findall(" ".join(sources)))
+    text = re.sub(r"```.*?```|\(errata [\d.]+\)|\([\d.]+\)|arXiv:\S+", "", PLACE.sub("", page), flags=re.DOTALL)
+    assert not {number for number in NUMBER.findall(text) if number not in known}
 
 
 @pytest.mark.parametrize("name", verdicts.recorded())

@@ -180,7 +180,7 @@ def test_a_reproduction_ends_with_the_papers_words_a_verdict_and_its_files(tmp_p
     for name in ("fig2.png", "fig2.pdf", "results.md"):
         (tmp_path / name).touch()
     says, verdict, plots, results = closing("cdpb-fig2", tmp_path, quick=False)
-    assert says.startswith("CDPB, Figure 2, the paper says: the bound is U-shaped")
+    assert says.startswith("CDPB, Figure 2, the paper says: the bound is convex")
     assert verdict.startswith("Verdict: partly (1 of 2 claims holds); on record: partly (")
     assert plots == f"Plots: {tmp_path / 'fig2.png'}" and results == f"Results: {tmp_path / 'results.md'}"
     assert "means nothing" in closing("cdpb-fig2", tmp_path, quick=True)[1]

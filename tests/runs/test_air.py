@@ -178,6 +178,15 @@ def test_numpy_and_jax_trees_come_back_as_they_were() -> None:
         np.testing.assert_array_equal(np.asarray(other["w"]), plain["w"])
 
 
+def test_plain_numbers_come_back_as_plain_numbers() -> None:
+    given = {k: [0.1, {"bias": np.float64(0.2)}, *[0.0] * 4] for k in range(4)}
+    plain, arrays = opened(), opened()
+    answer = next(plain).send(given)
+    assert isinstance(answer[0], float) and isinstance(answer[1]["bias"], np.float64)
+    same = next(arrays).send({k: [0.1, np.array(0.2), *[0.0] * 4] for k in range(4)})
+    assert [answer[0], answer[1]["bias"], *answer[2:]] == pytest.approx([float(leaf) for leaf in same])
+
+
 def test_torch_tensors_come_back_as_tensors() -> None:
     torch = pytest.importorskip("torch")
     want = next(opened()).send({k: tree(k, np.array) for k in range(4)})
@@ -353,7 +362,7 @@ def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
     ({"accountant": "best"}, "accountant"), ({"adjacency": "near"}, "adjacency"), ({"seed": -1}, "seed"),
     ({"weights": (0.5, 0.5)}, "weights"), ({"weights": (0.5, 0.5, 0.5, 0.5)}, "weights"), ({"sizes": (1, 2)}, "sizes"),
     ({"site": "nowhere.toml"}, "nowhere.toml"), ({"noise_std": 1.0, "noise_dbm": 3.0}, "noise_dbm"),
-    ({"site": 4.0}, "site"), ({"site": True}, "site"),
+    ({"site": 4.0}, "site"), ({"site": True}, "site"), ({"site": 10**18}, "site"), ({"num_params": 10**18}, "memory"),
     ({"rounds": "5"}, "rounds"), ({"sizes": (1.5, 1, 1, 1)}, "sizes"),
     ({"message": 3}, "message"), ({"folder": 3}, "folder"), ({"like": "x"}, "like"), ({"strict": "no"}, "strict"),
     ({"rounds": 10**6, "site": 10**6}, "memory"), ({"delta": None}, "delta"), ({"channel": 3}, "channel"),

@@ -47,8 +47,10 @@ def test_a_stopped_run_resumes_to_the_same_bytes(
 
 
 def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the_next(
-    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None]
-) -> None:
+    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("NPROC", "1")  # one scheme after the other
     with pytest.raises(Interrupted, match="between two schemes"):
         runner.start(tiny(), tmp_path / "run", SignalAt("constant", 5, signal.SIGINT))
     assert (tmp_path / "run/schemes/constant/done.json").exists()

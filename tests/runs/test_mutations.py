@@ -273,6 +273,7 @@ def test_10000_mutated_files(seed: int, texts: list[str], tmp_path: Path) -> Non
         ("task.clients=1000000000", "less than or equal"),
         ("seeds=[-1]", "greater than or equal"),
         ("server.step_size=1e39", "less than or equal"),
+        ("task.data.validation_fraction=2.0", r"task\.data\.validation_fraction=2\.0"),
         ("scheme.0.server={step_size=1e39}", "less than or equal"),
         ("scheme=[" + "{name='constant'}," * 501 + "]", "at most 500"),
         ("seeds=[4294967296]", "less than"),

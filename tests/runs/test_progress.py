@@ -108,10 +108,7 @@ def test_json_lines_of_a_run(tiny: Callable[..., Experiment], tmp_path: Path) ->
     stream = io.StringIO()
     runner.start(tiny(), tmp_path / "run", JsonLog(stream))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["event"], line["label"]) for line in lines if line["event"] == "start"] == [
-        ("start", "constant"),
-        ("start", "cares-adaptive"),
-    ]
+    assert {line["label"] for line in lines if line["event"] == "start"} == {"constant", "cares-adaptive"}
     ticks = [line for line in lines if line["event"] == "chunk" and line["label"] == "constant"]
     assert [tick["round"] for tick in ticks] == [2, 4, 5]
     assert all(tick["eps"] > 0 and tick["eps_target"] == 200 and 0 <= tick["accuracy"] <= 1 for tick in ticks)

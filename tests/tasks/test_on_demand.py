@@ -10,6 +10,8 @@ from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.core.errors import InputError
 from otafl.core.messages import Data, Seed, draw, fold
 from otafl.core.plan import Link
+from otafl.runs.build import build_task
+from otafl.runs.described import described
 from otafl.tasks import partitions
 from otafl.tasks.demand import consecutive
 from otafl.tasks.models import build
@@ -153,6 +155,14 @@ def test_refusals_are_one_line(arguments, said):
     with pytest.raises(InputError, match=said) as refused:
         arguments()
     assert "\n" not in str(refused.value)
+
+
+def test_nothing_but_held_out_samples_can_be_reported_on(made):
+    said = {"task": made, "model": "logistic", "schemes": ["fedavg"]}
+    experiment = described(None, said, "test")
+    on_train = experiment.model_copy(update={"task": experiment.task.model_copy(update={"report_on": "train"})})
+    with pytest.raises(InputError, match="report_on='train' has no samples"):
+        build_task(on_train)
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ class Fading:
                 validate.positive(name, getattr(self, name))
         memory.check_rho(self.rho if self.rho is not None else self.correlation(1))
         if self.kind == "jakes" and self.rho is not None:
-            memory.turns_of(self.rho)
+            memory.check_jakes(self.rho)
 
     @property
     def turns(self) -> float:

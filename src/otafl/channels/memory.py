@@ -47,6 +47,15 @@ def jakes_correlation(turns: ArrayLike, rounds: ArrayLike = 1) -> Floats:
     return np.asarray(j0(2 * np.pi * np.asarray(turns, float) * np.asarray(rounds, float)))
 
 
+def check_jakes(rho: float) -> None:
+    """Refuse a correlation that no speed has."""
+    from scipy.special import j0
+
+    least = float(j0(_FIRST_MINIMUM))
+    if not least <= rho < 1:
+        raise InputError(f"rho={rho!r} must lie in [{least:.4f}, 1) for jakes: no speed has another correlation")
+
+
 def turns_of(rho: float) -> float:
     """The least f_D T_round with J0(2 pi f_D T_round) = rho; rho must lie above the minimum of J0, -0.4028.
 
@@ -56,9 +65,7 @@ def turns_of(rho: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import j0
 
-    least = float(j0(_FIRST_MINIMUM))
-    if not least <= rho < 1:
-        raise InputError(f"rho={rho!r} must lie in [{least:.4f}, 1) for jakes: no speed has another correlation")
+    check_jakes(rho)
     return float(brentq(lambda x: j0(x) - rho, 0.0, _FIRST_MINIMUM, xtol=1e-15, rtol=1e-14)) / (2 * np.pi)
 
 

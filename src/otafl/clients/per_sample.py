@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.clients.gradient import Batch, draw_batch, take
-from otafl.clients.per_sample_promise import UNIFORM_GRID, PerSample, batch_of, check, on_grid, promise_of, rooms
+from otafl.clients.per_sample_promise import (
+    UNIFORM_GRID,
+    PerSample,
+    batch_of,
+    check,
+    on_grid,
+    promise_of,
+    rooms,
+    usual_room,
+)
+from otafl.clients.sampling import first_places
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
 from otafl.tasks.ghost import Saved
@@ -48,7 +58,7 @@ def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple
     inside = jnp.arange(width, dtype=jnp.int32) < sizes[:, None]
     draws = jax.vmap(lambda k: jax.random.uniform(k, (width,), jnp.float32))(keys)
     hit = inside & (draws < drawn_rate(config, sizes)[:, None])
-    flat = jnp.nonzero(hit.reshape(-1), size=room, fill_value=0)[0].astype(jnp.int32)
+    flat = first_places(hit, room)
     counts = jnp.sum(hit, axis=1, dtype=jnp.int32)
     starts = jnp.cumsum(counts, dtype=jnp.int32) - counts
     place = jnp.arange(own, dtype=jnp.int32)
@@ -62,24 +72,37 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     check(config)
     ghost = per_sample_gradients(model)
 
-    def clipped(saved: Saved) -> tuple[Saved, Array, Array]:
-        """What was saved, each sample's clip factor, and whether its gradient is finite.
-
-        A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither stop a
-        run nor move a message by more than the clip norm.
-        """
+    def factors(saved: Saved) -> tuple[Array, Array]:
+        """Each sample's clip factor, and whether its gradient is finite."""
         norms = jnp.sqrt(ghost.sq_norms(saved))
         sound = jnp.isfinite(norms)
+        return clip_factors(jnp.where(sound, norms, 0), config.clip_norm), sound
+
+    def sums(saved: Saved, sound: Array, groups: Groups) -> Any:
+        """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither
+        stop a run nor move a message by more than the clip norm."""
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
-        return saved._replace(kept=kept), clip_factors(jnp.where(sound, norms, 0), config.clip_norm), sound
+        return ghost.sums(saved._replace(kept=kept), groups)
+
+    def poisson_sums(saved: Saved, sound: Array, weights: Array, slots: Array) -> Any:
+        """Room for the largest batch is twice what most rounds need: on a CPU only a round that needs it pays for it.
+
+        An accelerator, whose seeds would take both branches, has one.
+        """
+        usual, whole = usual_room(config, *weights.shape), Groups(weights, slots)
+        if jax.default_backend() != "cpu" or usual >= weights.shape[1]:
+            return sums(saved, sound, whole)
+        most, crowded = Groups(weights[:, :usual], slots[:, :usual]), jnp.any(weights[:, usual:] != 0)
+        return jax.lax.cond(crowded, lambda: sums(saved, sound, whole), lambda: sums(saved, sound, most))
 
     def poisson_messages(
         params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
-        saved, factor, sound = clipped(ghost.trace(params, *data.at(drawn.rows)))
+        saved = ghost.trace(params, *data.at(drawn.rows))
+        factor, sound = factors(saved)
         weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / _wanted(config, seed.sizes[ids])[:, None]
         left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
-        return ghost.sums(saved, Groups(weights, drawn.slots)), left_out
+        return poisson_sums(saved, sound, weights, drawn.slots), left_out
 
     def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, batch_of(config), min_size)
@@ -88,9 +111,10 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
         x, y, weights = take(data, seed, drawn, ids)
-        saved, factor, sound = clipped(ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1)))
+        saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
+        factor, sound = factors(saved)
         left_out = jnp.sum((weights > 0) & ~sound.reshape(weights.shape), axis=1, dtype=jnp.int32)
-        return ghost.sums(saved, Groups(weights * factor.reshape(weights.shape))), left_out
+        return sums(saved, sound, Groups(weights * factor.reshape(weights.shape))), left_out
 
     promise = promise_of(config, model.num_params)
     if config.sampling == "poisson":

@@ -137,6 +137,15 @@ def rooms(config: PerSample, clients: int, of: int, width: int) -> tuple[int, in
     return min(together + 1, clients * width), min(alone + 1, width)
 
 
+def usual_room(config: PerSample, clients: int, own: int) -> int:
+    """Places, of `own`, that the batch of each of so many clients fits in all but one round of a thousand."""
+    if config.rate is not None and config.size_max is not None:
+        mean = config.size_max * float(on_grid(config.rate))
+    else:
+        mean = float(batch_of(config) or own)
+    return min(own, poisson_capacity(np.array([mean / own]), np.array([own]), 1e-3 / clients)[0])
+
+
 # --- the promise -------------------------------------------------------------------------------------------------
 
 

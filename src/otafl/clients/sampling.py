@@ -12,6 +12,8 @@ import numpy as np
 
 from otafl.core.arrays import Array
 
+WORD = 32  # bits
+
 
 def without_replacement(
     key: Array, size: Array, batch: int, max_size: int, min_size: int = 1
@@ -49,6 +51,30 @@ def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
     rank = jnp.cumsum(new, dtype=jnp.int32) - 1
     place = new[:, None] & (rank[:, None] == jnp.arange(count, dtype=jnp.int32))
     return jnp.sum(jnp.where(place, draws[:, None], 0), axis=0, dtype=jnp.int32), rank[-1] >= count - 1
+
+
+def first_places(hit: Array, room: int) -> Array:
+    """Places (room,) int32 of the first hits in a flat order, 0 where there are no more: `jnp.nonzero`, much faster.
+
+    Bits are packed into words, so that the running count is 32 times shorter; a place is then found in its word by
+    halving.
+    """
+    words = -(-hit.size // WORD)
+    flat = jnp.pad(hit.reshape(-1), (0, words * WORD - hit.size)).reshape(words, WORD)
+    powers = np.uint32(1) << np.arange(WORD, dtype=np.uint32)
+    bits = jnp.sum(jnp.where(flat, powers, np.uint32(0)), axis=1, dtype=jnp.uint32)
+    counts = jax.lax.population_count(bits).astype(jnp.int32)
+    ends = jnp.cumsum(counts, dtype=jnp.int32)
+    number = jnp.arange(room, dtype=jnp.int32)
+    word = jnp.minimum(jnp.searchsorted(ends, number, side="right").astype(jnp.int32), words - 1)
+    rank, left, place = number - (ends[word] - counts[word]), bits[word], word * WORD
+    for step in (16, 8, 4, 2, 1):
+        below = jax.lax.population_count(left & np.uint32((1 << step) - 1)).astype(jnp.int32)
+        above = rank >= below
+        rank = rank - jnp.where(above, below, 0)
+        left = jnp.where(above, left >> np.uint32(step), left)
+        place = place + jnp.where(above, step, 0)
+    return jnp.where(number < ends[-1], place, 0).astype(jnp.int32)
 
 
 def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) -> tuple[int, float]:

@@ -119,11 +119,16 @@ def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         shared = put(args)
         seeds = range(shared[-1].in_horizon.shape[0])
-        with ThreadPoolExecutor(cores()) as pool:
-            parts = list(pool.map(lambda n: jax.tree.map(np.asarray, compiled(n, *shared)), seeds))
+        parts = list(_pool(cores()).map(lambda n: jax.tree.map(np.asarray, compiled(n, *shared)), seeds))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     return call
+
+
+@functools.cache
+def _pool(size: int) -> ThreadPoolExecutor:
+    """One for all programs of this process, so that schemes which run at the same time share the cores."""
+    return ThreadPoolExecutor(size, "seed")
 
 
 def most_ahead() -> int:

@@ -58,7 +58,7 @@ def expanded(key: bytes, count: int, nonce: int = 0) -> np.ndarray:
 
     stream = np.zeros(count, dtype=np.uint8)
     start = bytes(8) + nonce.to_bytes(8, "little")  # the block counter, from 0, and the nonce
-    Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor().update_into(stream, stream)
+    Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor().update_into(stream.data, stream.data)
     return stream
 
 

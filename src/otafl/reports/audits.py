@@ -121,8 +121,8 @@ def picture(canary: Canary, label: str = "") -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    own: Any = {"svg.fonttype": "none", "svg.hashsalt": f"otafl {label}", "figure.subplot.left": 0.07}
-    with matplotlib.rc_context({**STYLE, **own}):
+    own = {"svg.fonttype": "none", "svg.hashsalt": f"otafl {label}", "figure.subplot.left": 0.07}
+    with matplotlib.rc_context(STYLE | own):
         figure = Figure(figsize=(9.6, 3.4))
         left, right = figure.subplots(1, 2)
         _histograms(left, canary)

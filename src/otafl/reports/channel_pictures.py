@@ -188,8 +188,8 @@ def stale() -> str:
             found = np.quantile(np.abs(trace.gain / trace.estimate - 1)[heard], 0.99)
             axes.plot(t, found, "o", ms=4, color=COLOURS[0])
         axes.axhline(1, color="black", lw=0.8, ls=(0, (4, 3)))
-        axes.set(xscale="log", yscale="log", xlabel="Doppler frequency × round time",
-                 ylabel="gain error (marks: 99 % realised)")  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="Doppler frequency × round time")
+        axes.set_ylabel("gain error (marks: 99 % realised)")
         axes.legend()
 
     return drawn(paint)

@@ -16,7 +16,7 @@ from otafl.core.files import parse
 from otafl.reproductions import claims as rules
 from otafl.reproductions.findings import Grid, Record, Verdict
 from otafl.reproductions.pictures import Line, line
-from otafl.runs.comparing.statistics import Gap, mean_sd, paired
+from otafl.runs.comparing.statistics import Gap, paired
 from otafl.runs.comparing.tune import LAST
 from otafl.runs.folder.store import RunFolder
 
@@ -120,12 +120,6 @@ def step_size_of(experiment: Any, label: str) -> float:
     return float(server_of(experiment, experiment.scheme[experiment.labels.index(label)]).step_size)
 
 
-def eps_text(scheme: Scheme) -> str:
-    """eps of the worst client by the run's own accountant; no privacy is infinite."""
-    private = all(summary["private"] for summary in scheme.summaries.values())
-    return mean_sd(scheme.finals["eps"].values(), 2) if private else "∞"
-
-
 def privacy_grid(schemes: list[Scheme], run: str) -> Grid:
     """eps of the worst client and the worst seed of one run by every accountant, from the privacy cards."""
     cards = {scheme.label: scheme.summaries[run]["card"] for scheme in schemes if scheme.summaries[run]["private"]}
@@ -138,24 +132,6 @@ def privacy_grid(schemes: list[Scheme], run: str) -> Grid:
         rows.append([label, unit, "; ".join(sorted(kinds)), *(eps.get(name, "–") for name in names)])
     delta = next(iter(cards.values()))["delta"]
     return Grid(f"ε at δ = {delta:g} by accountant", ("scheme", "unit, adjacency", "participation", *names), rows)
-
-
-def paint(schemes: list[Scheme], metric: str, axes: Any, run: str | None = None, label: str | None = None) -> None:
-    """Mean over pairs with a band of one standard deviation; a scheme that stopped early keeps its last value."""
-    from otafl.reports.plots import COLOURS, DASHES
-
-    for n, scheme in enumerate(schemes):
-        lines = [line for pair, line in scheme.curves[metric].items() if run in (None, pair[0])]
-        rounds = max((line[0] for line in lines), key=len)
-        values = np.stack([np.pad(v, (0, len(rounds) - len(v)), mode="edge") for _, v in lines])
-        if not np.all(np.isfinite(values)):
-            continue
-        mean, sd = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0 * values[0]
-        look = {"color": COLOURS[n % len(COLOURS)], "linestyle": DASHES[n % len(DASHES)]}
-        axes.plot(rounds, mean, label=scheme.label, **look)
-        axes.fill_between(rounds, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
-    axes.set(xlabel="round", ylabel=label or metric.replace("_", " "))
-    axes.legend(fontsize="x-small")
 
 
 def curve_records(schemes: list[Scheme], metrics: Sequence[str]) -> list[Record]:

@@ -13,7 +13,10 @@ from otafl.core.interval import half_width
 from otafl.reports.plots import COLOURS, DASHES, STYLE, as_svg
 
 MOST_POINTS = 60  # of a curve: the file stays small
-PAPER = {"marker": "D", "markerfacecolor": "white", "markeredgecolor": "black", "linestyle": "none", "markersize": 6}
+PAPER: dict[str, Any] = {
+    "marker": "D", "markerfacecolor": "white", "markeredgecolor": "black", "linestyle": "none", "markersize": 6,
+}  # fmt: skip
+LEVEL: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (2, 2))}
 
 
 class Line(NamedTuple):
@@ -131,14 +134,15 @@ def _paint(axes: Any, panel: Panel) -> None:
     for said in panel.said:
         edge = colours.get(said.label, "black")
         if said.x is None:
-            axes.axhline(said.y, color=edge, linewidth=1, linestyle=(0, (2, 2)))
+            axes.axhline(said.y, color=edge, **LEVEL)
         else:
             axes.errorbar([said.x], [said.y], [said.spread] if said.spread else None, ecolor=edge, capsize=2,
                           **{**PAPER, "markeredgecolor": edge})  # fmt: skip
     if panel.points:
         _points(axes, panel.points)
     if panel.said or any(one.said is not None for one in panel.points):
-        axes.plot([], [], label="paper, as printed", **PAPER)
+        levels = panel.said and all(said.x is None for said in panel.said)
+        axes.plot([], [], label="paper, as printed", **({"color": "black", **LEVEL} if levels else PAPER))
     scales = {f"{name}scale": "log" for name in panel.log}
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, **scales)
 
@@ -151,4 +155,5 @@ def _points(axes: Any, points: Sequence[Point]) -> None:
         if one.said is not None:
             width = [one.spread] if one.spread else None
             axes.errorbar([n + 0.1], [one.said], width, ecolor="black", capsize=2, **PAPER)
-    axes.set_xticks(range(len(points)), [one.label for one in points], rotation=20, ha="right")
+    turn = 20 if len(points) <= 8 else 60
+    axes.set_xticks(range(len(points)), [one.label for one in points], rotation=turn, ha="right")

@@ -27,7 +27,6 @@ class Row(FileModel):
 
     source: str
     preset: str
-    judged_by: str = ""  # another preset, whose claims are those of this figure
     claims: str = ""  # only claims that end so: two panels of one preset
     says: str = ""
     why: str
@@ -35,7 +34,7 @@ class Row(FileModel):
 
     def own(self, claims: dict[str, list[Claim]]) -> list[Claim]:
         """The claims of this row."""
-        return [one for one in claims.get(self.judged_by or self.preset, []) if one["claim"].endswith(self.claims)]
+        return [one for one in claims.get(self.preset, []) if one["claim"].endswith(self.claims)]
 
 
 class Record(FileModel):
@@ -68,7 +67,7 @@ def dates() -> list[str]:
 
 
 def overall(claims: Sequence[Claim], ours: bool = False) -> str:
-    """One word for several claims: all hold; some do (or do in part); none does; or no seeds decide any of them.
+    """One word for several claims: all hold; some do (or do in part); all fail; or none holds and some are open.
 
     >>> overall([{"verdict": "holds"}, {"verdict": "undecided"}]), overall([{"verdict": "does not hold"}])
     ('partly', 'not reproduced')
@@ -82,9 +81,9 @@ def overall(claims: Sequence[Claim], ours: bool = False) -> str:
         return OPEN
     if all(word == HOLDS for word in words):
         return REPRODUCED
-    if all(word == UNDECIDED for word in words):
-        return UNDECIDED
-    return PARTLY if any(word.startswith(HOLDS) for word in words) else NOT
+    if any(word.startswith(HOLDS) for word in words):
+        return PARTLY
+    return UNDECIDED if UNDECIDED in words else NOT
 
 
 def counted(claims: Sequence[Claim]) -> str:
@@ -101,8 +100,14 @@ def counted(claims: Sequence[Claim]) -> str:
 
 
 def measured(claims: Sequence[Claim]) -> str:
-    """The evidence for the first claims."""
-    return "; ".join(one["evidence"] for one in claims[:SHOWN]) + " …" * (len(claims) > SHOWN)
+    """The evidence for the first claims; of those with many parts, two.
+
+    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d"}])
+    'a; b …; d'
+    """
+    told = [one["evidence"].split("; ") for one in claims[:SHOWN]]
+    shown = ["; ".join(parts[:2]) + " …" * (len(parts) > 2) for parts in told]
+    return "; ".join(shown) + " …" * (len(claims) > SHOWN)
 
 
 class Found(NamedTuple):
@@ -130,6 +135,12 @@ def page_table() -> str:
         rows.append([f"[{row.source}]({row.page})", f"`otafl reproduce {row.preset}`", row.says or "–",
                      measured(own), f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
     return "\n".join(markdown_table(HEAD, rows))
+
+
+def folder_table() -> str:
+    """Where every run on record was made."""
+    rows = [[name, told["folder"] or "–", told["date"], told["version"]] for name, told in recorded().items()]
+    return "\n".join(markdown_table(("preset", "folder", "date", "otafl"), rows))
 
 
 def closing(preset: str, folder: Path, quick: bool) -> list[str]:

@@ -124,6 +124,10 @@ def build_task(experiment: Experiment) -> Task:
     if own:
         sources |= {"model": model.name, "model_sha256": own_model.fingerprint(model, x, y)}
     held_out = {"report": data.report, "validation": data.validation, "train": data.train}[wanted.report_on]
+    if not len(held_out.y):
+        raise InputError(
+            f"task.report_on={wanted.report_on!r} has no samples (those on demand are not split); use 'report'"
+        )
     at_once = min(10_000, samples_at_once(model.footprint))
     return Task(
         model=model,

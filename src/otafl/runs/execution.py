@@ -55,9 +55,9 @@ class Execution(Planned):
         """All rounds, from the last whole checkpoint if there is one."""
         self.folder.prepare()
         inside = self.loop == "round"
-        engine = engines.get(self._program) or self._engine()
+        engine = engines.get(self.program) or self._engine()
         if self._shareable:
-            engines[self._program] = engine
+            engine = engines.setdefault(self.program, engine)  # whoever comes at the same time takes the same one
         seeds = build.seeds_of(self.experiment, self.task)
         public = self.task.public if inside else ()
         carry = engine.init(seeds.key, self._loop_states())
@@ -90,8 +90,7 @@ class Execution(Planned):
                 self._checkpoint(done, carry, pending)
                 segments, pending, saved = [*segments, self.merging(pending)], [], time.monotonic()
             if stop.requested and done < self.horizon:
-                where, run_folder = self.folder.checkpoint(done), self.folder.path.parent.parent
-                raise Interrupted(f"interrupted; checkpoint {where}; continue with: otafl run --resume {run_folder}")
+                raise Interrupted(f"checkpoint {self.folder.checkpoint(done)}")
         finish(self, self.merging([*segments, *pending]), carry, time.monotonic() - began)
 
     @property
@@ -101,7 +100,7 @@ class Execution(Planned):
         return same and self.loop != "round"
 
     @property
-    def _program(self) -> Any:
+    def program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
         choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
         return (
@@ -130,7 +129,7 @@ class Execution(Planned):
             evaluate,
             round_,
             self.setup.optimizer,
-            self._seed_map(),
+            self.seed_map,
             evaluate_every=self.stretch,
             mesh=mesh,
         )
@@ -153,7 +152,8 @@ class Execution(Planned):
         clients = -(-self.experiment.task.clients // (1 if mesh is None else mesh.shape[CLIENT]))
         return choose_client_map(clients, self.task.model.num_params) if chosen == "auto" else chosen
 
-    def _seed_map(self) -> Any:
+    @property
+    def seed_map(self) -> Any:
         chosen = self.experiment.engine.seed_map
         return choose_seed_map(self.task.model) if chosen == "auto" else chosen
 

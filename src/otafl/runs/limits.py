@@ -48,6 +48,15 @@ def check_kept(
         )
 
 
+def check_message(num_params: int) -> None:
+    """A sum and its noise, in float32."""
+    if (needed := 8 * num_params) > memory_bytes():
+        raise InputError(
+            f"num_params={num_params} needs about {_gib(needed)} of memory for a sum and its noise, this machine has "
+            f"{_gib(memory_bytes())}; send fewer numbers"
+        )
+
+
 def _array(antennas: int) -> str:
     return f" x antennas={antennas}" if antennas > 1 else ""
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,10 +109,12 @@ class JsonLog(Reporter):
 
     def __init__(self, stream: IO[str]):
         self.stream = stream
+        self.turn = threading.Lock()  # schemes may run side by side
 
     def _write(self, **fields: Any) -> None:
-        self.stream.write(json.dumps(plain({"time": time.time(), **fields})) + "\n")
-        self.stream.flush()
+        with self.turn:
+            self.stream.write(json.dumps(plain({"time": time.time(), **fields})) + "\n")
+            self.stream.flush()
 
     def start(self, label: str, rounds: int, done: int) -> None:
         self._write(event="start", label=label, rounds=rounds, done=done)

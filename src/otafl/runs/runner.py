@@ -1,4 +1,4 @@
-"""Running an experiment: schemes one after the other, into one folder. Pages are drawn by `report`, above.
+"""Running an experiment: all its schemes, into one folder. Pages are drawn by `report`, above.
 
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
@@ -17,6 +17,7 @@ from otafl.runs.execution import Execution
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
+from otafl.runs.lanes import run_all
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
 from otafl.runs.streamed.choice import goes_by
@@ -117,12 +118,9 @@ def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, eng
     use_compilation_cache()
     try:
         with graceful_stop() as stop:
-            for execution in executions:
-                if stop.requested:
-                    raise Interrupted(
-                        f"interrupted between two schemes; continue with: otafl run --resume {folder.path}"
-                    )
-                execution.run(stop, engines)
+            run_all(executions, stop, engines)
+    except Interrupted as where:
+        raise Interrupted(f"interrupted; {where}; continue with: otafl run --resume {folder.path}") from None
     finally:
         reporter.close()
     return folder.path

@@ -7,10 +7,11 @@ training data lies outside every guarantee; `Task.notes` says so, and the privac
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
@@ -37,8 +38,8 @@ class DataOptions:
     pixels: Literal["unit", "symmetric", "standard"] = "unit"  # [0, 1]; [-1, 1]; mean 0 and std 1 over training pixels
     pca: PcaOptions | None = None
     train_size: int | None = None  # a random choice of so many training samples
-    reward_fraction: float = 0.2  # of the test set
-    validation_fraction: float = 0.0  # of the training set, taken away from it
+    reward_fraction: Annotated[float, Field(ge=0, le=1)] = 0.2  # of the test set
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the training set, taken away from it
     split_seed: int = 0  # the same for all seeds of an experiment
 
 

@@ -20,7 +20,7 @@ from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
-from otafl.runs.limits import check_kept
+from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.planning.retirement import refuse_retirement, retiring
@@ -55,6 +55,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     channel, deployment, sizes, message, played = _site(settings)
     count = len(deployment.weights)
     check_kept(1, settings.rounds, count, channel.antennas)
+    check_message(message.dim)
     trace = draw(channel, count, settings.rounds, trace_seed)
     if played is not None:
         trace = play(played, trace.coin, 0, trace_seed, channel.csi)

@@ -142,7 +142,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
 
 def _site_of(site: Any) -> int | str:
     if isinstance(site, int | np.integer) and not isinstance(site, bool):
-        validate.whole("site", site)
+        validate.whole("site", site, 1, 10**7)
         return int(site)
     return _path("site", site)
 

@@ -55,7 +55,7 @@ def _array(leaf: Any) -> NDArray[np.float32]:
     if not floating:
         raise InputError(f"holds numbers of type {array.dtype}, expected floating point")
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is found as such
-        return np.ascontiguousarray(array, np.float32)
+        return np.ascontiguousarray(array, np.float32).reshape(array.shape)  # it makes (1,) of a number
 
 
 def unflatten(form: Form, flat: Sequence[NDArray[np.float32]], like: Sequence[Any]) -> Any:

@@ -91,7 +91,8 @@ def trained(path: Path, folder: Path, overrides: list[str], deployment: int, ste
 def _rough(scheme: Scheme) -> Scheme:
     """With one more metric: the standard deviation of the accuracy's changes in the second half of the run."""
     lines = scheme.curves["accuracy"]
-    scheme.finals["roughness"] = {pair: float(np.std(np.diff(v[len(v) // 2 :]))) for pair, (_, v) in lines.items()}
+    changes = {pair: np.diff(v[len(v) // 2 :]) for pair, (_, v) in lines.items()}
+    scheme.finals["roughness"] = {pair: float(np.std(v)) if v.size else np.nan for pair, v in changes.items()}
     scheme.curves["roughness"] = lines
     return scheme
 

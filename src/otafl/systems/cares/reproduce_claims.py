@@ -1,6 +1,7 @@
 """CARES' claims about the methods of a table: differences between them, and every printed number."""
 
 import math
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -18,6 +19,7 @@ from otafl.runs.folder.summaries import by_seed
 from otafl.systems.cares.reproduce_figures import Printed
 
 Known = dict[str, Record]
+OTHER = re.compile(r" @ (\w+)")  # a label with a metric of its own
 
 
 def gap_text(gap: dict[str, float], digits: int = 4) -> str:
@@ -35,7 +37,8 @@ def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:
     for record in claims:
         digits = {"rounds": 0, "final_eps": 0}.get(record["metric"], 4)
         claim = parse(Claim, {"digits": digits, **record}, "claim")
-        out.append(rules.judge(claim, partial(_values, known, claim.metric), METRICS[claim.metric]))
+        verdict = rules.judge(claim, partial(_values, known, claim.metric), METRICS[claim.metric])
+        out.append(verdict._replace(evidence=OTHER.sub(lambda own: f" ({METRICS[own[1]]})", verdict.evidence)))
     return out
 
 

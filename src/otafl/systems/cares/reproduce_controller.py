@@ -9,7 +9,7 @@ from rich.console import Console
 
 from otafl.core.interval import half_width
 from otafl.reports.tables import METRICS, footer
-from otafl.reproductions.claims import Part, ahead
+from otafl.reproductions.claims import ahead
 from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED, Grid, Record, Verdict, publish
 from otafl.reproductions.pictures import Panel, Point, point
 from otafl.reproductions.preset_run import run_in
@@ -50,7 +50,7 @@ def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     low = [[_gap([-value for value in one.following])] for one in tried]
     verdicts.append(any_of("when channels degrade, the controller reduces η_t", low, [one.label for one in tried],
                            "−rank correlation of η with the channel's badness"))  # fmt: skip
-    publish(folder, preset, [_grid(tried)], verdicts, [footer(found)], console, _panels(tried))
+    publish(folder, preset, [_grid(tried)], verdicts, [footer(found).splitlines()[0]], console, _panels(tried))
 
 
 def _tried(run: Path, entry: Record, rivals: list[Record]) -> Tried:
@@ -66,32 +66,26 @@ def _gap(values: Sequence[float]) -> Gap:
 def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metric: str) -> Verdict:
     """Holds if one setting leads every rival, by Holm over all settings; fails if each is behind some rival.
 
-    Settings that end before the budget on all seeds but one have nothing to compare.
+    Settings that end before the budget on more than half of the seeds are left out: they have no accuracy there.
     """
-    measured = [n for n, own in enumerate(gaps) if all(gap.pairs > 1 for gap in own)]
+    most = max(gap.pairs for own in gaps for gap in own)
+    measured = [n for n, own in enumerate(gaps) if all(gap.pairs > 1 and 2 * gap.pairs >= most for gap in own)]
     gaps, labels = [gaps[n] for n in measured], [labels[n] for n in measured]
     if not gaps:
         return Verdict(text, UNDECIDED, "no setting was measured; more rounds would decide it", PLACE, metric)
     weakest = [max((gap.p if gap.mean > 0 else 1.0) for gap in own) for own in gaps]
     sure = [p < 0.05 for p in holm(weakest)]
-    parts = [[ahead(gap) for gap in own] for own in gaps]
-    lost = [any(part.verdict == FAILS for part in own) for own in parts]
-    if any(sure):
-        word, needs = HOLDS, None
-    else:
-        word = FAILS if all(lost) else UNDECIDED
-        needs = min((_slowest(own) for own, gone in zip(parts, lost) if not gone), default=None)
-    best = int(np.argmax([min(gap.mean for gap in own) for own in gaps]))
-    worst = min(gaps[best], key=lambda gap: gap.mean)
+    hardest = [min(own, key=lambda gap: gap.mean) for own in gaps]  # the rival that is furthest ahead
+    lost = [any(ahead(gap).verdict == FAILS for gap in own) for own in gaps]
+    word = HOLDS if any(sure) else FAILS if all(lost) else UNDECIDED
+    open_ones = [ahead(gap).needs for gap, gone in zip(hardest, lost) if not gone]
+    needs = None if word != UNDECIDED or None in open_ones else max(count for count in open_ones if count is not None)
+    best = int(np.argmax([gap.mean for gap in hardest]))
+    worst = hardest[best]
     told = f"best of {len(gaps)} settings, {labels[best]}: {worst.mean:+.4f} ± {worst.half_width:.4f}"
-    told += f"; about {needs} seeds would decide it" if word == UNDECIDED else ""
+    told += f"; about {needs or 'more than 10,000'} seeds would decide it" if word == UNDECIDED else ""
     rule = f"{metric}: mean lead over every rival > 0 for some setting, Holm over {len(gaps)} settings"
     return Verdict(text, word, told, PLACE, rule, needs)
-
-
-def _slowest(parts: Sequence[Part]) -> int:
-    """Seeds until the last open comparison of one setting is decided."""
-    return max((part.needs or 10_000 for part in parts if part.verdict == UNDECIDED), default=2)
 
 
 def _grid(tried: Sequence[Tried]) -> Grid:

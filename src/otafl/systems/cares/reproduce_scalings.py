@@ -26,7 +26,7 @@ def correlations(curves: Curves, span: int = 40) -> list[float]:
     for seed in curves.seeds:
         scale, dropped = curves.rounds(seed, "rx_scale"), curves.rounds(seed, "info_dropped_weight")
         periods = np.arange(len(scale)) // span
-        if periods[-1] < 2:
+        if len(periods) <= 2 * span:  # fewer than three periods, or no round at all
             continue
         badness, chosen = (_by_period(value, periods) for value in (dropped / scale**2, scale))
         if np.ptp(chosen) > 0:
@@ -56,8 +56,10 @@ def follows_the_channel(known: Known, read: Read) -> Verdict:
 
 def varies(known: Known, read: Read) -> Verdict:
     """Both halves of one sentence."""
-    moved = [float(np.ptp(read("CARES adaptive").rounds(seed, "rx_scale"))) for seed in read("CARES adaptive").seeds]
-    still = [float(np.ptp(read("CARES static").rounds(seed, "rx_scale"))) for seed in read("CARES static").seeds]
+    moved, still = (
+        [float(np.ptp(curves.rounds(seed, "rx_scale"))) for seed in curves.seeds]
+        for curves in (read("CARES adaptive"), read("CARES static"))
+    )
     text = f"range of η_t over rounds: adaptive {min(moved):.3f} or more, static {max(still):.3f} or less, every seed"
     return fact("the adaptive controller varies η_t over time …, while the static variant remains fixed",
                 min(moved) > 0 and max(still) == 0, text, "Appendix H", "in every seed")  # fmt: skip

@@ -15,12 +15,12 @@ from otafl.systems.cdpb import figures
 from otafl.systems.cdpb.accounting import VISIBLE, eps_round, theorem1
 from otafl.systems.cdpb.model import IDLE, NOISE_FREE, NOISY, Params, Scheme, Stats, stats
 from otafl.systems.cdpb.paper import PAPER, best_load, stage1
-from otafl.systems.cdpb.portion import best_portion, free_utility
-from otafl.systems.cdpb.solver import Problem
+from otafl.systems.cdpb.portion import best_portion
 
 AXES = ("alpha", "receiver_noise", "A", "P", "K")
 CHARGES = {"printed": "paper", "sound": "visible"}
 SHARP = 2.0  # "rises sharply": the last value is at least so many times the least
+EQUAL = 1e-6  # relative: the sound gap does not depend on P at all, and rounding is no growth
 WITH_NOISE = ("CDPB-i", "CDPB-n", "gbar-based", "h_min-based", "IS")
 CLAIMS = {
     "3: all but Noise-Free fall with the rounds": ("printed", "sound"),
@@ -111,15 +111,10 @@ def set_claims(setting: dict[str, float]) -> dict[str, bool]:
 
 
 def gap(setting: dict[str, float], charge: str, most: int) -> float:
-    """G_n - G_i, each at its own best rho and tau; sound accounting needs a largest tau."""
-    params = params_of(setting).but(gbar=None, ebar=None)
-    G = []
-    for way in (NOISY, IDLE):
-        if charge == "printed":
-            G.append(free_utility(Problem(params, way, PAPER, "simple", np.inf))[0])
-        else:
-            G.append(figures.best_at(params, most, way, lambda at: eps_round(params, at, VISIBLE)))
-    return G[0] - G[1]
+    """G_n - G_i, each at its own best rho and tau; sound accounting is asked after `most` rounds."""
+    ways = {"printed": (PAPER, None), "sound": (VISIBLE, most)}
+    (record,) = figures.fig7(params_of(setting), [int(setting["K"])], (), *ways[charge])
+    return float(record["difference"])
 
 
 def portion_claim(setting: dict[str, float]) -> bool:
@@ -159,7 +154,8 @@ def _shape_of_gaps(gaps: dict[str, Any], found: dict[tuple[str, str], Array]) ->
         out["7: idle is better than noisy", charge] = (at > 0).astype(float)
         for claim, axis, sign in (("falls with K", 4, -1), ("grows with P", 3, 1)):
             key = f"7: the difference {claim}", charge
-            held = (sign * np.diff(at, axis=axis) > 0).astype(float)
+            step = np.diff(at, axis=axis)
+            held = (sign * step > EQUAL * np.abs(np.delete(at, -1, axis))).astype(float)
             out[key] = np.concatenate([held, np.take(found[key], [-1], axis=axis)], axis=axis)
     return out
 

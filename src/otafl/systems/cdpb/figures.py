@@ -5,6 +5,7 @@ Each `figN` returns a list of flat records. The published constants are not stat
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,14 +139,23 @@ def fig6(params: Params, gbars: Iterable[float] = (), clients: Iterable[int] = (
 
 
 def fig7(
-    params: Params, clients: Iterable[int] = (), powers: Iterable[float] = (), charge: Charge = PAPER
-) -> list[Record]:
-    """G_n - G_i at each one's own optimum, without limits and with real tau, against K and against P."""
+    params: Params, clients: Iterable[int] = (), powers: Iterable[float] = (), charge: Charge = PAPER,
+    tau: int | None = None,
+) -> list[Record]:  # fmt: skip
+    """G_n - G_i at each one's own optimum against K and P: without limits and with real tau, or after tau rounds.
+
+    Sound accounting needs `tau`: its utility improves without end as rho falls and tau grows.
+    """
     free = params.but(gbar=None, ebar=None)
     cases = [("K", k, free.but(K=k)) for k in clients] + [("P", x, free.but(P=x)) for x in powers]
     records = []
     for axis, value, case in cases:
-        G = {n: free_utility(Problem(case, way, charge, "simple", np.inf))[0] for n, way in STRATEGIES.items()}
+        G = {
+            name: free_utility(Problem(case, way, charge, "simple", np.inf))[0]
+            if tau is None
+            else best_at(case, tau, way, partial(eps_round, case, charge=charge))
+            for name, way in STRATEGIES.items()
+        }
         records.append({"axis": axis, "value": value, "G_idle": G["idle"], "G_noisy": G["noisy"]})
         records[-1]["difference"] = G["noisy"] - G["idle"]
     return records

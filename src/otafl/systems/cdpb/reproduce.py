@@ -14,7 +14,7 @@ from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.systems.cdpb import figures
-from otafl.systems.cdpb.claims_map import SHARP, WITH_NOISE
+from otafl.systems.cdpb.claims_map import EQUAL, SHARP, WITH_NOISE
 from otafl.systems.cdpb.design import Params
 
 CONSTANTS = "the paper states no constants; ours: P = W = 1, sigma^2 = 0.5, A = 4, mu = 1, d = 1, lam1 = 1, lam2 = 1e-5"
@@ -50,7 +50,8 @@ def curve(label: str, records: list[Record], x: str, y: str, **where: Any) -> Li
 
 
 def rises(values: np.ndarray) -> bool:
-    return bool(np.all(np.diff(values) > 0))
+    """Every step is upwards, by more than rounding."""
+    return bool(np.all(np.diff(values) > EQUAL * np.abs(values[:-1])))
 
 
 def listed(names: Any, values: Any, scale: float = 1.0) -> str:

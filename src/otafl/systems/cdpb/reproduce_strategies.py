@@ -8,7 +8,7 @@ from otafl.reproductions.claims import fact
 from otafl.reproductions.findings import Grid, Record, Verdict, by_accounting, by_case
 from otafl.reproductions.pictures import Panel
 from otafl.systems.cdpb import figures
-from otafl.systems.cdpb.design import Params, best_portion
+from otafl.systems.cdpb.design import PAPER, VISIBLE, Params, best_portion
 from otafl.systems.cdpb.reproduce import Found, Settings, analysis_of, cell, column, curve, listed, rises
 
 # --- Figure 6 -----------------------------------------------------------------------------------------------------
@@ -72,39 +72,39 @@ ON_FIG7 = "Section V, on Fig. 7"
 
 
 def _find7(settings: Settings) -> Found:
-    """Utility of noisy minus idle, each at its own optimum."""
+    """Utility of noisy minus idle, each at its own optimum, charged both ways."""
+    ways = {"printed": (PAPER, None), "sound": (VISIBLE, settings["sound_rounds"])}
+    cases = {(alpha, how): f"α = {alpha:g} {how}" for alpha in settings["alphas"] for how in ways}
     records = [
-        {"alpha": alpha, **record}
-        for alpha in settings["alphas"]
-        for record in figures.fig7(Params(alpha=alpha), settings["clients"], settings["powers"])
+        {"alpha": alpha, "accounting": how, **record}
+        for alpha, how in cases
+        for record in figures.fig7(Params(alpha=alpha), settings["clients"], settings["powers"], *ways[how])
     ]
-    over = {(alpha, axis): column(records, "difference", alpha=alpha, axis=axis)
-            for alpha in settings["alphas"] for axis in ("K", "P")}  # fmt: skip
 
-    def said(axis: str) -> str:
-        at = column(records, "value", alpha=settings["alphas"][0], axis=axis)
-        return "; ".join(f"α = {a:g}: {listed(at, over[a, axis], 1e4)}" for a in settings["alphas"])
+    def over(case: tuple[float, str], axis: str, name: str = "difference") -> np.ndarray:
+        return column(records, name, alpha=case[0], accounting=case[1], axis=axis)
 
     def verdict(text: str, place: str, axis: str, rule: str, held: Callable[[np.ndarray], bool]) -> Verdict:
-        word = by_case({f"α = {alpha:g}": held(over[alpha, axis]) for alpha in settings["alphas"]})
-        return Verdict(text, word, f"G_n − G_i in 1e-4 over {axis}: {said(axis)}", place, rule)
+        word = by_case({name: held(over(case, axis)) for case, name in cases.items()})
+        told = [f"{name}: {listed(over(case, axis, 'value'), over(case, axis), 1e4)}" for case, name in cases.items()]
+        return Verdict(text, word, f"G_n − G_i in 1e-4 over {axis}, {'; '.join(told)}", place, f"G_n − G_i {rule}")
 
-    where = "as printed, each at its own best ρ and τ, at every α"
+    where = "at every α, as printed (best ρ and τ of each) and soundly (best ρ of each)"
     verdicts = [
         verdict("remains positive, indicating that CDPB-i consistently outperforms CDPB-n", ON_FIG7 + "(a)", "K",
-                f"G_n − G_i > 0 {where}", lambda gap: bool(np.all(gap > 0))),
+                f"> 0 {where}", lambda gap: bool(np.all(gap > 0))),
         verdict("the disparity decreases with an increasing number of participating clients K", ON_FIG7 + "(a)", "K",
-                f"G_n − G_i falls from each K to the next {where}", lambda gap: rises(-gap)),
+                f"falls from each K to the next {where}", lambda gap: rises(-gap)),
         verdict("as P increases, the disparity grows", ON_FIG7 + "(b)", "P",
-                f"G_n − G_i grows from each P to the next {where}", rises),
+                f"grows from each P to the next {where}", rises),
         verdict("A similar trend (remains positive) ... with increasing available power P", ON_FIG7 + "(b)", "P",
-                f"G_n − G_i > 0 {where}", lambda gap: bool(np.all(gap > 0))),
+                f"> 0 {where}", lambda gap: bool(np.all(gap > 0))),
     ]  # fmt: skip
-    keys = ("alpha", "axis", "value", "G_idle", "G_noisy", "difference")
+    keys = ("alpha", "accounting", "axis", "value", "G_idle", "G_noisy", "difference")
     grid = Grid("utility at the optimum", keys, [[cell(r[key]) for key in keys] for r in records])
-    panels = [Panel(f"Fig. 7, over {axis}", axis, "G_noisy − G_idle",
-                    [curve(f"alpha = {alpha:g}", records, "value", "difference", alpha=alpha, axis=axis)
-                     for alpha in settings["alphas"]], log="x") for axis in ("K", "P")]  # fmt: skip
+    panels = [Panel(f"Fig. 7, over {axis}, {how}", axis, "G_noisy − G_idle",
+                    [curve(f"alpha = {alpha:g}", records, "value", "difference", alpha=alpha, axis=axis, accounting=how)
+                     for alpha in settings["alphas"]], log="x") for how in ways for axis in ("K", "P")]  # fmt: skip
     return records, [grid], verdicts, panels
 
 
