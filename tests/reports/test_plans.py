@@ -117,3 +117,13 @@ def test_nothing_affordable_is_shown_and_then_refused(
     seen = capsys.readouterr()
     assert "least ε" in seen.out
     assert "no scheme can afford a round within eps=4" in seen.err
+
+
+def test_a_scheme_whose_budget_ends_early_is_not_named_the_best(file: Path) -> None:
+    """Q of few rounds promises what nobody can train: loud rounds, one of them affordable, are no way to be useful."""
+    file.write_text(FILE.replace("rx_scale = 5.0", "rx_scale = 0.2"))
+    found = plan(load(file))
+    short = next(row for row in found.rows if row.label == "too loud")
+    assert short.rounds and max(short.rounds) < 30 and short.merit and not short.calibrated
+    assert "too loud" not in plans.sentence(found)
+    assert any("too loud" in note and "do not rank" in note for note in found.notes)

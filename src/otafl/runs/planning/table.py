@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from otafl.bounds.merit import Merit, guessed_agreement, in_domain, learning_snr, learning_snr_max, merit
+from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, learning_snr, learning_snr_max, merit
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
 from otafl.core.plan import Events, Plan
@@ -139,6 +139,8 @@ def row_of(planned: Planned, agreement: float) -> Row:
         "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
         "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
     }  # fmt: skip
+    if planned.loop == "open" and _ends_early([int(np.sum(plan.live)) for plan in planned.plans], horizon):
+        about["calibrated"] = False
     if planned.loop != "open":
         return _closed_loop(planned, about)
     if planned.least_eps:
@@ -165,6 +167,11 @@ def row_of(planned: Planned, agreement: float) -> Row:
         channel_uses=uses if radio else None, seconds=uses / bandwidth if radio and bandwidth else None,
         noise_of=seen[0].noise_of, binding=_binding(planned, seen, horizon),
     )  # fmt: skip
+
+
+def _ends_early(rounds: list[int], horizon: int) -> bool:
+    """Whether the budget leaves fewer rounds than Q was calibrated on: it would promise what nobody can train."""
+    return float(np.mean(rounds)) < min(DOMAIN["rounds"][0], horizon)
 
 
 def _kind(experiment: Experiment, scheme: Any) -> str:
@@ -285,6 +292,12 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
         notes.append(f"{experiment.devices.name}: samples are not used, the partition deals the data")
     unlike = sorted({_kind(experiment, scheme) for scheme in experiment.scheme} & UNCALIBRATED)
     notes += [f"(Q) was not calibrated on {kind} messages: do not rank by it" for kind in unlike]
+    short = [row.label for row in rows if row.feasible and row.rounds and _ends_early(row.rounds, row.horizon)]
+    if short:
+        fewest = DOMAIN["rounds"][0]
+        notes.append(
+            f"{', '.join(short)}: the budget ends before {fewest} rounds, where (Q) says too much; do not rank by it"
+        )
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
     if experiment.privacy.stop == "each" and experiment.privacy.eps is not None:
