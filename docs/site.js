@@ -10,8 +10,9 @@ for (const cell of document.querySelectorAll(".md-typeset td")) {
   if (/^[-−+–∞≤<>~]?\s?\d[\d.,e±×%\s−+-]{0,18}$/.test(cell.innerText.trim())) cell.classList.add("number");
 }
 // A long name in a table may break where it has a joint, and nowhere else.
-for (const name of document.querySelectorAll(".md-typeset td code")) {
-  if (name.innerText.length > 16 && !name.children.length) name.innerHTML = name.innerHTML.replace(/[._/,=](?=\w{3})/g, "$&<wbr>");
+for (const name of document.querySelectorAll(".md-typeset td code, .md-typeset th")) {
+  if (name.innerText.length < (name.tagName === "TH" ? 12 : 17) || name.children.length) continue;
+  name.innerHTML = name.innerHTML.replace(/[._/,=](?=\w{3})/g, "$&<wbr>");
 }
 // What scrolls can be reached by keyboard, and every navigation has a name of its own.
 for (const place of document.querySelectorAll(".md-typeset pre, .md-typeset__scrollwrap, .katex-display")) {

@@ -42,7 +42,7 @@ def start(
         print(context.get_help())
 
 
-@app.command()
+@app.command(short_help="All schemes of an experiment, paired seeds.")
 def run(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Experiment file (TOML), or the name of a preset.")
@@ -102,7 +102,7 @@ def _show_run(folder: Path) -> None:
     out.print(f"Report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(short_help="One experiment, many values of some keys.")
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (TOML), or the name of a preset.")],
     over: Annotated[
@@ -142,7 +142,7 @@ def sweep(
     check(outcomes)
 
 
-@app.command()
+@app.command(short_help="A ranking that says when it is a tie.")
 def compare(
     file: Annotated[
         Path,
@@ -185,16 +185,16 @@ def compare(
         comparison.show(parts, out, wide)
 
 
-app.command()(advise)
+app.command(short_help="Which scheme for a site, and what would help.")(advise)
 
 
-app.command("list")(list_)
+app.command("list", short_help="Everything that can be named; filter by word.")(list_)
 
 
-app.command()(plan)
+app.command(short_help="Every scheme charged, without training.")(plan)
 
 
-@app.command()
+@app.command(short_help="Attack the round: charged ε beside measured.")
 def audit(
     what: Annotated[
         Path, typer.Argument(metavar="WHAT", help="Experiment file (TOML), a preset's name, or a run folder.")
@@ -239,7 +239,7 @@ def audit(
     found.check()
 
 
-@app.command()
+@app.command(short_help="A published table or figure, ours beside it.")
 def reproduce(
     preset: Annotated[str | None, typer.Argument(metavar="PRESET", help="A preset's name: see `otafl list`.")] = None,
     overrides: Override = [],  # noqa: B006
@@ -279,7 +279,7 @@ def reproduce(
         raise RunError(f"not done: {', '.join(failed)}")
 
 
-@app.command()
+@app.command(short_help="The page and the plots of finished runs.")
 def report(
     runs: Annotated[
         list[Path],
@@ -297,7 +297,7 @@ def report(
         out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-app.command()(doctor)
+app.command(short_help="Versions, devices and data sets found.")(doctor)
 
 
 def main() -> None:

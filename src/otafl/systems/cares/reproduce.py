@@ -20,6 +20,7 @@ from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
 from otafl.systems.cares.certifier import NO_CERTIFICATE
+from otafl.systems.cares.reproduce_certificates import past_the_budget
 from otafl.systems.cares.reproduce_claims import gap_text, judge, larger_gain, levels
 from otafl.systems.cares.reproduce_figures import FIGURES, level_panels, printed, read_curves
 from otafl.systems.cares.reproduce_scalings import ASKED
@@ -61,8 +62,10 @@ def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
     curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
     said = printed({**read_preset(find(preset.experiment)).targets["schemes"], **preset.targets.get("schemes", {})})
     notes = [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}", BAND]
-    panels = [panel(curves, said) for panel in shown.panels]
-    publish(folder, preset, [], judged(preset, run, summaries(run)), notes, console, panels)
+    panels, verdicts = [panel(curves, said) for panel in shown.panels], judged(preset, run, summaries(run))
+    if planned := preset.settings.get("exceeds"):
+        verdicts.append(past_the_budget(find(preset.experiment), **{**planned, **({"seeds": 2} if quick else {})}))
+    publish(folder, preset, [], verdicts, notes, console, panels)
 
 
 def _beside(folder: Path, name: str, quick: bool) -> Path:

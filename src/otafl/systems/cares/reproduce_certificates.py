@@ -9,7 +9,7 @@ from rich.console import Console
 from otafl import systems
 from otafl.core.plan import cut
 from otafl.core.rounds import observe
-from otafl.reproductions.claims import fact
+from otafl.reproductions.claims import Claim, fact, judge
 from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, Grid, Record, Verdict, publish, write_records
 from otafl.reproductions.pictures import Line, Panel, line
 from otafl.runs import build
@@ -34,6 +34,20 @@ def problems(experiment: Experiment) -> list[Problem]:
         context = build.context_of(experiment, scheme, task.classes, seed, site.trace, part.sizes)
         found.append(problem_of(config, observe(site.policy, first, 0), site.deployment, site.message, context))
     return found
+
+
+def past_the_budget(path: Path, text: str, place: str, seeds: int) -> Verdict:
+    """Whether the fixed scaling without a stop exceeds ε*: what it spends follows from the partition alone."""
+    whole, experiment = load(path), load(path, [f"seeds={seeds}", "rounds=1"])  # no channel is looked at
+    unstopped = next(scheme for scheme in whole.scheme if scheme.stop_at_budget is False)
+    rounds, scale = whole.horizon(unstopped), np.array(getattr(unstopped, "rx_scale"))  # noqa: B009 (its own key)
+    spent = {seed: float(one.eps_of(rounds * one.zcdp_cost(scale))) for seed, one in enumerate(problems(experiment))}
+    label, target = str(unstopped.label), experiment.privacy.eps
+    assert target is not None
+    claim = Claim(text=text, place=place, better=label, margin=target, digits=0)
+    verdict = judge(claim, {label: spent}.__getitem__, f"ε after {rounds} rounds, from plans")
+    share = np.mean([eps > target for eps in spent.values()])
+    return verdict._replace(evidence=f"{verdict.evidence}; above {target:g} on {share:.0%} of them")
 
 
 def certificates(problem: Problem, version: Record) -> list[tuple[Problem, Certificate]]:
