@@ -20,6 +20,7 @@ from otafl.runs.streamed.execution import StreamedExecution
 
 LABELS = ("constant", "cares-adaptive")
 CLIENTS_AND_SEEDS = 4 * 2
+pytestmark = pytest.mark.released
 Tiny = Callable[..., Experiment]
 
 
