@@ -39,10 +39,11 @@ otafl.run(task=task, model={"name": "mlp", "hidden": [128]}, schemes=["fedavg"],
 """
 
 
-def whole(command: list[str]) -> tuple[str, float, float]:
+def whole(command: list[str], **more: str) -> tuple[str, float, float]:
     """What a process printed, its seconds, and the most memory that it and its children held."""
     began = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE)
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=HERE, env={**os.environ, **more})
     with Peak([child.pid]) as peak:
         out, said = child.communicate()
     if child.returncode:
@@ -60,7 +61,7 @@ def flower(clients: int, rounds: int, threads: int) -> dict[str, Any]:
 def ours(name: str, clients: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", OURS, str(clients), str(rounds), str(Path(folder) / "run")]
-        _, seconds, mib = whole(command)
+        _, seconds, mib = whole(command, OTAFL_CACHE=folder)  # nothing is compiled yet
     rate = together([sys.executable, "engine.py", name], 1, Effort())["per_s"]
     return {"whole_s": seconds, "round_s": 1 / rate, "peak_mib": mib}
 
