@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-INTERVAL_S = 0.5  # a sample costs some ms of a core
+FIRST_S, INTERVAL_S = 0.02, 0.5  # a sample costs some ms of a core: often at first, so that short work is seen
 
 
 class Peak:
@@ -26,11 +26,13 @@ class Peak:
         self._thread.join()
 
     def _watch(self) -> None:
+        pause = FIRST_S
         while True:
             self._known |= descendants(self._known)  # who was a child once stays one, whoever adopts it
             self.mib = max(self.mib, sum(map(_held_mib, self._known)))
-            if self._end.wait(INTERVAL_S):
+            if self._end.wait(pause):
                 return
+            pause = min(2 * pause, INTERVAL_S)
 
 
 def descendants(roots: set[int]) -> set[int]:

@@ -68,8 +68,8 @@ def loudest(deployment: Deployment, message: Message, rounds: int, who: Eavesdro
 
     >>> site = Deployment(np.array([4.0]), 0.0, 0.0, np.ones(1), 3)
     >>> told = Message(3, 1.0, np.ones(1), np.array([2.0]), np.ones(1), "client", "replace")
-    >>> float(loudest(site, told, 5, Eavesdropper(gain=0.1, noise_std=1.0, antennas=2))[0])
-    0.8
+    >>> float(loudest(site, told, 5, Eavesdropper(gain=0.5, noise_std=1.0, antennas=2))[0])
+    20.0
     """
     moved = np.asarray(deployment.energy, float) * (np.asarray(message.sensitivity, float) / message.bound) ** 2
     return np.asarray(rounds * moved * who.gain**2 * who.antennas / (2 * who.noise_std**2))
