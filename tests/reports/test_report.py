@@ -291,7 +291,8 @@ def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> Non
     terms = {"unit": "client", "adjacency": "replace", "accountant": "zcdp", "delta": 1e-5, "target_eps": 8.0}
     terms |= {"capped": True, "private": True, "seeds": [0]}
     entries = [{**terms, "label": loop, "loop": loop} for loop in ("open", "round")]
-    assert "cap ε=8; round: ε is what was spent, guaranteed is the cap (closed loop)." in footer(entries)
+    assert "round: closed loop, ε is what was spent; its guarantee is the cap." in footer(entries)
+    assert "open: closed" not in footer(entries)
 
 
 def test_no_picture_shows_the_source_of_mathematics(tmp_path):

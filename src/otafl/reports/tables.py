@@ -116,8 +116,6 @@ def footer(found: list[dict[str, Any]]) -> str:
     aimed = [entry for entry in found if entry["target_eps"] is not None and entry["private"]]
     past = [entry["label"] for entry in aimed if not entry["capped"]]
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
-    closed = [entry["label"] for entry in found if entry.get("loop", "open") != "open" and entry["private"]]
-    diagnostic += f"; {', '.join(closed)}: ε is what was spent, guaranteed is the cap (closed loop)" if closed else ""
     seeds = max((len(entry["seeds"]) for entry in found), default=0)
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
