@@ -12,7 +12,7 @@ from typer.core import TyperArgument
 
 from otafl import __version__
 from otafl.commands.before_training import advise, plan
-from otafl.commands.console import AsJson, On, Override, err, out, working
+from otafl.commands.console import AsJson, On, Override, Wide, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.core.errors import InputError, OtaflError, RunError
 from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
@@ -59,6 +59,7 @@ def run(
         bool, typer.Option("--schema", help="Print the JSON schema of experiment files and stop.")
     ] = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
     if not (schema or show):
@@ -90,14 +91,14 @@ def run(
 
     write_report([folder])
     if not json_log:
-        _show_run(folder)
+        _show_run(folder, wide)
 
 
-def _show_run(folder: Path) -> None:
+def _show_run(folder: Path, wide: bool) -> None:
     from otafl.reports.tables import comparison
 
     table, footer = comparison(folder)
-    out.print(table)
+    table.show(out, wide)
     out.print(footer, markup=False, highlight=False)
     out.print(f"Report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
@@ -117,6 +118,7 @@ def sweep(
     ] = None,
     executor: On = "local",
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
     working(file, json_log)
@@ -137,7 +139,7 @@ def sweep(
         assert where is not None
         outcomes = run_and_write(folder, axes, lambda values: load(path, [*overrides, *values]), where)
     if not json_log:
-        show(Sweep(folder), out)
+        show(Sweep(folder), out, wide)
         out.print(f"Index: {folder / 'index.html'}", markup=False, highlight=False, soft_wrap=True)
     check(outcomes)
 
@@ -164,7 +166,7 @@ def compare(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Result folder; default runs/compare-<name>.")
     ] = None,
     executor: On = None,
-    wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
+    wide: Wide = False,
     json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
 ) -> None:
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
@@ -210,6 +212,7 @@ def audit(
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Folder for the page; default RUN/audit, runs/audit-<name>."),
     ] = None,
+    wide: Wide = False,
 ) -> None:
     """Attack the compiled round with canaries: charged ε beside measured ε, exit 5 where a charge is refuted."""
     working(what, as_json)
@@ -232,7 +235,7 @@ def audit(
     if as_json:
         print(files.to_json(found.to_dict()))
     else:
-        audits.show(found, out)
+        audits.show(found, out, wide)
     folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
     for path in audits.write_audit(found, folder):
         err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)

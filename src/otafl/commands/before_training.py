@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from otafl.commands.console import AsJson, Override, err, out, working
+from otafl.commands.console import AsJson, Override, Wide, err, out, working
 from otafl.core.errors import Infeasible, InputError
 
 
@@ -30,7 +30,7 @@ def plan(
             help="Of an experiment: how much devices agree, in (0, 1]; guessed without it.",
         ),
     ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")] = False,
+    wide: Wide = False,
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Write tables, plots and exports there.")
     ] = None,
@@ -147,6 +147,7 @@ def advise(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder of advice.html; default runs/advice.")
     ] = None,
     as_json: AsJson = False,
+    wide: Wide = False,
 ) -> None:
     """Which scheme to use on a site, with which settings, and whether it is worth it. Nothing is trained."""
     working(site, as_json)
@@ -166,7 +167,7 @@ def advise(
     folder = out_dir or Path("runs") / "advice"
     written = write_advice(advice, folder)
     if not as_json:
-        show(advice, out)
+        show(advice, out, wide)
         names = ", ".join(path.name for path in written)
         out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
     trained = _simulate(advice, folder, as_json) if simulate else []

@@ -20,6 +20,7 @@ On = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")]
 
 
 def working(on: object, json_log: bool) -> None:

@@ -15,7 +15,7 @@ LEGEND = (
 )
 
 
-def show(advice: Advice, console: Console) -> None:
+def show(advice: Advice, console: Console, wide: bool = False) -> None:
     """Print it; numbers are never cut."""
 
     def say(text: str, style: str | None = None) -> None:
@@ -37,7 +37,7 @@ def show(advice: Advice, console: Console) -> None:
             _number(row["seconds"]),
             CSI.get(row["csi"], row["csi"]), "devices" if "devices" in row["noise_of"] else row["noise_of"],
         )  # fmt: skip
-    console.print(table)
+    table.show(console, wide)
     say(f"{LEGEND} *: error-free links, not the radio: the limit.", style="dim")
     for text in refused:
         say(f"No setting: {text}")

@@ -42,14 +42,14 @@ def row(scheme: SchemeAudit) -> list[str]:
     ]  # fmt: skip
 
 
-def show(found: Audit, console: Console) -> None:
+def show(found: Audit, console: Console, wide: bool = False) -> None:
     """Table, verdicts, what they rest on."""
     table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in HEADS:
         table.add_column(name, justify="left" if name in ("scheme", "verdict") else "right")
     for scheme in found.schemes:
         table.add_row(*(plain(cell) for cell in row(scheme)))
-    console.print(table)
+    table.show(console, wide)
     for text in lines(found):
         console.print(text, markup=False, highlight=False)
 

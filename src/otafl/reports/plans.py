@@ -86,10 +86,8 @@ def show(found: PlanTable, console: Console, wide: bool = False) -> None:
     """Print sentence, table, refusals and terms."""
     made = table(found)
     made.elsewhere = "; all columns with --wide or --json"
-    if wide:
-        console.width = max(console.width, made.least(console, breaking=False))
     console.print(sentence(found), markup=False, highlight=False)
-    console.print(made)
+    made.show(console, wide)
     for text in [*refusals(found), *terms(found), *found.notes]:
         console.print(text, markup=False, highlight=False)
 

@@ -133,7 +133,7 @@ def numbers_table(entries: list[Entry], keys: list[str]) -> list[list[Any]]:
     return out
 
 
-def show(found: Sweep, console: Console) -> None:
+def show(found: Sweep, console: Console, wide: bool = False) -> None:
     """The table, what the numbers mean, and what is not done."""
     entries = found.entries
     if entries:
@@ -143,7 +143,7 @@ def show(found: Sweep, console: Console) -> None:
             table.add_column(plain(name), justify="left" if name == "scheme" else "right")
         for row in cells:
             table.add_row(*map(plain, row))
-        console.print(table)
+        table.show(console, wide)
         console.print(footer(entries), markup=False, highlight=False)
     for point in found.points:
         if point["outcome"] != DONE:

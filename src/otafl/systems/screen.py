@@ -29,6 +29,13 @@ class Fitted(Table):
         if left_out:
             yield Text(f"no room for {', '.join(left_out)}{self.elsewhere}", style="dim")
 
+    def show(self, console: Console, wide: bool = False) -> None:
+        """Print it, for a command with an option `--wide`: every column, also where the screen is too narrow."""
+        self.elsewhere = self.elsewhere or "; all columns with --wide"
+        if wide:
+            console.width = max(console.width, self.least(console, breaking=False))
+        console.print(self)
+
     def least(self, console: Console, breaking: bool = True) -> int:
         """Width it takes to show every column; without `breaking`, each on one line."""
         whole = Measurement.get(console, console.options.update(max_width=ENOUGH), self).maximum
