@@ -170,24 +170,28 @@ def filled(text: str, told: Found) -> str:
 
 def plot(found: Found, out: Path) -> None:
     """Cost on logarithmic axes: seconds above, memory below."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "otafl"  # the same numbers make the same bytes
+    import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
-    figure = Figure(figsize=(11, 5.5), layout="constrained")
-    panels = figure.subplots(2, len(found["points"]), sharey="row", squeeze=False)
-    costs = {"rounds_seconds": "rounds", "seconds": "whole command", "peak_mib": "peak"}
-    for column, (axis, points) in enumerate(found["points"].items()):
-        for line, names in enumerate((("rounds_seconds", "seconds"), ("peak_mib",))):
-            for name in names:
-                label = f"{costs[name]}, slope {found['slopes'][axis][name]:.2f}"
-                panels[line, column].loglog([p[axis] for p in points], [p[name] for p in points], "o-", label=label)
-            panels[line, column].set(xlabel=axis if line else "", ylabel="" if column else ("s", "MiB")[line])
-            panels[line, column].grid(alpha=0.3)
-            panels[line, column].legend(fontsize=7)
-    figure.savefig(out, metadata={"Date": None})
+    from otafl.reports.plots import COLOURS, STYLE, as_svg
+
+    costs = {"seconds": "whole command", "rounds_seconds": "rounds", "peak_mib": "peak memory"}
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": "otafl"}):  # the same numbers make the same bytes
+        figure = Figure(figsize=(11, 5.2), layout="constrained")
+        panels = figure.subplots(2, len(found["points"]), sharey="row", sharex="col", squeeze=False)
+        for column, (axis, points) in enumerate(found["points"].items()):
+            for line, names in enumerate((("seconds", "rounds_seconds"), ("peak_mib",))):
+                axes = panels[line, column]
+                for name, colour in zip(names, COLOURS):
+                    label = f"{costs[name]}, slope {found['slopes'][axis][name]:.2f}"
+                    axes.loglog([p[axis] for p in points], [p[name] for p in points], "o-", label=label, color=colour)
+                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axes.set(xlabel=axis if line else "", ylabel="" if column else ("seconds", "MiB")[line])
+                axes.legend(loc="upper left")
+        panels[0, 0].set_ylim(top=2 * panels[0, 0].get_ylim()[1])  # room for the names
+        panels[1, 0].set_ylim(top=1.3 * panels[1, 0].get_ylim()[1])
+        out.write_text(as_svg(figure), encoding="utf-8")
 
 
 def fill(told: Found) -> None:
