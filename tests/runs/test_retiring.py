@@ -112,6 +112,7 @@ def test_somebody_elses_closed_loop_is_held_to_its_cap() -> None:
     released = events(whole, site.trace, site.deployment, site.message)
     np.testing.assert_array_equal(live, made.ledgers[0].affordable(released))
     assert 0 < sum(live) < 60
+    assert made.foreign
 
 
 NOBODY: Any = (None, None, None)
@@ -135,6 +136,7 @@ def test_a_certificate_ends_where_somebody_retires():
     ({"uplink": uplink.ANALOG._replace(name="digital")}, "is not counted here"),
     ({"loop": "round", "eps": np.inf}, "without a cap"),
     ({"loop": "round", "bound": np.inf}, "at any amplitude"),
+    ({"loop": "round", "foreign": True}, "somebody else's closed loop"),  # another path may be all noise
     ({"loop": "round", "noise": 0.1}, "two receivers may take out"),
     ({"earlier": "ledger-0.bin"}, "earlier run is not declared"),
 ])  # fmt: skip
@@ -144,7 +146,7 @@ def test_a_second_receiver_about_whom_nothing_is_proved_is_said_to_be_outside(ch
     run = SimpleNamespace(
         uplink=changed.get("uplink", uplink.ANALOG), loop=changed.get("loop", "open"),
         experiment=SimpleNamespace(privacy=privacy), budget=SimpleNamespace(eps=changed.get("eps", 8.0)),
-        setup=SimpleNamespace(sites=[site]),
+        setup=SimpleNamespace(sites=[site]), foreign=changed.get("foreign", False),
     )  # fmt: skip
     plan = SimpleNamespace(noise=np.full((1, 2, 3), changed.get("noise", 0.0)))
     outcome = SimpleNamespace(played=SimpleNamespace(plan=plan, live=np.ones((1, 2), bool)))

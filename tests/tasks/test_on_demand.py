@@ -1,5 +1,8 @@
 """Samples that are made or read when a round needs them are those that arrays would have held."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +18,7 @@ from otafl.runs.described import described
 from otafl.tasks import partitions
 from otafl.tasks.demand import consecutive
 from otafl.tasks.models import build
+from otafl.tasks.reading import Reader
 
 SIZES = [5, 5, 4, 5, 3, 5]
 OWNER = np.repeat(np.arange(6), SIZES)
@@ -180,3 +184,24 @@ def test_whole_runs_are_the_same(made, whole, arrays):
             one, two = (run.params("constant", seed=seed) for run in (runs[0], other))
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), one, two)
         np.testing.assert_array_equal(runs[0].table["eps"], other.table["eps"])
+
+
+def test_a_reader_is_asked_by_one_thread_at_a_time_and_brings_a_pair_or_an_iterator() -> None:
+    """Seeds run in threads; a reader of files has one position in each."""
+    inside, overlaps = [0], []
+
+    def read(client: int) -> tuple[np.ndarray, np.ndarray]:
+        inside[0] += 1
+        time.sleep(0.002)
+        overlaps.append(inside[0])
+        inside[0] -= 1
+        return np.ones((2, 3), np.float32), np.array([0, 1])
+
+    reader = Reader(read, 2)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(reader.of, [0, 1] * 8))
+    assert set(overlaps) == {1}
+    two = [(np.ones(3), 0), (np.ones(3), 1)]
+    assert Reader(lambda client: iter(two), 1).partition.sizes.tolist() == [2]
+    with pytest.raises(InputError, match="pair of arrays"):
+        Reader(lambda client: two, 1)

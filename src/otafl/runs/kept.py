@@ -129,6 +129,8 @@ def _not_overheard(run: "Execution", outcome: Outcome) -> str:
         return "a closed loop without a cap promises nothing"
     if run.loop != "open" and not np.isfinite(run.setup.sites[0].message.bound):
         return "a closed loop may send messages without a norm bound at any amplitude"
+    if run.loop != "open" and run.foreign:  # one path without artificial noise says nothing of the others
+        return "what somebody else's closed loop sends where it sees something else is not known"
     if run.loop != "open" and np.any(outcome.played.plan.noise[outcome.played.live]):
         return "the cap of a closed loop counts artificial noise, which two receivers may take out"
     if run.experiment.privacy.already_spent is not None:

@@ -6,7 +6,8 @@ always bring the same.
 """
 
 import hashlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ class Reader:
 
     def __init__(self, read: ReadOf, clients: int):
         self._read, self.failure = read, ""
+        self._one_at_a_time = threading.Lock()  # seeds ask from threads of their own; a file handle has one position
         self.hashes, sizes, counts = [], [], []
         self.x = self.y = np.zeros(0)
         for client in range(clients):
@@ -48,12 +50,13 @@ class Reader:
 
     def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """A client's samples in the types that are trained on."""
-        brought = self._read(client)
-        if not isinstance(brought, tuple | list) or len(brought) != 2:
-            samples = list(brought)
-            if not samples:
-                raise InputError(f"x({client}) brought no samples; give every client one at least")
-            brought = [np.stack([np.asarray(sample[part]) for sample in samples]) for part in (0, 1)]
+        with self._one_at_a_time:
+            brought = self._read(client)
+            if isinstance(brought, Iterator):
+                brought = _stacked(client, list(brought))
+        if not isinstance(brought, tuple) or len(brought) != 2:
+            kind = type(brought).__name__
+            raise InputError(f"x({client}) must bring a pair of arrays (x, y), or an iterator over samples: {kind}")
         x, y = features_of(f"x({client})'s x", brought[0]), targets_of(f"x({client})'s y", brought[1])
         same_length(f"x({client})'s x", x, "its y", y)
         if y.dtype.kind == "f":
@@ -83,6 +86,13 @@ class Reader:
         if _digest(x, y) != self.hashes[client]:
             raise InputError(f"x({client}) brought other samples than at the start; it must always bring the same")
         return x, y
+
+
+def _stacked(client: int, samples: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    if not samples:
+        raise InputError(f"x({client}) brought no samples; give every client one at least")
+    x, y = (np.stack([np.asarray(sample[part]) for sample in samples]) for part in (0, 1))
+    return x, y
 
 
 def _digest(x: np.ndarray, y: np.ndarray) -> bytes:

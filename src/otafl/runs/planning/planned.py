@@ -76,8 +76,9 @@ class Planned:
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
             # Our closed loops count by themselves; whether somebody else's does, nobody knows.
-            foreign = not ours(systems.scheme(scheme.name).factory) and has_filter(first.policy, self.ledgers[0])
-            if self.loop != "open" and (self.retires or foreign):
+            self.foreign = not ours(systems.scheme(scheme.name).factory)
+            held = self.foreign and has_filter(first.policy, self.ledgers[0])
+            if self.loop != "open" and (self.retires or held):
                 self.setup = self.setup._replace(sites=[self._held(s) for s in range(len(self.ledgers))])
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
