@@ -144,7 +144,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sa
     data = data._replace(x=data.x.at[spoilt].set(bad))
     params = model.init(jax.random.key(1))
     drawn, _ = jax.jit(clients.draw)(seed, client_keys(0), IDS)
-    messages, left_out = clients.messages(params, data, seed, drawn, IDS, jnp.int32(0))
+    messages, left_out = jax.jit(clients.messages)(params, data, seed, drawn, IDS, jnp.int32(0))
     np.testing.assert_array_equal(left_out, [0, 0, 1, 0])
     own = [row for row in np.asarray(seed.rows[2, : SIZES[2]]) if row != spoilt]
     slope = jax.vmap(jax.grad(lambda p, x, y: model.loss(p, x[None], y[None])), in_axes=(None, 0, 0))
