@@ -62,11 +62,6 @@ def assert_trees_close(got, expected, rtol=1e-4):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-5 * scale)
 
 
-def assert_never_short(got, expected):
-    """Squared norms may be too large, by what rounding may cost; one that is short breaks the bound that is charged."""
-    assert np.all(got >= np.asarray(expected) * (1 - 1e-6))
-
-
 @pytest.fixture(params=CASES, scope="module")
 def case(request):
     """(results of the ghost, results of the formed gradients) on the same batch, each as one jitted program."""
@@ -120,33 +115,29 @@ def test_mean_weights_give_the_gradient_of_the_mean_loss():
 
 @pytest.mark.parametrize(("positions", "fan_in", "out"), [(1, 5, 4), (3, 50, 40), (30, 5, 4)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_all_ways_to_the_norm_of_a_product(positions, fan_in, out, bias):
-    """The three shapes take the outer product, Gram matrices and the gradient itself."""
+def test_both_ways_to_the_norm_of_a_product(positions, fan_in, out, bias):
+    """One row: the outer product; several: the gradient itself."""
     layer = conv(out, 1, bias=bias)((positions, 1, fan_in))
     rng = np.random.default_rng(1)
     a, e = rng.standard_normal((2, positions, 1, fan_in)), rng.standard_normal((2, positions, 1, out))
     kept = layer.keep(jnp.asarray(a, jnp.float32), jnp.asarray(e, jnp.float32))
-    assert set(kept) == ({"w", "b"} if bias else {"w"}) if positions == 30 else {"act", "err"} == set(kept)
+    assert set(kept) == ({"w", "b"} if bias else {"w"}) if positions > 1 else {"act", "err"} == set(kept)
     gradients = np.einsum("bnzf,bnzo->bfo", a, e)
     expected = np.sum(gradients**2, (1, 2)) + bias * np.sum(e.sum((1, 2)) ** 2, 1)
-    got = np.asarray(layer.sq_norms(kept))
-    assert_never_short(got, expected)
-    np.testing.assert_allclose(got, expected, rtol=1e-4 if positions == 3 else 1e-5)
+    np.testing.assert_allclose(layer.sq_norms(kept), expected, rtol=1e-5)
 
 
 def test_a_norm_is_not_short_where_the_errors_of_a_flat_image_cancel():
-    """Gram matrices lose what cancels: without what rounding may cost, norms come out short by up to all of it."""
+    """Norms from Gram matrices would lose what is left: a sample could be clipped too little, or not at all."""
     layer, rng = conv(32, 4, stride=2)((12, 12, 16)), np.random.default_rng(0)
-    for rough in (1e-1, 1e-2, 1e-3, 1e-4):
+    for rough in (1e-2, 1e-4):
         flat = rng.uniform(0.5, 1, (50, 1, 1, 1)) + rough * rng.standard_normal((50, 12, 12, 16))
         err = rng.standard_normal((50, *layer.shape))
         err -= (1 - rough) * err.mean((1, 2), keepdims=True)
-        kept = {"act": jnp.asarray(flat, jnp.float32), "err": jnp.asarray(err, jnp.float32)}
-        with jax.enable_x64(True):
-            wide = {name: jnp.asarray(np.asarray(leaf), jnp.float64) for name, leaf in kept.items()}
-            formed = layer.sums(wide, Groups(jnp.ones((50, 1))))
-            exact = sum(np.sum(np.square(leaf).reshape(50, -1), 1) for leaf in map(np.asarray, formed.values()))
-        assert_never_short(np.asarray(layer.sq_norms(kept)), exact)
+        kept = layer.keep(jnp.asarray(flat, jnp.float32), jnp.asarray(err, jnp.float32))
+        sent = layer.sums(kept, Groups(jnp.ones((50, 1), jnp.float32))).values()
+        exact = sum(np.sum(np.square(np.asarray(leaf, float)).reshape(50, -1), 1) for leaf in sent)
+        np.testing.assert_allclose(layer.sq_norms(kept), exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 5])
@@ -234,7 +225,5 @@ def test_norms_and_sums_of_whole_image_models(name, shape, options):
 
         return jax.jit(compute)(*arguments)
 
-    (norms, sums), (exact, formed) = both(model.ghost), both(ghosts.materialised(model.loss))
-    assert_never_short(norms, exact)
-    np.testing.assert_allclose(norms, exact, rtol=2e-3)
-    assert_trees_close(sums, formed)
+    for got, expected in zip(both(model.ghost), both(ghosts.materialised(model.loss))):
+        assert_trees_close(got, expected)
