@@ -74,7 +74,7 @@ def make_engine(
 
         def stretch(state: Carry, some: Row) -> tuple[Carry, tuple[Packed, Any]]:
             args = (seeds, state, some)
-            new, packed = jax.lax.map(lambda a: one(*a), args) if seed_map == "map" else jax.vmap(one)(*args)
+            new, packed = jax.lax.map(lambda a: one(*a), args) if seed_map != "vmap" else jax.vmap(one)(*args)
             return new, (packed, jax.lax.map(lambda p: evaluate(p, held_out), new.params, batch_size=together))
 
         cut = jax.tree.map(lambda leaf: jnp.moveaxis(leaf.reshape(num_seeds, -1, every, *leaf.shape[2:]), 1, 0), rows)
