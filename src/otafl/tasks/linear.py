@@ -68,7 +68,7 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
         else:
             product = jnp.einsum("knf,kno->kfo", read, err)
         grad = {"w": product.reshape(count, *weight_shape)}
-        return grad | {"b": err.sum(1)} if bias else grad
+        return grad | {"b": groups.mix(kept["err"].reshape(-1, out))} if bias else grad
 
     return Layer(
         shape=shape,
