@@ -13,7 +13,7 @@ from scipy import stats
 import small
 from otafl import systems
 from otafl.clients.per_sample import PerSample, per_sample
-from otafl.clients.per_sample_promise import poisson_rate
+from otafl.clients.per_sample_promise import Rooms, poisson_rate, rooms
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Data, Seed
@@ -224,7 +224,7 @@ def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
         "privacy": {"accountant": "rdp"},
         "scheme": [{"name": "adascale-equal", "nu": 0.1}],
     })  # fmt: skip
-    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: (38, 12))
+    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: Rooms(99, 38, 12, 12, 0))
     with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
         runner.start(experiment, tmp_path / "run")
 
@@ -264,7 +264,7 @@ def test_a_round_whose_batches_outgrow_the_usual_room_sends_every_sample(monkeyp
     params, clients = model.init(jax.random.key(1)), per_sample(PerSample(0.3, BATCH), model)
     usual = sender(clients)(params, small.data(), 1)[0]
     for room in (1, 10**9):
-        monkeypatch.setattr(module, "usual_room", lambda config, count, own, room=room: min(room, own))
+        monkeypatch.setattr(module, "rooms", lambda *shape, room=room: rooms(*shape)._replace(usual=room))
         np.testing.assert_allclose(sender(clients)(params, small.data(), 1)[0], usual, rtol=0, atol=1e-6)
 
 

@@ -19,6 +19,7 @@ from otafl import systems
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.core import uplink
 from otafl.core.engine import make_engine
+from otafl.core.messages import clip_factors
 from otafl.core.plan import Plan
 from otafl.core.rounds import Row, make_round, plan_ahead
 from otafl.systems.baselines.constant import Config as Constant
@@ -317,3 +318,25 @@ def test_a_dead_device_makes_the_weakest_round_empty_not_infinite():
     plan = plan_ahead(policy, (), one._replace(estimate=estimate, gain=estimate))[1]
     link = uplink.lower(plan, estimate, site)
     assert np.all(link.weight[0] == 0) and link.noise_std[0] == 0 and np.all(plan.live)
+
+
+def rounded(values, bits):
+    """To so many significant bits, to nearest: what an accelerator does to the factors of a product."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+
+
+@pytest.mark.parametrize(("backend", "bits"), [("cpu", 24), ("gpu", 11), ("tpu", 8)])
+def test_a_sample_stays_in_its_bound_whatever_a_product_rounds(monkeypatch, backend, bits):
+    """Reads and errors of all sizes, each to be rounded up as far as it can be: the longest that a part can get."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    sizes = 1 + np.arange(2**min(bits, 11)) * 2.0 ** (1 - min(bits, 11)) + 2.0**-bits * (1 + 1e-6)
+    read, err = sizes[:, None, None] * np.ones((7, 1)), sizes[:, None, None] * np.ones((1, 5))
+
+    def longest(slack):
+        norms = np.linalg.norm(read * err, axis=(1, 2))
+        factors = np.asarray(clip_factors(jnp.asarray(norms, jnp.float32), 0.5, slack), float)[:, None, None]
+        return np.linalg.norm(rounded(read, bits) * rounded(factors * err, bits), axis=(1, 2)).max()
+
+    assert longest(uplink.product_slack()) <= 0.5
+    assert (longest(uplink.FLOAT32_SLACK) > 0.5) == (backend != "cpu")

@@ -115,16 +115,29 @@ def test_mean_weights_give_the_gradient_of_the_mean_loss():
 
 @pytest.mark.parametrize(("positions", "fan_in", "out"), [(1, 5, 4), (3, 50, 40), (30, 5, 4)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_all_ways_to_the_norm_of_a_product(positions, fan_in, out, bias):
-    """The three shapes take the outer product, Gram matrices and the gradient itself."""
+def test_both_ways_to_the_norm_of_a_product(positions, fan_in, out, bias):
+    """One row: the outer product; several: the gradient itself."""
     layer = conv(out, 1, bias=bias)((positions, 1, fan_in))
     rng = np.random.default_rng(1)
     a, e = rng.standard_normal((2, positions, 1, fan_in)), rng.standard_normal((2, positions, 1, out))
     kept = layer.keep(jnp.asarray(a, jnp.float32), jnp.asarray(e, jnp.float32))
-    assert set(kept) == ({"w", "b"} if bias else {"w"}) if positions == 30 else {"act", "err"} == set(kept)
+    assert set(kept) == ({"w", "b"} if bias else {"w"}) if positions > 1 else {"act", "err"} == set(kept)
     gradients = np.einsum("bnzf,bnzo->bfo", a, e)
     expected = np.sum(gradients**2, (1, 2)) + bias * np.sum(e.sum((1, 2)) ** 2, 1)
     np.testing.assert_allclose(layer.sq_norms(kept), expected, rtol=1e-5)
+
+
+def test_a_norm_is_not_short_where_the_errors_of_a_flat_image_cancel():
+    """Norms from Gram matrices would lose what is left: a sample could be clipped too little, or not at all."""
+    layer, rng = conv(32, 4, stride=2)((12, 12, 16)), np.random.default_rng(0)
+    for rough in (1e-2, 1e-4):
+        flat = rng.uniform(0.5, 1, (50, 1, 1, 1)) + rough * rng.standard_normal((50, 12, 12, 16))
+        err = rng.standard_normal((50, *layer.shape))
+        err -= (1 - rough) * err.mean((1, 2), keepdims=True)
+        kept = layer.keep(jnp.asarray(flat, jnp.float32), jnp.asarray(err, jnp.float32))
+        sent = layer.sums(kept, Groups(jnp.ones((50, 1), jnp.float32))).values()
+        exact = sum(np.sum(np.square(np.asarray(leaf, float)).reshape(50, -1), 1) for leaf in sent)
+        np.testing.assert_allclose(layer.sq_norms(kept), exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 5])

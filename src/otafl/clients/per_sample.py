@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.clients.coins import toss
 from otafl.clients.gradient import Batch, draw_batch, take
 from otafl.clients.per_sample_promise import (
     UNIFORM_GRID,
@@ -16,11 +17,10 @@ from otafl.clients.per_sample_promise import (
     on_grid,
     promise_of,
     rooms,
-    usual_room,
 )
-from otafl.clients.sampling import first_places
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
+from otafl.core.uplink import product_slack
 from otafl.tasks.ghost import Saved
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model
@@ -53,18 +53,14 @@ def _wanted(config: PerSample, sizes: Array) -> Array:
 def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
     """Poisson batches of a few clients in one fixed shape, and whether they did not fit it."""
     rows, sizes = seed.rows[ids], seed.sizes[ids]
-    clients, width = rows.shape
-    room, own = rooms(config, clients, seed.sizes.shape[0], width)
-    inside = jnp.arange(width, dtype=jnp.int32) < sizes[:, None]
-    draws = jax.vmap(lambda k: jax.random.uniform(k, (width,), jnp.float32))(keys)
-    hit = inside & (draws < drawn_rate(config, sizes)[:, None])
-    flat = first_places(hit, room)
-    counts = jnp.sum(hit, axis=1, dtype=jnp.int32)
-    starts = jnp.cumsum(counts, dtype=jnp.int32) - counts
-    place = jnp.arange(own, dtype=jnp.int32)
-    slots = jnp.minimum(starts[:, None] + place, room - 1)
-    overflow = (jnp.sum(counts) > room) | jnp.any(counts > own)
-    return Cohort(rows.reshape(-1)[flat], slots, place < counts[:, None]), overflow
+    room = rooms(config, ids.shape[0], *seed.rows.shape)
+    rates = (drawn_rate(config, sizes) / np.float32(UNIFORM_GRID)).astype(jnp.int32)
+    heads = toss(keys, sizes, rates, rows.shape[1], room.halvings, room.tried, room.together)
+    starts = jnp.cumsum(heads.counts, dtype=jnp.int32) - heads.counts
+    place = jnp.arange(room.own, dtype=jnp.int32)
+    slots = jnp.minimum(starts[:, None] + place, room.together - 1)
+    cohort = Cohort(rows[heads.owners, heads.places], slots, place < heads.counts[:, None])
+    return cohort, heads.overflow | jnp.any(heads.counts > room.own)
 
 
 def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
@@ -76,7 +72,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         """Each sample's clip factor, and whether its gradient is finite."""
         norms = jnp.sqrt(ghost.sq_norms(saved))
         sound = jnp.isfinite(norms)
-        return clip_factors(jnp.where(sound, norms, 0), config.clip_norm), sound
+        return clip_factors(jnp.where(sound, norms, 0), config.clip_norm, product_slack()), sound
 
     def sums(saved: Saved, sound: Array, groups: Groups) -> Any:
         """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither
@@ -84,12 +80,12 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
         return ghost.sums(saved._replace(kept=kept), groups)
 
-    def poisson_sums(saved: Saved, sound: Array, weights: Array, slots: Array) -> Any:
+    def poisson_sums(saved: Saved, sound: Array, weights: Array, slots: Array, usual: int) -> Any:
         """Room for the largest batch is twice what most rounds need: on a CPU only a round that needs it pays for it.
 
         An accelerator, whose seeds would take both branches, has one.
         """
-        usual, whole = usual_room(config, *weights.shape), Groups(weights, slots)
+        whole = Groups(weights, slots)
         if jax.default_backend() != "cpu" or usual >= weights.shape[1]:
             return sums(saved, sound, whole)
         most, crowded = Groups(weights[:, :usual], slots[:, :usual]), jnp.any(weights[:, usual:] != 0)
@@ -102,7 +98,8 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         factor, sound = factors(saved)
         weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / _wanted(config, seed.sizes[ids])[:, None]
         left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
-        return poisson_sums(saved, sound, weights, drawn.slots), left_out
+        usual = rooms(config, ids.shape[0], *seed.rows.shape).usual
+        return poisson_sums(saved, sound, weights, drawn.slots, usual), left_out
 
     def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, batch_of(config), min_size)

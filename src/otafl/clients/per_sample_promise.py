@@ -6,10 +6,11 @@ publishes the size, so no record may come or go; with constants nothing reads th
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from otafl.clients.coins import GRID_BITS, MOST_HALVINGS
 from otafl.clients.gradient import changed_unit, published_sizes
 from otafl.clients.sampling import poisson_capacity
 from otafl.core import validate
@@ -17,7 +18,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Adjacency, Message, Unit
 
-UNIFORM_GRID = 2.0**-23  # spacing of float32 uniforms: the probability of `u < rate` is the rate rounded up to it
+UNIFORM_GRID = 2.0**-GRID_BITS  # probabilities that can be drawn: a rate is rounded up to the next
 DEFAULT_BATCH = 60
 
 
@@ -117,33 +118,40 @@ def poisson_rate(config: PerSample, sizes: np.ndarray) -> np.ndarray:
     return on_grid(rate)
 
 
-def rooms(config: PerSample, clients: int, of: int, width: int) -> tuple[int, int]:
-    """Fixed shapes for `clients` of all `of` clients with at most `width` samples: for all together, for each one.
+class Rooms(NamedTuple):
+    """Fixed shapes of the Poisson batches of a few clients."""
+
+    tried: int  # samples of all together that pass the first `halvings` bits of their coins
+    together: int  # their batches
+    own: int  # the batch of each one
+    usual: int  # that the batch of each one fits in all but one round of a hundred
+    halvings: int
+
+
+def rooms(config: PerSample, clients: int, of: int, width: int) -> Rooms:
+    """The shapes for `clients` of all `of` clients with at most `width` samples.
 
     A batch that does not fit stops the run, which everyone sees. The coins of all other records are independent of
-    everything; given them, the record decides over the stop only if they fill the room to the last place. With
+    everything; given them, the record decides over the stop only if they fill a room to the last place. With
     `overflow_tail` bounding that probability per round, a stop adds at most `overflow_tail` per round to delta: hence
     one place more than the batch itself would need.
     """
     if config.rate is not None and config.size_max is not None:
         width, mean = config.size_max, config.size_max * float(on_grid(config.rate))
-    elif batch_of(config):
-        mean = min(batch_of(config) + width * UNIFORM_GRID, width)  # n times its rounded rate, for any n <= width
+        halvings = min(int(1 / on_grid(config.rate)).bit_length() - 1, MOST_HALVINGS)
+        tried = width * 2.0**-halvings
     else:
-        mean = float(width)
-    share, tail = mean / width, config.overflow_tail / (2 * of)
-    together, _ = poisson_capacity(np.full(clients, share), np.full(clients, width), tail * clients)
-    alone, _ = poisson_capacity(np.array([share]), np.array([width]), tail)
-    return min(together + 1, clients * width), min(alone + 1, width)
+        batch = batch_of(config) or width
+        mean = min(batch + width * UNIFORM_GRID, width)  # n times its rounded rate, for any n <= width
+        halvings = min((width // batch).bit_length() - 1, MOST_HALVINGS) if width >= batch else 0
+        tried = min(max(2 * mean, width * 2.0**-MOST_HALVINGS), width)  # 2^-m < 2 rate, unless m is the most
+    tail = config.overflow_tail / (3 * of)
 
+    def room(expected: float, several: int, tail: float = tail) -> int:
+        share, each = np.full(several, expected / width), np.full(several, width)
+        return min(poisson_capacity(share, each, tail * several)[0] + 1, several * width)
 
-def usual_room(config: PerSample, clients: int, own: int) -> int:
-    """Places, of `own`, that the batch of each of so many clients fits in all but one round of a thousand."""
-    if config.rate is not None and config.size_max is not None:
-        mean = config.size_max * float(on_grid(config.rate))
-    else:
-        mean = float(batch_of(config) or own)
-    return min(own, poisson_capacity(np.array([mean / own]), np.array([own]), 1e-3 / clients)[0])
+    return Rooms(room(tried, clients), room(mean, clients), room(mean, 1), room(mean, 1, 1e-2 / clients), halvings)
 
 
 # --- the promise -------------------------------------------------------------------------------------------------

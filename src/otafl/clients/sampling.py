@@ -9,10 +9,9 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import bdtrc
 
 from otafl.core.arrays import Array
-
-WORD = 32  # bits
 
 
 def without_replacement(
@@ -48,54 +47,28 @@ def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
     """
     earlier = jnp.triu(jnp.ones((draws.shape[0],) * 2, bool), k=1)  # [i, j]: i was drawn before j
     new = ~jnp.any(earlier & (draws[:, None] == draws[None, :]), axis=0)
-    rank = jnp.cumsum(new, dtype=jnp.int32) - 1
-    place = new[:, None] & (rank[:, None] == jnp.arange(count, dtype=jnp.int32))
-    return jnp.sum(jnp.where(place, draws[:, None], 0), axis=0, dtype=jnp.int32), rank[-1] >= count - 1
-
-
-def first_places(hit: Array, room: int) -> Array:
-    """Places (room,) int32 of the first hits in a flat order, 0 where there are no more: `jnp.nonzero`, much faster.
-
-    Bits are packed into words, so that the running count is 32 times shorter; a place is then found in its word by
-    halving.
-    """
-    words = -(-hit.size // WORD)
-    flat = jnp.pad(hit.reshape(-1), (0, words * WORD - hit.size)).reshape(words, WORD)
-    powers = np.uint32(1) << np.arange(WORD, dtype=np.uint32)
-    bits = jnp.sum(jnp.where(flat, powers, np.uint32(0)), axis=1, dtype=jnp.uint32)
-    counts = jax.lax.population_count(bits).astype(jnp.int32)
-    ends = jnp.cumsum(counts, dtype=jnp.int32)
-    number = jnp.arange(room, dtype=jnp.int32)
-    word = jnp.minimum(jnp.searchsorted(ends, number, side="right").astype(jnp.int32), words - 1)
-    rank, left, place = number - (ends[word] - counts[word]), bits[word], word * WORD
-    for step in (16, 8, 4, 2, 1):
-        below = jax.lax.population_count(left & np.uint32((1 << step) - 1)).astype(jnp.int32)
-        above = rank >= below
-        rank = rank - jnp.where(above, below, 0)
-        left = jnp.where(above, left >> np.uint32(step), left)
-        place = place + jnp.where(above, step, 0)
-    return jnp.where(number < ends[-1], place, 0).astype(jnp.int32)
+    so_far = jnp.cumsum(new, dtype=jnp.int32)
+    place = jnp.searchsorted(so_far, jnp.arange(1, count + 1, dtype=jnp.int32), method="scan_unrolled")
+    return draws[place], so_far[-1] >= count
 
 
 def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) -> tuple[int, float]:
     """Slots that a joint Poisson batch of several clients overflows with probability at most `tail`.
 
-    Chernoff's bound for a sum of independent indicators with the given mean: it holds for unequal rates, too.
+    Above its mean a sum of independent coins exceeds anything most often if all rates are equal (Hoeffding 1956,
+    Theorem 5), so that a binomial tail holds for unequal rates, too.
     Returns (capacity, bound on the overflow probability per draw).
     """
-    mean = float(np.sum(np.asarray(rates, float) * np.asarray(sizes, float)))
     most = int(np.sum(sizes))
+    mean = float(np.sum(np.asarray(rates, float) * np.asarray(sizes, float)))
     if mean == 0 or most == 0:
         return 1, 0.0
 
-    def log_tail(count: int) -> float:  # P(X >= count) <= exp(-mean) (e mean / count)^count for count > mean
-        return count - mean + count * math.log(mean / count)
+    def above(count: int) -> float:
+        return float(bdtrc(count, most, mean / most))
 
-    low, high = math.ceil(mean) + 1, most + 1
-    if log_tail(high) > math.log(tail):
-        return most, 0.0
+    low, high = min(math.ceil(mean), most), most
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if log_tail(middle) <= math.log(tail) else (middle + 1, high)
-    capacity = min(low - 1, most)
-    return capacity, 0.0 if capacity == most else math.exp(log_tail(capacity + 1))
+        low, high = (low, middle) if above(middle) <= tail else (middle + 1, high)
+    return low, above(low) if low < most else 0.0
