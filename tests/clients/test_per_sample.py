@@ -143,8 +143,8 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sa
     spoilt = int(seed.rows[2, 5])
     data = data._replace(x=data.x.at[spoilt].set(bad))
     params = model.init(jax.random.key(1))
-    drawn, _ = clients.draw(seed, client_keys(0), IDS)
-    messages, left_out = clients.messages(params, data, seed, drawn, IDS, jnp.int32(0))
+    drawn, _ = jax.jit(clients.draw)(seed, client_keys(0), IDS)
+    messages, left_out = jax.jit(clients.messages)(params, data, seed, drawn, IDS, jnp.int32(0))
     np.testing.assert_array_equal(left_out, [0, 0, 1, 0])
     own = [row for row in np.asarray(seed.rows[2, : SIZES[2]]) if row != spoilt]
     slope = jax.vmap(jax.grad(lambda p, x, y: model.loss(p, x[None], y[None])), in_axes=(None, 0, 0))
@@ -224,7 +224,8 @@ def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
         "privacy": {"accountant": "rdp"},
         "scheme": [{"name": "adascale-equal", "nu": 0.1}],
     })  # fmt: skip
-    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: Rooms(99, 38, 12, 12, 0))
+    few = Rooms(99, 38, 12, 12, 0, 10.0)
+    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: few)
     with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
         runner.start(experiment, tmp_path / "run")
 
@@ -266,6 +267,26 @@ def test_a_round_whose_batches_outgrow_the_usual_room_sends_every_sample(monkeyp
     for room in (1, 10**9):
         monkeypatch.setattr(module, "rooms", lambda *shape, room=room: rooms(*shape)._replace(usual=room))
         np.testing.assert_allclose(sender(clients)(params, small.data(), 1)[0], usual, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["poisson", "without-replacement"])
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_messages_part_by_part_are_those_of_all_samples_at_once(kind, size, monkeypatch):
+    """Parts that divide no batch, and one that holds any; a sample without a finite gradient among them."""
+    module, model, seed = import_module("otafl.clients.per_sample"), small.model(), one_seed()
+    clients, data = per_sample(PerSample(0.3, BATCH, kind), model), small.data()
+    params = model.init(jax.random.key(1))
+    drawn, _ = jax.jit(clients.draw)(seed, client_keys(1), IDS)
+    taken = drawn.rows[drawn.slots[2, 0]] if kind == "poisson" else drawn.rows[2, 0]
+    data = data._replace(x=data.x.at[taken].set(np.nan))
+    found = []
+    for chosen in (0, size):
+        monkeypatch.setattr(module, "part_size", lambda *shape, chosen=chosen: chosen)
+        found.append(jax.jit(clients.messages)(params, data, seed, drawn, IDS, jnp.int32(0)))
+    (whole, left_out), (parts, also) = found
+    np.testing.assert_allclose(flat(parts), flat(whole), rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(left_out, [0, 0, 1, 0])
+    np.testing.assert_array_equal(also, left_out)
 
 
 # --- energy and noise -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Complexes, Floats
@@ -52,8 +52,8 @@ def truncated(uniform: Floats, mean: float, std: float | None, low: float, high:
     if std is None:
         value = low + (high - low) * uniform
     else:
-        below, above = ndtr((low - mean) / std), ndtr((high - mean) / std)
-        value = mean + std * ndtri(below + (above - below) * uniform)
+        below, above = scipy.special.ndtr((low - mean) / std), scipy.special.ndtr((high - mean) / std)
+        value = mean + std * scipy.special.ndtri(below + (above - below) * uniform)
     return np.clip(value, low, high)  # against rounding and against a std far wider or narrower than the bounds
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from otafl.clients.coins import toss
 from otafl.clients.gradient import Batch, draw_batch, take
+from otafl.clients.in_parts import by_parts, part_size
 from otafl.clients.per_sample_promise import (
     UNIFORM_GRID,
     PerSample,
@@ -80,6 +81,20 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
         return ghost.sums(saved._replace(kept=kept), groups)
 
+    def in_parts(
+        params: Any, x: Array, y: Array, slots: Array, weights: Array, counts: Array, size: int
+    ) -> tuple[Any, Array]:
+        """Messages and samples left out, of samples x, y that each client's slots (n, B) point to."""
+
+        def part(own: Array, weights: Array) -> tuple[Any, Array]:
+            saved = ghost.trace(params, x[own], y[own])
+            factor, sound = factors(saved)
+            total = sums(saved, sound, Groups((weights * factor)[None]))
+            return jax.tree.map(lambda leaf: leaf[0], total), jnp.sum((weights > 0) & ~sound, dtype=jnp.int32)
+
+        messages, left_out = by_parts(part, slots, weights, counts, size)
+        return messages, left_out
+
     def poisson_sums(saved: Saved, sound: Array, weights: Array, slots: Array, usual: int) -> Any:
         """Room for the largest batch is twice what most rounds need: on a CPU only a round that needs it pays for it.
 
@@ -94,12 +109,16 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     def poisson_messages(
         params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
-        saved = ghost.trace(params, *data.at(drawn.rows))
+        x, y = data.at(drawn.rows)
+        room = rooms(config, ids.shape[0], *seed.rows.shape)
+        weights = drawn.used.astype(jnp.float32) / _wanted(config, seed.sizes[ids])[:, None]
+        if size := part_size(model, room.mean, room.together):
+            counts = jnp.sum(drawn.used, axis=1, dtype=jnp.int32)
+            return in_parts(params, x, y, drawn.slots, weights, counts, size)
+        saved = ghost.trace(params, x, y)
         factor, sound = factors(saved)
-        weights = jnp.where(drawn.used, factor[drawn.slots], np.float32(0)) / _wanted(config, seed.sizes[ids])[:, None]
         left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
-        usual = rooms(config, ids.shape[0], *seed.rows.shape).usual
-        return poisson_sums(saved, sound, weights, drawn.slots, usual), left_out
+        return poisson_sums(saved, sound, weights * factor[drawn.slots], drawn.slots, room.usual), left_out
 
     def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, batch_of(config), min_size)
@@ -108,7 +127,11 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
         x, y, weights = take(data, seed, drawn, ids)
-        saved = ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
+        x, y, (clients, batch) = x.reshape(-1, *x.shape[2:]), y.reshape(-1), weights.shape
+        if size := part_size(model, batch, clients * batch):
+            slots = jnp.arange(clients * batch, dtype=jnp.int32).reshape(clients, batch)
+            return in_parts(params, x, y, slots, weights, jnp.full(clients, batch, jnp.int32), size)
+        saved = ghost.trace(params, x, y)
         factor, sound = factors(saved)
         left_out = jnp.sum((weights > 0) & ~sound.reshape(weights.shape), axis=1, dtype=jnp.int32)
         return sums(saved, sound, Groups(weights * factor.reshape(weights.shape))), left_out

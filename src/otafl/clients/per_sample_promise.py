@@ -126,6 +126,7 @@ class Rooms(NamedTuple):
     own: int  # the batch of each one
     usual: int  # that the batch of each one fits in all but one round of a hundred
     halvings: int
+    mean: float  # of a batch, at most
 
 
 def rooms(config: PerSample, clients: int, of: int, width: int) -> Rooms:
@@ -151,7 +152,8 @@ def rooms(config: PerSample, clients: int, of: int, width: int) -> Rooms:
         share, each = np.full(several, expected / width), np.full(several, width)
         return min(poisson_capacity(share, each, tail * several)[0] + 1, several * width)
 
-    return Rooms(room(tried, clients), room(mean, clients), room(mean, 1), room(mean, 1, 1e-2 / clients), halvings)
+    usual = room(mean, 1, 1e-2 / clients)
+    return Rooms(room(tried, clients), room(mean, clients), room(mean, 1), usual, halvings, mean)
 
 
 # --- the promise -------------------------------------------------------------------------------------------------

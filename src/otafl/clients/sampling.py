@@ -9,7 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import bdtrc
+import scipy
 
 from otafl.core.arrays import Array
 
@@ -65,7 +65,7 @@ def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) 
         return 1, 0.0
 
     def above(count: int) -> float:
-        return float(bdtrc(count, most, mean / most))
+        return float(scipy.special.bdtrc(count, most, mean / most))
 
     low, high = min(math.ceil(mean), most), most
     while low < high:

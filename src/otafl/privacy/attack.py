@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, ndtr, ndtri
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -58,12 +58,12 @@ def tpr(mu: Array, fpr: Array) -> Array:
     [1.9, 9.2, 95.3]
     """
     validate.in_closed("fpr", fpr, 0, 1)
-    return ndtr(ndtri(np.asarray(fpr, np.float64)) + mu)
+    return scipy.special.ndtr(scipy.special.ndtri(np.asarray(fpr, np.float64)) + mu)
 
 
 def advantage(mu: Array) -> Array:
     """Largest difference of true and false positives, the total variation."""
-    return erf(np.asarray(mu, np.float64) / np.sqrt(8))
+    return scipy.special.erf(np.asarray(mu, np.float64) / np.sqrt(8))
 
 
 def bayes(mu: float, prior: float = 0.5) -> float:
@@ -81,7 +81,7 @@ def bayes(mu: float, prior: float = 0.5) -> float:
 def equivalent_mu(eps: float, delta: float) -> float:
     """The Gaussian whose curve passes through (eps, delta)."""
     if eps == 0 or not np.isfinite(eps):
-        return float(2 * ndtri((1 + delta) / 2)) if eps == 0 else np.inf
+        return float(2 * scipy.special.ndtri((1 + delta) / 2)) if eps == 0 else np.inf
     return float(np.sqrt(2 * gaussian.budget_rho(eps, delta)))
 
 

@@ -9,7 +9,7 @@ evaluated here in logs, so that eps = 500 or delta = 1e-300 are ordinary inputs.
 """
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -25,10 +25,10 @@ def log_delta(eps: Array, mu: Array) -> Array:
         near, far = eps / mu - mu / 2, eps / mu + mu / 2
         # phi(far) e^eps = phi(near): with Mills' ratio m(x) = Q(x)/phi(x) the curve is phi(near) (m(near) - m(far)),
         # which loses nothing where both Q are tiny. erfcx overflows left of 0, where Q is near 1 and logs are safe.
-        mills = np.sqrt(np.pi / 2) * (erfcx(near / np.sqrt(2)) - erfcx(far / np.sqrt(2)))
+        mills = np.sqrt(np.pi / 2) * (scipy.special.erfcx(near / np.sqrt(2)) - scipy.special.erfcx(far / np.sqrt(2)))
         right = -(near**2) / 2 - HALF_LOG_2PI + np.log(mills)
-        keep = log_ndtr(-near)
-        left = keep + np.log1p(-np.exp(np.minimum(eps + log_ndtr(-far) - keep, 0.0)))
+        keep = scipy.special.log_ndtr(-near)
+        left = keep + np.log1p(-np.exp(np.minimum(eps + scipy.special.log_ndtr(-far) - keep, 0.0)))
     out = np.where(near > 0, right, left)
     out = np.where(mu == 0, -np.inf, np.where(np.isinf(mu), 0.0, out))
     return out[()]

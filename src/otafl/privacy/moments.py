@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import binom, gammaln, log_ndtr
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -41,7 +41,7 @@ class LogMoment(NamedTuple):
 @lru_cache(maxsize=256)
 def _log_choose(order: int) -> Array:
     k = np.arange(order + 1)
-    out = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    out = scipy.special.gammaln(order + 1) - scipy.special.gammaln(k + 1) - scipy.special.gammaln(order - k + 1)
     out.setflags(write=False)
     return out
 
@@ -176,11 +176,13 @@ def _series(rate: Array, shift: Array, orders: Array) -> Array:
     s, log_in, log_out = (part[:, None, None] for part in (shift, np.log(rate), np.log1p(-rate)))
     middle = s / 2 + (log_out - log_in) / s  # x0
     beside = orders[:, None] - k
-    left = beside * log_out + k * log_in + k * (k - 1) / 2 * s**2 + log_ndtr(middle - k * s)
-    right = beside * log_in + k * log_out + beside * (beside - 1) / 2 * s**2 + log_ndtr(beside * s - middle)
+    left = beside * log_out + k * log_in + k * (k - 1) / 2 * s**2 + scipy.special.log_ndtr(middle - k * s)
+    right = (
+        beside * log_in + k * log_out + beside * (beside - 1) / 2 * s**2 + scipy.special.log_ndtr(beside * s - middle)
+    )
     log_term = np.logaddexp(left, right)
     top = log_term.max(-1)
-    term = binom(orders[:, None], k) * np.exp(log_term - top[..., None])
+    term = scipy.special.binom(orders[:, None], k) * np.exp(log_term - top[..., None])
     total = term[..., :-1].sum(-1) + np.abs(term[..., -1])
     return np.asarray(top + np.log(total))
 

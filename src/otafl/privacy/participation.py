@@ -11,7 +11,7 @@
 """
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -102,7 +102,7 @@ def visible_eps(send_prob: float, noise_multiplier: float, rounds: int, delta: f
     mu, log_target = np.sqrt(happened) / noise_multiplier, np.log(delta - tail)
 
     def below(eps: float) -> bool:
-        return bool(logsumexp(log_prob + gaussian.log_delta(eps, mu)) > log_target)
+        return bool(scipy.special.logsumexp(log_prob + gaussian.log_delta(eps, mu)) > log_target)
 
     if not below(0.0):
         return 0.0

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
@@ -76,7 +76,9 @@ def young_split(radio: Radio, par: BoundParams, T: int, gap0: float) -> Split:
         c = np.exp(log_c)
         return (1 + c) * drift + (1 + 1 / c) * par.kappa**2 * spread, design
 
-    found = minimize_scalar(lambda x: solved(x)[0], bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-8})
+    found = scipy.optimize.minimize_scalar(
+        lambda x: solved(x)[0], bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-8}
+    )
     log_c = min((float(found.x), 0.0), key=lambda x: solved(x)[0])
     bound, design = solved(log_c)
     return Split(float(np.exp(log_c)), design, bound, solved(0.0)[0])

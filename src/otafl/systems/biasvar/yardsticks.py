@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from otafl.core.arrays import Floats
 from otafl.systems.biasvar.bound import BoundParams, Design, Radio, check, evaluate, normal_form, unit
@@ -78,7 +78,7 @@ def _best_level(scale: Floats, cost: Callable[[Floats], Floats]) -> float:
     values = np.concatenate([cost(np.exp(grid[i : i + rows, None])) for i in range(0, _GRID, rows)])
     best = int(np.argmin(values))
     bounds = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda x: cost(np.array([[np.exp(x)]]))[0], bounds=bounds, method="bounded", options={"xatol": 1e-10}
     )
     return float(np.exp(found.x if found.fun <= values[best] else grid[best]))

@@ -8,8 +8,8 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from otafl.bounds.budget import countable, horizons
 from otafl.bounds.convergence import ConvBound
@@ -191,7 +191,7 @@ def _within(problem: Problem, rounds: int, start: float, end: float) -> float:
         return start
     if unspent(math.log(end)) >= 0:
         return max(start, NEAR * end)
-    return max(start, math.exp(brentq(unspent, math.log(start), math.log(end), xtol=1e-12)) * (1 - 1e-9))
+    return max(start, math.exp(scipy.optimize.brentq(unspent, math.log(start), math.log(end), xtol=1e-12)) * (1 - 1e-9))
 
 
 def _refuse_lost_client(problem: Problem, start: float, reason: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -44,7 +44,10 @@ def lemma1(params: Params, way: Scheme = IDLE) -> float:
     if plain and way == IDLE:
         return min(lemma1_typeset(params, IDLE), top)  # CDPB (29)
     if plain and way == NOISY:  # stationarity of e^u (r - 1) + e^(2u) / u
-        return min(float(brentq(lambda u: (r - 1) * u**2 + np.exp(u) * (2 * u - 1), 1e-12, 1.0, xtol=1e-14)), top)
+        return min(
+            float(scipy.optimize.brentq(lambda u: (r - 1) * u**2 + np.exp(u) * (2 * u - 1), 1e-12, 1.0, xtol=1e-14)),
+            top,
+        )
     return zoom(lambda u: error_energy(params, stats(params, u, way)), np.geomspace(1e-9 * min(1.0, top), top, GRID))[0]
 
 

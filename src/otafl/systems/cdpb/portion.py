@@ -8,7 +8,7 @@ noise, idle wins: any portion > 0 is beaten by idle at a smaller rho (`idle_domi
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -127,4 +127,4 @@ def idle_twin(params: Params, u: float, portion: float, charge: Charge = VISIBLE
     left = max(first - u / 2000, 1e-300)
     if level(left, Scheme()) >= target:
         return left
-    return float(brentq(lambda w: level(w, Scheme()) - target, left, first, xtol=1e-15, rtol=1e-12))
+    return float(scipy.optimize.brentq(lambda w: level(w, Scheme()) - target, left, first, xtol=1e-15, rtol=1e-12))

@@ -15,7 +15,7 @@ x is exponential with mean 1. kappa = 0 is full inversion, kappa -> infinity a m
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import exp1, gammainc
 
 from otafl.core import validate
@@ -80,7 +80,9 @@ def kappa_for_efficiency(wanted: float) -> float:
         )
     if wanted >= efficiency(LEAST):
         return 0.0
-    return float(np.exp(brentq(lambda k: efficiency(np.exp(k)) - wanted, np.log(LEAST), np.log(LARGEST))))
+    return float(
+        np.exp(scipy.optimize.brentq(lambda k: efficiency(np.exp(k)) - wanted, np.log(LEAST), np.log(LARGEST)))
+    )
 
 
 def kappa_for_energy(wanted: Array) -> Array:

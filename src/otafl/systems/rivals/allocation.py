@@ -14,7 +14,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
@@ -88,6 +88,8 @@ def paper_budget(eps: float, delta: float) -> float:
     validate.positive("eps", eps)
     validate.in_open("delta", delta, 0, 1)
     target = -math.log(delta)
-    y = brentq(lambda y: 0.5 * math.log(math.pi) + math.log(y) + y * y - target, 1e-300, 10 + math.sqrt(target) + 1)
+    y = scipy.optimize.brentq(
+        lambda y: 0.5 * math.log(math.pi) + math.log(y) + y * y - target, 1e-300, 10 + math.sqrt(target) + 1
+    )
     # The difference of two near numbers loses digits at small eps.
     return float((eps / (math.sqrt(eps + y * y) + y)) ** 2)
