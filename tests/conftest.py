@@ -1,5 +1,6 @@
 """Shared by all tests: one CPU thread pool, a compilation cache, plots where they are asked for, and the real data."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -18,6 +19,12 @@ SETTINGS = {  # in the environment, so that processes started by tests have them
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now is there to stay: the garbage collector need not walk through it, nor so often."""
+    gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
