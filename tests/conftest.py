@@ -15,7 +15,7 @@ SETTINGS = {  # in the environment, so that processes started by tests have them
     "JAX_PLATFORMS": "cpu",
     "OTAFL_OFFLINE": "1",
     "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parent.parent / ".cache" / "jax"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)

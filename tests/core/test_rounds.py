@@ -77,8 +77,8 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     key, _ = jax.random.split(jax.random.fold_in(jax.random.key(5), 0))
     one = jax.tree.map(lambda leaf: leaf[0], batch)
     keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(4))
-    drawn, _ = clients.draw(one, keys, jnp.arange(4))
-    messages, _ = clients.messages(params, small.data(), one, drawn, jnp.arange(4), jnp.int32(0))
+    drawn, _ = jax.jit(clients.draw)(one, keys, jnp.arange(4))
+    messages, _ = jax.jit(clients.messages)(params, small.data(), one, drawn, jnp.arange(4), jnp.int32(0))
     flat = np.stack([np.concatenate([np.ravel(leaf[k]) for leaf in jax.tree.leaves(messages)]) for k in range(4)])
     flat *= np.minimum(1, 0.25 / np.linalg.norm(flat, axis=1))[:, None]
     moved = np.concatenate(
