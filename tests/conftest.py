@@ -21,10 +21,14 @@ for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 
 
+gc.disable()  # until everything is imported
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now is there to stay: the garbage collector need not walk through it, nor so often."""
     gc.freeze()
     gc.set_threshold(20_000)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
