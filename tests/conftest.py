@@ -1,4 +1,4 @@
-"""Shared by all tests: one CPU thread pool, a compilation cache, plots where they are asked for, and the real data."""
+"""Shared by all tests: a compilation cache, nothing that takes time without being asked for, and the real data."""
 
 import gc
 import os
@@ -29,6 +29,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000)
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """No test pulls the plug, so no file has to be on the disk: a small run waits longer for that than it computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
