@@ -69,7 +69,7 @@ def test_every_moment_of_a_run_can_be_resumed(
         shutil.rmtree(left)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_kills_of_real_processes(
     kills: int, tiny_file: Path, tmp_path: Path, reference: Path, same_results: Same
 ) -> None:
