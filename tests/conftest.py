@@ -20,7 +20,6 @@ SETTINGS = {  # in the environment, so that processes started by tests have them
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 
-
 gc.disable()  # until everything is imported
 
 
