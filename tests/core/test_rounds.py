@@ -78,8 +78,8 @@ def test_update_is_mean_plus_bias_of_the_silent(monkeypatch):
     key, _ = jax.random.split(jax.random.fold_in(jax.random.key(5), 0))
     one = jax.tree.map(lambda leaf: leaf[0], batch)
     keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(4))
-    drawn, _ = clients.draw(one, keys, jnp.arange(4))
-    messages, _ = clients.messages(params, small.data(), one, drawn, jnp.arange(4), jnp.int32(0))
+    drawn, _ = jax.jit(clients.draw)(one, keys, jnp.arange(4))
+    messages, _ = jax.jit(clients.messages)(params, small.data(), one, drawn, jnp.arange(4), jnp.int32(0))
     flat = np.stack([np.concatenate([np.ravel(leaf[k]) for leaf in jax.tree.leaves(messages)]) for k in range(4)])
     flat *= np.minimum(1, 0.25 / np.linalg.norm(flat, axis=1))[:, None]
     moved = np.concatenate(
@@ -93,7 +93,7 @@ def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
     net, optimizer, batch = small.model(), optax.sgd(0.5, momentum=0.9), small.seeds([1, 2])
-    traces = [small.trace(4, 1), small.trace(4, 2)]
+    traces = [small.trace(2, 1), small.trace(2, 2)]
     plans = [plan_ahead(policy, (), one)[1] for one in traces]
     rows = small.rows_of(plans, traces, site)
     engine = make_engine(net.init, lambda p, held: jnp.zeros(()), make_round(clients, optimizer, "vmap"), optimizer)
@@ -106,7 +106,7 @@ def test_same_seed_same_bytes_and_chunk_length_changes_nothing():
             start = stop
         return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((carry.params, carry.opt))]
 
-    assert run([4]) == run([4]) == run([2, 4]) == run([1, 2, 4])  # chunks of 4, 2 and 1: three compilations
+    assert run([2]) == run([2]) == run([1, 2])  # chunks of 2 and of 1: two compilations
 
 
 @pytest.mark.parametrize("client_map", ["map", 3, pytest.param(2, marks=pytest.mark.slow)])
@@ -134,7 +134,7 @@ def test_seed_mapping_changes_only_rounding(seed_map):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.released
+@pytest.mark.slow  # whole runs are held to it in tests/runs
 def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
     clients, site = clipped(), small.deployment()
     policy = constant(clients, site, rx_scale=0.3)
@@ -148,7 +148,7 @@ def test_with_a_core_of_its_own_a_seed_has_the_same_bits_in_any_company():
 
 
 @pytest.mark.released
-@pytest.mark.parametrize("client_map", ["vmap", 3])
+@pytest.mark.parametrize("client_map", ["vmap", pytest.param(3, marks=pytest.mark.slow)])
 def test_rounds_drawn_ahead_have_the_same_bits(client_map, monkeypatch):
     """As an accelerator does it; here on whatever runs the tests."""
     clients, site = clipped(), small.deployment()
