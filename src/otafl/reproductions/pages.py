@@ -19,7 +19,7 @@ from otafl.reproductions.findings import markdown_of
 from otafl.runs.presets import presets
 
 PLACE = re.compile(r"<!-- begin (?P<name>[\w.-]+) -->\n.*?<!-- end (?P=name) -->", re.DOTALL)
-KEPT = ("source", "date", "version", "grids", "verdicts", "notes", "panels")
+KEPT = ("source", "date", "version", "trained", "grids", "verdicts", "notes", "panels")
 
 
 def fill(page: str, results: dict[str, str]) -> str:
