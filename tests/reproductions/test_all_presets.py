@@ -75,6 +75,13 @@ def test_goes_on_after_a_refusal_and_after_a_fault_of_ours(three: Callable[..., 
     assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
 
 
+def test_the_quickest_come_first(three: Callable[..., Calls], tmp_path: Path):
+    (tmp_path / "bad.toml").write_text("[preset]\nsummary = 'x'\nminutes = 90.0\n")
+    calls = three()
+    again(tmp_path / "out")
+    assert calls == ["good", "last", "bad"]
+
+
 def test_executor_does_the_same(three: Callable[..., Calls], tmp_path: Path):
     calls = three(bad=InputError("no such luck"), good=ZeroDivisionError("oh"))
     there = Elsewhere(Here(), Board())
