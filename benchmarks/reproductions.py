@@ -2,9 +2,9 @@
 
     python benchmarks/reproductions.py cares-table1 40 biasvar-fig2 5
 
-A number after a name is the length of the shorter run; the longer one has three times as many rounds. Both are run twice
-and the second, for which everything is compiled, counts. CPU time is that of all threads, so it may be measured on a
-busy machine; two cores are taken to halve it. Prints a Markdown table; the minutes stand in the presets.
+A number after a name is the length of the shorter run; the longer one has three times as many rounds. Both are run
+twice and the second, for which everything is compiled, counts. CPU time is that of all threads, so it may be measured
+on a busy machine; two cores are taken to halve it. Prints a Markdown table; the minutes stand in the presets.
 """
 
 import sys
