@@ -50,12 +50,15 @@ test-ray: $(RAY)/.ready         ## sweeps on a real Ray cluster of three nodes o
 	$(RAY)/bin/python -m pytest tests/connect/test_ray.py
 
 # Compiling takes most of the time of most tests. Without optimisations and by XLA's older emitters it takes a sixth.
-HURRY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters
+HURRY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+  XLA_FLAGS="--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters --xla_cpu_parallel_codegen_split_count=1"
+# A process per core, each with one thread for linear algebra; what they compile of Python is kept for their children.
+PYTEST := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 PER_CORE := -n logical --dist loadfile --no-loadscope-reorder  # short files last
 
 test: $(VENV)/.dev-ready        ## the whole test suite without the slow part; those about bits are compiled as released
-	$(HURRY) $(BIN)/python -m pytest -m "not slow and not released" $(PER_CORE)
-	$(BIN)/python -m pytest -m "released and not slow" $(PER_CORE) tests/core tests/crypto tests/runs tests/tasks
+	$(HURRY) $(PYTEST) -m "not slow and not released" $(PER_CORE)
+	$(PYTEST) -m "released and not slow" $(PER_CORE) tests/core tests/crypto tests/runs tests/tasks
 
 slow: $(VENV)/.dev-ready        ## long reproductions and soak tests
 	$(BIN)/python -m pytest -m slow

@@ -1,5 +1,6 @@
-"""Shared by all tests: one CPU thread pool, a compilation cache, plots where they are asked for, and the real data."""
+"""Shared by all tests: a compilation cache, nothing that takes time without being asked for, and the real data."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -14,10 +15,27 @@ SETTINGS = {  # in the environment, so that processes started by tests have them
     "JAX_PLATFORMS": "cpu",
     "OTAFL_OFFLINE": "1",
     "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parent.parent / ".cache" / "jax"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
+
+gc.disable()  # until everything is imported
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now is there to stay: the garbage collector need not walk through it, nor so often."""
+    gc.freeze()
+    gc.set_threshold(20_000)
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """No test pulls the plug, so no file has to be on the disk: a small run waits longer for that than it computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

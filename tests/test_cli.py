@@ -358,10 +358,14 @@ def test_the_schema_accepts_every_preset_and_refuses_mistakes(otafl: Call) -> No
         assert not accepts(schema, {**small, **wrong}, schema), wrong
 
 
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return Experiment.model_json_schema()
+
+
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_schema_and_parser_agree_on_presets(path: Path) -> None:
+def test_schema_and_parser_agree_on_presets(path: Path, schema: dict[str, Any]) -> None:
     data = tomllib.loads(path.read_text())
-    schema = Experiment.model_json_schema()
     if "scheme" in data:
         load(path)
         assert accepts(schema, data, schema)

@@ -1,5 +1,6 @@
 """Clients that clip every sample: sensitivity, batch law, overflow, energy, noise. Level of chi-square tests: 1e-6."""
 
+import functools
 from importlib import import_module
 
 import jax
@@ -131,24 +132,37 @@ def test_the_sensitivity_is_reached():
 # --- the batch --------------------------------------------------------------------------------------------------------
 
 
+MODEL = small.model()
+SLOPES = jax.jit(jax.vmap(jax.grad(lambda p, x, y: MODEL.loss(p, x[None], y[None])), in_axes=(None, 0, 0)))
+
+
+@functools.cache
+def full_batches(sampling, kind):
+    """Messages and how many samples were left out, of one compiled function of (params, data)."""
+    model = from_loss(MODEL.init, MODEL.loss, MODEL.logits) if kind == "materialised" else MODEL
+    clients, seed = per_sample(PerSample(CLIP, 0, sampling), model), one_seed()
+
+    @jax.jit
+    def send(params, data):
+        drawn, _ = clients.draw(seed, client_keys(0), IDS)
+        return clients.messages(params, data, seed, drawn, IDS, jnp.int32(0))
+
+    return send
+
+
 @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
 @pytest.mark.parametrize("kind", ["ghost", "materialised"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
 def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sampling, kind, bad):
     """Full batches, so that the naive sum over all other samples is known exactly."""
-    model = small.model()
-    if kind == "materialised":
-        model = from_loss(model.init, model.loss, model.logits)
-    clients, seed, data = per_sample(PerSample(CLIP, 0, sampling), model), one_seed(), small.data()
-    spoilt = int(seed.rows[2, 5])
-    data = data._replace(x=data.x.at[spoilt].set(bad))
-    params = model.init(jax.random.key(1))
-    drawn, _ = jax.jit(clients.draw)(seed, client_keys(0), IDS)
-    messages, left_out = jax.jit(clients.messages)(params, data, seed, drawn, IDS, jnp.int32(0))
+    rows, data = np.asarray(one_seed().rows[2, : SIZES[2]]), small.data()
+    spoilt, own = rows[5], np.delete(rows, 5)
+    x = np.array(data.x)
+    x[spoilt] = bad
+    params = MODEL.init(jax.random.key(1))
+    messages, left_out = full_batches(sampling, kind)(params, data._replace(x=jnp.asarray(x)))
     np.testing.assert_array_equal(left_out, [0, 0, 1, 0])
-    own = [row for row in np.asarray(seed.rows[2, : SIZES[2]]) if row != spoilt]
-    slope = jax.vmap(jax.grad(lambda p, x, y: model.loss(p, x[None], y[None])), in_axes=(None, 0, 0))
-    found = slope(params, data.x[np.array(own)], data.y[np.array(own)])
+    found = SLOPES(params, x[own], np.asarray(data.y)[own])
     rows = np.concatenate([np.asarray(leaf, float).reshape(len(own), -1) for leaf in jax.tree.leaves(found)], 1)
     rows *= np.minimum(1, CLIP / np.linalg.norm(rows, axis=1))[:, None]
     np.testing.assert_allclose(flat(messages)[2], rows.sum(0) / SIZES[2], atol=1e-5)

@@ -36,8 +36,8 @@ def test_messages_and_update_equal_a_naive_loop(directions, round_):
     """Per client and direction: loss ahead minus loss behind on one minibatch; update sum_p received_p phi_p / P."""
     config = ZeroOrder(batch=8, directions=directions, radius=0.2, radius_decay=0.25, clip_norm=100.0)
     clients, (seed, params, keys) = zero_order(config, MODEL), parts()
-    drawn, overflow = clients.draw(seed, keys, jnp.arange(4))
-    found, _ = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(round_))
+    drawn, overflow = jax.jit(clients.draw)(seed, keys, jnp.arange(4))
+    found, _ = jax.jit(clients.messages)(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(round_))
     x, y, _ = (np.asarray(part) for part in take(small.data(), seed, drawn, jnp.arange(4)))
     key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), Round.DIRECTION)
     phi = [np.asarray(leaf, float) for leaf in jax.tree.leaves(draw_directions(key, params, "rademacher", directions))]
@@ -53,7 +53,7 @@ def test_messages_and_update_equal_a_naive_loop(directions, round_):
     assert found.shape == (4, directions) and not bool(overflow)
     np.testing.assert_allclose(found, naive, atol=5e-6)
     received = np.linspace(-1, 2, directions).astype(np.float32)
-    update = clients.lift(jnp.asarray(received), params, seed, jnp.int32(round_))
+    update = jax.jit(clients.lift)(received, params, seed, jnp.int32(round_))
     for leaf, d in zip(jax.tree.leaves(update), phi):
         np.testing.assert_allclose(leaf, np.einsum("p,p...->...", received, d) / directions, rtol=1e-5)
 
@@ -63,13 +63,15 @@ def test_the_difference_is_twice_the_radius_times_the_slope():
     radius = 1e-2
     clients = zero_order(ZeroOrder(batch=0, directions=2000, radius=radius, clip_norm=1e3), MODEL)
     seed, params, keys = parts()
-    drawn, _ = clients.draw(seed, keys, jnp.arange(4))
-    scalars, _ = clients.messages(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))
-    update = clients.lift(scalars[1], params, seed, jnp.int32(0))
-    own = seed.rows[1][: seed.sizes[1]]
-    slope = jax.grad(lambda p: MODEL.loss(p, small.data().x[own], small.data().y[own]))(params)
-    error = [np.asarray(u / (2 * radius) - g) for u, g in zip(jax.tree.leaves(update), jax.tree.leaves(slope))]
-    size = np.sqrt(sum(np.sum(np.square(g)) for g in jax.tree.leaves(slope)))
+    drawn, _ = jax.jit(clients.draw)(seed, keys, jnp.arange(4))
+    scalars, _ = jax.jit(clients.messages)(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))
+    update = jax.jit(clients.lift)(scalars[1], params, seed, jnp.int32(0))
+    own = np.asarray(seed.rows[1])[: int(seed.sizes[1])]
+    x, y = (np.asarray(part)[own] for part in small.data())
+    slope = jax.jit(jax.grad(MODEL.loss))(params, x, y)
+    found, wanted = ([np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for tree in (update, slope))
+    error = [u / (2 * radius) - g for u, g in zip(found, wanted)]
+    size = np.sqrt(sum(np.sum(np.square(g)) for g in wanted))
     # each coordinate is a mean of 2,000 terms of variance about |grad|^2: 5 standard errors
     assert max(np.max(np.abs(e)) for e in error) < 5 * size / np.sqrt(2000)
 
@@ -77,7 +79,7 @@ def test_the_difference_is_twice_the_radius_times_the_slope():
 @pytest.mark.parametrize("law", ["rademacher", "gaussian", "sphere"])
 def test_laws(law):
     like = {"a": jnp.zeros((30, 5)), "b": jnp.zeros(10)}
-    drawn = draw_directions(jax.random.key(1), like, law, 400)
+    drawn = jax.jit(draw_directions, static_argnums=(2, 3))(jax.random.key(1), like, law, 400)
     flat = np.concatenate([np.asarray(drawn["a"]).reshape(400, -1), np.asarray(drawn["b"])], axis=1)
     assert abs(flat.mean()) < 5 * flat.std() / np.sqrt(flat.size)
     if law == "rademacher":

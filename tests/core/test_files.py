@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from otafl.core.errors import InputError
-from otafl.core.files import FileModel, parse, plain, read_toml, sweep, to_json, write_atomic
+from otafl.core.files import FileModel, naming, parse, plain, read_toml, sweep, to_json, write_atomic
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,17 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
         read_toml(tmp_path / "none.toml")
     with pytest.raises(InputError, match="is a folder"):
         read_toml(tmp_path)
+
+
+@pytest.mark.parametrize("said", ["smoothness=0.1 must be <= 1/12", "rate=1/3: must be less", "b.csv: no such file"])
+def test_a_refusal_names_the_file_unless_it_names_another(said: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    with pytest.raises(InputError) as refusal, naming(file):
+        raise InputError(said)
+    assert str(refusal.value) == f"{file}: {said}"
+    with pytest.raises(InputError) as refusal, naming(file):
+        raise InputError(f"{tmp_path / 'b.csv'}: {said}")
+    assert str(refusal.value) == f"{tmp_path / 'b.csv'}: {said}"
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

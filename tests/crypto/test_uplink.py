@@ -156,13 +156,19 @@ def test_decoding_is_the_four_phases_device_by_device(mode):
     silent = {"digital": {"key", "c0", "c1", "share"}, "hybrid": {"key", "share"}, "zf": {"key"}, "mmse": {"key"}}
     noisy = tuple(phase for phase in ("key", "c0", "c1", "share") if phase not in silent.get(mode, ()))
     with jax.enable_x64(True):
-        all_ = jnp.ones(N, bool), jnp.ones(N, jnp.float32)
-        total = made.combine(link, jnp.arange(N), *all_, jnp.asarray(x))
-        seed = jax.random.key(9)
-        values, refused = jax.jit(made.decode)(total, link, seed)
-        draw = simulation.draws(p, N, noisy, jax.random.split(seed)[0])
-        m = scaling.pack(p, x * link.extra.prescale[:, None], budget.message_bits(p, mode))
-        opened = scaling.decode(p, phase_by_phase(ring, keys, draw, link.extra, m), budget.decode_bits(p, mode))
+        everybody, seed = (np.arange(N), np.ones(N, bool), np.ones(N, np.float32)), jax.random.key(9)
+
+        @jax.jit
+        def heard(x, link, seed):
+            return made.decode(made.combine(link, *everybody, x), link, seed)
+
+        @jax.jit
+        def alone(x, link, seed):
+            draw = simulation.draws(p, N, noisy, jax.random.split(seed)[0])
+            m = scaling.pack(p, x * link.extra.prescale[:, None], budget.message_bits(p, mode))
+            return scaling.decode(p, phase_by_phase(ring, keys, draw, link.extra, m), budget.decode_bits(p, mode))
+
+        (values, refused), opened = heard(x, link, seed), alone(x, link, seed)
     np.testing.assert_array_equal(np.asarray(values), np.asarray(opened.values, np.float32))
     assert bool(refused) == (mode in uplink.CONTROLS) == bool(np.any(np.abs(values) > 1e6))
 

@@ -163,7 +163,7 @@ def test_exact_gaussian_composes():
 
 def test_pld_treats_equal_devices_as_one_although_their_amplitudes_are_rounded(monkeypatch):
     """Twelve devices, two kinds, amplitudes off by a few last digits: two sequences, not one that dominates all."""
-    rounds = 8
+    rounds = 4
     monkeypatch.setattr("otafl.privacy.by_pld.MECHANISMS", 6 * rounds)
     rng = np.random.default_rng(0)
     kinds = np.where(np.arange(12) < 6, 1.0, 0.5)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
 from otafl.reproductions import all_presets, pages, pictures, preset_run, verdicts
-from otafl.reproductions.findings import Verdict, publish
+from otafl.reproductions.findings import Verdict, publish, trained_in
 from otafl.runs import presets
 from otafl.runs.board import Board
 from otafl.runs.presets import Preset
@@ -73,6 +73,13 @@ def test_goes_on_after_a_refusal_and_after_a_fault_of_ours(three: Callable[..., 
     for page in ("index.md", "index.html"):
         assert "no such luck" in (tmp_path / "out" / page).read_text()
     assert "Traceback" in (tmp_path / "out" / "good" / "error.txt").read_text()
+
+
+def test_the_quickest_come_first(three: Callable[..., Calls], tmp_path: Path):
+    (tmp_path / "bad.toml").write_text("[preset]\nsummary = 'x'\nminutes = 90.0\n")
+    calls = three()
+    again(tmp_path / "out")
+    assert calls == ["good", "last", "bad"]
 
 
 def test_executor_does_the_same(three: Callable[..., Calls], tmp_path: Path):
@@ -185,3 +192,11 @@ def test_a_reproduction_ends_with_the_papers_words_a_verdict_and_its_files(tmp_p
     assert plots == f"Plots: {tmp_path / 'fig2.png'}" and results == f"Results: {tmp_path / 'results.md'}"
     assert "means nothing" in closing("cdpb-fig2", tmp_path, quick=True)[1]
     assert closing("demo", tmp_path / "none", quick=False) == []
+
+
+def test_what_was_trained_is_told_with_its_machine(tmp_path: Path):
+    for name, rounds, seconds in (("a", 30, 1.4), ("b", 12, 2.2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "timing.json").write_text(json.dumps({"rounds": rounds, "seconds": seconds}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"machine": {"jax devices": "cpu (cpu)", "cores": "2"}}))
+    assert trained_in(tmp_path) == {"rounds": 42, "seconds": 4, "on": ["cpu (cpu), 2 cores"]}

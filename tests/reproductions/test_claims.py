@@ -8,6 +8,7 @@ from otafl.core.errors import InputError
 from otafl.reproductions import claims
 from otafl.reproductions.claims import Claim, Part
 from otafl.reproductions.curves import area, rounds_to
+from otafl.runs.comparing.statistics import paired
 
 RANDOM = np.random.default_rng(7)
 
@@ -93,3 +94,21 @@ def test_a_printed_zero_counts_as_a_digit():
     ours = [0.946, 0.947, 0.948, 0.947]
     assert claims.level(ours, 0.9, 3, 0.02, printed=2).verdict == "does not hold"
     assert claims.level(ours, 0.9, 3, 0.02).verdict == "holds"
+
+
+def covered(values: np.ndarray, truth: float) -> np.ndarray:
+    """Whether the interval that `ahead` looks at holds the truth, row by row."""
+    gaps = [paired(dict(enumerate(row)), dict.fromkeys(range(len(row)), 0.0)) for row in values - truth]
+    return np.array([claims.ahead(gap).verdict == "undecided" for gap in gaps])
+
+
+def test_a_second_look_keeps_its_interval_on_fresh_seeds_and_not_together_with_the_first():
+    """6,000 studies, four standard errors: what the page of results says about seeds that were added."""
+    rng, truth, studies = np.random.default_rng(3), 0.7, 6000
+    first, fresh = rng.normal(truth, 1, (2, studies, 20))
+    again = covered(first, 0.0)  # undecided: zero is within the interval
+    alone, together = covered(fresh[again], truth), covered(np.hstack([first, fresh])[again], truth)
+    error = 4 * np.sqrt(0.05 * 0.95 / again.sum())
+    assert abs(alone.mean() - 0.95) < error and together.mean() < 0.95 - error
+    decided = ~covered(first, truth) | ~covered(fresh, truth)  # wrongly, where the truth lies on the margin
+    assert abs(decided.mean() - 0.0975) < 4 * np.sqrt(0.0975 * 0.9025 / studies)

@@ -35,8 +35,9 @@ class SignalAt(Reporter):
 @pytest.mark.parametrize(("label", "round_"), [("constant", 2), ("cares-adaptive", 4)])
 def test_a_stopped_run_resumes_to_the_same_bytes(
     number: signal.Signals, label: str, round_: int, tiny: Callable[..., Experiment], tmp_path: Path, reference: Path,
-    same_results: Callable[[Path, Path], None],
+    same_results: Callable[[Path, Path], None], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    monkeypatch.setenv("NPROC", "1")  # one scheme after the other: it is this one that is stopped
     with pytest.raises(Interrupted, match="--resume") as stopped:
         runner.start(tiny(), tmp_path / "run", SignalAt(label, round_, number))
     where = tmp_path / "run" / "schemes" / label / "checkpoints" / f"checkpoint-{round_:07d}"

@@ -42,6 +42,11 @@ def snapshots(run: Callable[[], object], folder: Path, store: Path, monkeypatch:
     return taken
 
 
+def contents(folder: Path) -> frozenset[tuple[Path, bytes]]:
+    found = folder.rglob("*")
+    return frozenset((path.relative_to(folder), path.read_bytes() if path.is_file() else b"") for path in found)
+
+
 def test_every_moment_of_a_run_can_be_resumed(
     tiny: Callable[..., Experiment],
     tmp_path: Path,
@@ -55,7 +60,7 @@ def test_every_moment_of_a_run_can_be_resumed(
     taken = snapshots(lambda: runner.start(tiny(), folder), folder, store, monkeypatch)
     same_results(folder, reference)
     assert len(taken) > 80
-    for left in taken:
+    for left in {contents(left): left for left in taken}.values():  # what was left behind twice is resumed once
         if (left / "manifest.json").exists():
             runner.resume(left)
         else:  # killed before the run had a name: it is started again
@@ -64,7 +69,7 @@ def test_every_moment_of_a_run_can_be_resumed(
         shutil.rmtree(left)
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_kills_of_real_processes(
     kills: int, tiny_file: Path, tmp_path: Path, reference: Path, same_results: Same
 ) -> None:

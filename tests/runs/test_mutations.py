@@ -279,11 +279,18 @@ def test_10000_mutated_files(seed: int, texts: list[str], tmp_path: Path) -> Non
         ("seeds=[4294967296]", "less than"),
         ("seeds=[]", "at least 1"),
         ("seeds=[1,1]", "must not repeat"),
+        ("seeds={ first = 1 }", "must be { first, count }"),
+        ("seeds={ first = 1, count = 10_001 }", "at most 10,000 seeds"),
+        ("seeds={ first = 1, count = 0 }", "at least 1"),
     ],
 )
 def test_absurd_sizes_are_refused_when_read(override: str, said: str, tiny: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match=said):
         tiny(override)
+
+
+def test_seeds_that_follow_each_other_are_the_list_of_them(tiny: Callable[..., Any]) -> None:
+    assert tiny("seeds={ first = 7, count = 3 }") == tiny("seeds=[7, 8, 9]")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ def test_one_preset_of_each_family(data_folder: Path, tmp_path: Path, monkeypatc
     assert reproduced(tmp_path) == dict.fromkeys(ONE_EACH, "done")
     judged = verdicts.judged_in(tmp_path)
     assert set(judged) == set(ONE_EACH) - {"biasvar-designs"}, "designs make no claim"
-    told = [json.loads((tmp_path / name / "results.json").read_text()) for name in ONE_EACH]
-    assert all(one["quick"] for one in told), "smoke versions must say so"
+    told = {name: json.loads((tmp_path / name / "results.json").read_text()) for name in ONE_EACH}
+    assert all(one["quick"] for one in told.values()), "smoke versions must say so"
+    assert [record["arms"] for record in told["cares-sweep"]["records"]] == [10, 3, 0, 8, 4, 0, 8, 0, 0]
+    assert (tmp_path / "eezofl-table2" / "results.md").read_text().count("|") > 50
     page = (tmp_path / "index.md").read_text()
     for row in verdicts.record().row:
         said = "smoke version" if row.preset in ONE_EACH else "not run yet"

@@ -164,7 +164,7 @@ def prepared(folder: Path) -> Path:
 def test_a_few_mistakes_in_a_planning_file_are_one_line(scheme: str, tmp_path: Path) -> None:
     folder = prepared(tmp_path)
 
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(mistakes(f"{scheme}.toml"), st.booleans())
     def planned_or_refused(data: dict[str, Any], as_json: bool) -> None:
         assert outcome(scheme, data, folder, as_json) == ""

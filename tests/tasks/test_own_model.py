@@ -1,5 +1,7 @@
 """Own models: any pytree, static parts, float32 whatever the scope, losses by name; per-sample sums in parts."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,7 +75,7 @@ def test_gradients_are_those_of_the_same_network_of_layers():
     args = (X.reshape(3, 4, 4), Y.reshape(3, 4), w)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-        client_gradients(layers, params, *args), client_gradients(own, params, *args),
+        *(jax.jit(partial(client_gradients, net))(params, *args) for net in (layers, own)),
     )  # fmt: skip
 
 
@@ -84,14 +86,20 @@ def test_gradients_formed_in_parts_are_those_formed_at_once(monkeypatch, slots):
     w = np.random.default_rng(2).random((3, 4)).astype(np.float32)
     order = np.random.default_rng(3).permutation(12).reshape(3, 4)
     groups = Groups(jnp.asarray(w), jnp.asarray(order) if slots else None)
-    whole = made.trace(params, X, Y)
+
+    def formed():
+        def compute(params):
+            saved = made.trace(params, X, Y)
+            return saved.kept, made.sq_norms(saved), made.sums(saved, groups)
+
+        return jax.jit(compute)(params)
+
+    kept, norms, sums = formed()
     monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 5)  # 12 samples in parts of 5, 5 and 2
-    parts = made.trace(params, X, Y)
-    assert "square" in parts.kept and "gradients" in whole.kept
-    np.testing.assert_allclose(made.sq_norms(parts), made.sq_norms(whole), rtol=1e-5)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), made.sums(parts, groups), made.sums(whole, groups)
-    )
+    kept_of_parts, norms_of_parts, sums_of_parts = formed()
+    assert "square" in kept_of_parts and "gradients" in kept
+    np.testing.assert_allclose(norms_of_parts, norms, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), sums_of_parts, sums)
 
 
 def test_a_sample_left_out_of_the_parts_leaves_nothing(monkeypatch):

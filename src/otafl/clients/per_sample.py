@@ -21,6 +21,7 @@ from otafl.clients.per_sample_promise import (
 )
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
+from otafl.core.uplink import product_slack
 from otafl.tasks.ghost import Saved
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model
@@ -72,7 +73,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         """Each sample's clip factor, and whether its gradient is finite."""
         norms = jnp.sqrt(ghost.sq_norms(saved))
         sound = jnp.isfinite(norms)
-        return clip_factors(jnp.where(sound, norms, 0), config.clip_norm), sound
+        return clip_factors(jnp.where(sound, norms, 0), config.clip_norm, product_slack()), sound
 
     def sums(saved: Saved, sound: Array, groups: Groups) -> Any:
         """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither

@@ -64,8 +64,7 @@ def make_engine(
     ) -> tuple[Carry, Record, Any]:
         num_seeds, rounds = rows.in_horizon.shape
         every = evaluate_every or rounds
-        # One seed after the other saves memory and, on a CPU, time; an accelerator wants them together.
-        together = num_seeds if seed_map == "vmap" and jax.default_backend() != "cpu" else 1
+        together = _evaluated_together(num_seeds, held_out) if seed_map == "vmap" else 1
 
         def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Packed]:
             if num_seeds * every * seed.rows.size <= most_ahead():
@@ -129,6 +128,18 @@ def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:
 def _pool(size: int) -> ThreadPoolExecutor:
     """One for all programs of this process, so that schemes which run at the same time share the cores."""
     return ThreadPoolExecutor(size, "seed")
+
+
+def _evaluated_together(seeds: int, held_out: Any) -> int:
+    """One seed after the other saves memory and, on a CPU, time; an accelerator wants them together.
+
+    But not all of a thousand: XLA tries its kernels at full size, which takes longer than the run.
+    """
+    if jax.default_backend() == "cpu":
+        return 1
+    block = sum(leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(held_out))
+    most = min(seeds, max(1, 2**26 // block))
+    return next((n for n in range(most, most // 2, -1) if seeds % n == 0), most)  # the rest would be a second program
 
 
 def most_ahead() -> int:

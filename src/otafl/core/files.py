@@ -133,7 +133,7 @@ def naming(file: Path) -> Iterator[None]:
         yield
     except InputError as error:
         told = str(error).partition(":")[0]
-        if told == str(file) or os.sep in told:
+        if told == str(file) or os.path.isdir(os.path.dirname(told)):
             raise
         raise type(error)(f"{file}: {error}") from None
 

@@ -104,9 +104,9 @@ def norms_of(messages: Pytree) -> Array:
     return jnp.sqrt(sum(squares[1:], squares[0]))
 
 
-def clip_factors(norms: Array, bound: float) -> Array:
-    """Factor per message that makes its finite norm at most `bound`."""
-    limit = np.float32(bound * (1 - FLOAT32_SLACK))
+def clip_factors(norms: Array, bound: float, slack: float = FLOAT32_SLACK) -> Array:
+    """Factor per message that makes its finite norm at most `bound`, less what rounding may add to it."""
+    limit = np.float32(bound * (1 - slack))
     return jnp.where(norms > limit, limit / norms, np.float32(1))
 
 

@@ -32,13 +32,13 @@ from otafl.runs.remote import Elsewhere
 def reproduce_all(
     folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console, elsewhere: Elsewhere | None = None
 ) -> dict[str, str]:
-    """Run what is not done yet; one preset that fails does not stop the others.
+    """Run what is not done yet, the quickest first; one preset that fails does not stop the others.
 
     Writes index.md and index.html after every preset; returns "done" or the reason for every preset. elsewhere: where
     presets run side by side.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    known = presets.presets()
+    known = dict(sorted(presets.presets().items(), key=lambda one: one[1].minutes))
     told = {name: entry for name, entry in _read(folder).items() if name in known}
     before = [name for name in known if told.get(name, {}).get("outcome") == DONE]
     before = [name for name in before if told[name]["stamp"] == _stamp(name, quick)]

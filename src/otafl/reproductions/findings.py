@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,11 +84,23 @@ def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Seque
         console.print(note, highlight=False)
     folder.mkdir(parents=True, exist_ok=True)
     told = {"source": preset.source, "date": datetime.now(UTC).date().isoformat(), "version": __version__,
-            "grids": grids, "verdicts": verdicts, "notes": list(notes), "panels": panels}  # fmt: skip
+            "trained": trained_in(folder), "grids": grids, "verdicts": verdicts, "notes": list(notes),
+            "panels": panels}  # fmt: skip
     if panels:
         write_atomic(folder / "results.svg", picture(panels))
     write_atomic(folder / "results.md", markdown_of(plain(told), "results.svg"))
     write_atomic(folder / "results.json", to_json({**told, "targets": preset.targets, **data}))
+
+
+def trained_in(folder: Path) -> Record:
+    """What was trained below a folder: rounds of all schemes and seeds, their seconds, and on which machines."""
+    timings = [json.loads(file.read_text(encoding="utf-8")) for file in folder.rglob("timing.json")]
+    machines = [json.loads(file.read_text(encoding="utf-8"))["machine"] for file in folder.rglob("manifest.json")]
+    return {
+        "rounds": sum(own["rounds"] for own in timings),
+        "seconds": round(sum(own["seconds"] for own in timings)),
+        "on": sorted({f"{own['jax devices']}, {own['cores']} cores" for own in machines}),
+    }
 
 
 def markdown_of(told: Mapping[str, Any], picture_at: str) -> str:

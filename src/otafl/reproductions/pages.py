@@ -19,7 +19,7 @@ from otafl.reproductions.findings import markdown_of
 from otafl.runs.presets import presets
 
 PLACE = re.compile(r"<!-- begin (?P<name>[\w.-]+) -->\n.*?<!-- end (?P=name) -->", re.DOTALL)
-KEPT = ("source", "date", "version", "grids", "verdicts", "notes", "panels")
+KEPT = ("source", "date", "version", "trained", "grids", "verdicts", "notes", "panels")
 
 
 def fill(page: str, results: dict[str, str]) -> str:
@@ -54,7 +54,8 @@ def blocks() -> dict[str, str]:
     """What belongs between the markers, by name; runs of before have left no tables."""
     found = {name: markdown_of(told, f"../images/made/results-{name}.svg")
              for name, told in verdicts.recorded().items() if "grids" in told}  # fmt: skip
-    return {"record": verdicts.page_table(), "folders": verdicts.folder_table(), **found}
+    tables = {"record": verdicts.page_table(), "folders": verdicts.folder_table(), "times": verdicts.times_table()}
+    return {**tables, **found}
 
 
 def main(page: Path, runs: Path | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from otafl.core.files import FileModel, read, write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, UNDECIDED
+from otafl.runs.presets import presets
 
 ROWS, RECORD = Path(__file__).with_name("record.toml"), Path(__file__).with_name("record")
 REPRODUCED, PARTLY, NOT, OPEN = "reproduced", "partly", "not reproduced", "not measured"
@@ -138,9 +139,21 @@ def page_table() -> str:
 
 
 def folder_table() -> str:
-    """Where every run on record was made."""
-    rows = [[name, told["folder"] or "–", told["date"], told["version"]] for name, told in recorded().items()]
-    return "\n".join(markdown_table(("preset", "folder", "date", "otafl"), rows))
+    """Where every run on record was made, and what it took; a figure may be drawn from the run of its table."""
+    rows = []
+    for name, told in recorded().items():
+        own = told["trained"]
+        took = [f"{own['rounds']:,}", f"{own['seconds']:,}", "; ".join(own["on"])] if own["rounds"] else ["–"] * 3
+        rows.append([name, told["folder"] or "–", told["date"], told["version"], *took])
+    head = ("preset", "folder", "date", "otafl", "rounds, all seeds and schemes", "seconds", "trained on")
+    return "\n".join(markdown_table(head, rows))
+
+
+def times_table() -> str:
+    """Minutes of the presets that take more than one on two cores."""
+    longer = {name: one.minutes for name, one in sorted(presets().items(), key=lambda own: own[1].minutes)
+              if one.minutes > 1}  # fmt: skip
+    return "\n".join(markdown_table(("preset", "minutes"), [[name, f"{took:,.0f}"] for name, took in longer.items()]))
 
 
 def closing(preset: str, folder: Path, quick: bool) -> list[str]:

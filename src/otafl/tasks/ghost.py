@@ -53,7 +53,8 @@ def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax
             return losses.sum(), (act, losses)
 
         err, (act, losses) = jax.grad(summed, has_aux=True)(network.tap(x.shape[0]))
-        return Saved(network.keep(act, err), losses)
+        # Norms, sums and biases all read the errors: they are written once, and by the product that makes them.
+        return Saved(network.keep(act, jax.lax.optimization_barrier(err)), losses)
 
     def trace(params: Any, x: jax.Array, y: jax.Array) -> Saved:
         samples = x.shape[0]

@@ -1,10 +1,11 @@
 """Layers whose per-sample gradients have known norms. JAX, float32.
 
-A gradient that is clipped sample by sample need not always be formed sample by sample. For a linear layer it is
-A^T E, with A the rows the layer read and E the errors that came back to its output; both are by-products of one
+A gradient that is clipped sample by sample need not always be formed sample by sample. For a dense layer it is
+a e^T, with a the row the layer read and e the errors that came back to its output; both are by-products of one
 forward and one backward pass, and they give the norm of every sample's gradient and any weighted sum of gradients
-("ghost clipping"). Where a sample has so many rows that its gradient is the smaller thing (a convolution of a large
-image), the gradient itself is kept. So a `Layer` knows, besides `init` and `forward`, three things about a batch:
+("ghost clipping"). Where a sample has several rows (a convolution) the gradient itself is kept: norms from products of
+rows cost more, and lose what is left where errors cancel. So a `Layer` knows, besides `init` and `forward`, three
+things about a batch:
 
     keep(act, err)       what must be kept of every sample: its rows and errors, or its gradient
     sq_norms(kept)       the squared norm of every sample's gradient

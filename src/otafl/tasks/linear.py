@@ -33,10 +33,7 @@ def _start(init: Init, uniform: jax.Array, weight_shape: Shape, bias: bool) -> d
 def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Callable[[jax.Array], jax.Array]) -> Layer:
     """y = rows(x) w + b, where `rows` lays out what each output position reads: (B, ...) -> (B * positions, F)."""
     fan_in, out, positions = math.prod(weight_shape[:-1]), weight_shape[-1], math.prod(shape[:-1])
-    # With few rows the norm costs least without the gradient, from Gram matrices: |sum_i a_i e_i^T|^2 =
-    # sum_ij (a_i . a_j)(e_i . e_j) takes positions^2 (F + O) multiplications, the gradient positions F O. It serves the
-    # sums as well, so it may cost a quarter more.
-    formed = positions > 1 and 1.25 * positions * (fan_in + out) >= fan_in * out
+    formed = positions > 1  # one row: the gradient is a e^T, its norm |a| |e|
 
     def forward(params: dict[str, jax.Array], x: jax.Array, tap: jax.Array) -> tuple[jax.Array, jax.Array]:
         y = rows(x) @ params["w"].reshape(fan_in, out)
@@ -54,10 +51,8 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
     def sq_norms(kept: dict[str, jax.Array]) -> jax.Array:
         if formed:
             return sq_norms_of(kept)
-        read, err = rows(kept["act"]).reshape(-1, positions, fan_in), kept["err"].reshape(-1, positions, out)
-        if positions == 1:
-            return jnp.sum(err**2, (1, 2)) * (jnp.sum(read**2, (1, 2)) + bias)
-        return jnp.sum((jnp.einsum("bnf,bmf->bnm", read, read) + bias) * jnp.einsum("bno,bmo->bnm", err, err), (1, 2))
+        read, err = rows(kept["act"]), kept["err"].reshape(-1, out)
+        return jnp.sum(err**2, 1) * (jnp.sum(read**2, 1) + bias)
 
     def sums(kept: dict[str, jax.Array], groups: Groups) -> dict[str, jax.Array]:
         count, most = groups.weights.shape
@@ -65,16 +60,15 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
             mixed: dict[str, jax.Array] = jax.tree.map(groups.mix, kept)
             return mixed | {"w": jnp.swapaxes(mixed["w"], 1, 2).reshape(count, *weight_shape)}
         act = groups.spread(kept["act"])
-        read = rows(act.reshape(-1, *act.shape[2:])).reshape(count, most * positions, fan_in)
-        err = groups.spread(kept["err"]).reshape(count, most, -1) * groups.weights[:, :, None]
-        err = err.reshape(count, most * positions, out)
+        read = rows(act.reshape(-1, *act.shape[2:])).reshape(count, most, fan_in)
+        err = groups.spread(kept["err"]).reshape(count, most, out) * groups.weights[:, :, None]
         if out < fan_in:  # the faster product on a CPU has the longer side last; flat, so that XLA keeps it there
             flat = settled(jnp.einsum("kno,knf->kof", err, read).reshape(count, -1))
             product = jnp.swapaxes(flat.reshape(count, out, fan_in), 1, 2)
         else:
             product = jnp.einsum("knf,kno->kfo", read, err)
         grad = {"w": product.reshape(count, *weight_shape)}
-        return grad | {"b": err.sum(1)} if bias else grad
+        return grad | {"b": groups.mix(kept["err"].reshape(-1, out))} if bias else grad
 
     return Layer(
         shape=shape,

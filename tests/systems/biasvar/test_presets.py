@@ -15,6 +15,7 @@ from otafl.runs.comparing.tune import _first_best, tune_step_size
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
+from otafl.systems.biasvar import reproduce as reproduce_fig2
 from otafl.systems.biasvar.bbfl import Config, heard_well, interior_mask
 from otafl.systems.biasvar.reproduce import _labels, _rough
 
@@ -70,6 +71,19 @@ def test_figure_two_end_to_end(tmp_path):
     fixed, drawn = (load(tmp_path / "out" / f"{name}-a" / "config.toml") for name in ("fixed", "drawn"))
     assert (fixed.channel.placement_seed, drawn.channel.placement_seed) == (0, None)
     assert float(fixed.scheme[1].sigma2) == found["measured"]["sigma2"]
+
+
+def test_only_the_first_panel_on_the_fixed_deployment_takes_all_seeds(monkeypatch, tmp_path):
+    ran = {}
+    monkeypatch.setattr(reproduce_fig2, "run_in", lambda place, part, _: ran.update({place.name: part}) or place)
+    monkeypatch.setattr(reproduce_fig2, "collect", lambda runs: [scheme(label, []) for label in labels])
+    monkeypatch.setattr(reproduce_fig2, "_rough", lambda one: one)
+    path, labels = find("biasvar-fig2"), load(find("biasvar-fig2")).labels
+    steps = {"a": dict.fromkeys(labels, 0.1), "b": {**dict.fromkeys(labels, 0.1), "OPC": 0.3}}
+    reproduce_fig2.trained(path, tmp_path, [], {"deployment": 0, "few": 5}, steps, None)
+    assert {name: len(part.seed_list) for name, part in ran.items()} == {
+        "fixed-a": 20, "drawn-a": 5, "fixed-b": 5, "drawn-b": 5}  # fmt: skip
+    assert ran["fixed-b"].labels == ["OPC"], "what has the same step in both panels is trained once"
 
 
 def test_tuned_steps_are_reproducible_and_resumable(tmp_path):

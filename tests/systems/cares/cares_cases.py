@@ -1,6 +1,7 @@
 """A small site with four clients, and both CARES policies on it."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -44,14 +45,19 @@ def adaptive(told: Context | None = None, **options: Any) -> systems.Policy:
     return systems.make("cares-adaptive", config, small.deployment(), message(), told or context())
 
 
+def stepper(policy: systems.Policy) -> Callable[..., Any]:
+    """One round of the policy, compiled: (state, row of the trace, round, accuracy) -> state, plan, info."""
+    return jax.jit(lambda state, row, t, metric: policy.step(state, observe(policy, row, t, metric)))
+
+
 def drive(policy: systems.Policy, path: Trace, metrics: np.ndarray) -> tuple[list[State], list[Any], list[Any]]:
     """Step by step, as the engine does it: `metrics[t]` is the accuracy before round t. Ends with the round not run."""
     states, plans, infos = [policy.init(None)], [], []
+    step = stepper(policy)
     with jax.enable_x64(True):
         state = jax.tree.map(jnp.asarray, states[0])
         for t in range(len(metrics)):
-            row = Trace(*(jnp.asarray(leaf[t]) for leaf in path))
-            state, plan, info = policy.step(state, observe(policy, row, t, metrics[t]))
+            state, plan, info = step(state, Trace(*(leaf[t] for leaf in path)), t, metrics[t])
             plans.append(jax.tree.map(np.asarray, plan))
             infos.append(jax.tree.map(np.asarray, info))
             states.append(state)

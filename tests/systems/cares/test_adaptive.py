@@ -20,6 +20,7 @@ from cares_cases import (
     message,
     problem,
     static_policy,
+    stepper,
     trace,
     worse_from,
 )
@@ -234,9 +235,9 @@ def test_whether_a_round_is_run_does_not_depend_on_its_reward(rounds_left: int):
     state: State = policy.init(None)
     spent = np.array([0, 0, int(state.table.budget / state.table.cost[2]) - rounds_left])
     state = state._replace(pulls=spent, arm=np.int32(2), phi=np.ones(7), rms=np.sqrt(2) * SCALE)
+    step, row = stepper(policy), Trace(*(leaf[0] for leaf in trace(1)))
     with jax.enable_x64(True):
-        row = Trace(*(jnp.asarray(leaf[0]) for leaf in trace(1)))
-        seen = [policy.step(jax.tree.map(jnp.asarray, state), observe(policy, row, 3, m)) for m in (-1e3, 0.5, 1e3)]
+        seen = [step(state, row, 3, metric) for metric in (-1e3, 0.5, 1e3)]
     assert {bool(plan.live) for _, plan, _ in seen} == {rounds_left > 0}
     assert len({(int(info.safe), int(info.stopped_by), float(info.zcdp_left)) for _, _, info in seen}) == 1
 
@@ -274,8 +275,7 @@ def test_sign_flip_of_the_ratio_rule(rule: str, expected: int):
     moment[:, 5] = -1.0  # the score is then minus the zCDP left, to the last bit the same on every arm
     state = policy.init(None)._replace(gram=np.tile(np.eye(7), (3, 1, 1)), moment=moment)
     with jax.enable_x64(True):
-        row = Trace(*(jnp.asarray(leaf[0]) for leaf in trace(1)))
-        _, _, info = policy.step(jax.tree.map(jnp.asarray, state), observe(policy, row, 0, 0.5))
+        _, _, info = stepper(policy)(state, Trace(*(leaf[0] for leaf in trace(1))), 0, 0.5)
     assert int(info.arm) == expected
 
 

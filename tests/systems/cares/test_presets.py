@@ -53,14 +53,14 @@ def test_targets_and_claims_are_about_schemes_of_the_table(name: str):
         assert {claim.better, *(rival.partition(" @ ")[0] for rival in claim.rivals)} <= set(labels)
 
 
+@pytest.mark.parametrize("name", ["cares-table1", "cares-table2", "cares-controller", "cares-wide"])
+def test_claims_are_judged_again_on_seeds_that_neither_the_first_record_nor_tuning_saw(name):
+    assert not set(load(find(name)).seed_list) & {*range(30), *range(1000, 1003)}
+
+
 def test_table_settings_are_the_papers():
     one = load(find("cares-table1"))
-    assert (
-        one.task.clients == 20
-        and one.radio.noise_std == 0.05
-        and one.server.step_size == 0.1
-        and len(one.seed_list) == 30
-    )
+    assert one.task.clients == 20 and one.radio.noise_std == 0.05 and one.server.step_size == 0.1
     controller = one.scheme[one.labels.index("CARES adaptive")]
     assert (controller.rule, controller.features, controller.arms_from, controller.ucb_width) == (
         "ratio",
@@ -204,11 +204,6 @@ def smoke(name: str, folder: Path) -> tuple[str, dict[str, Any]]:
     text = io.StringIO()
     reproduce(name, folder / name, [], True, Reporter(), Console(file=text, width=200))
     return text.getvalue(), json.loads((folder / name / "results.json").read_text())
-
-
-def test_sweep_runs(data_folder: Path, tmp_path: Path):
-    _, results = smoke("cares-sweep", tmp_path)
-    assert [record["arms"] for record in results["records"]] == [10, 3, 0, 8, 4, 0, 8, 0, 0]
 
 
 @pytest.mark.slow

@@ -50,11 +50,6 @@ def test_table_two_is_the_arithmetic_of_the_parameter_sets():
         assert column["rho"] == pytest.approx(785 / 2 * 99.31 * column["decoded variance"])
 
 
-def test_table_two_end_to_end(tmp_path):
-    reproduce("eezofl-table2", tmp_path / "out", [], False, Reporter(), Console(quiet=True))
-    assert (tmp_path / "out" / "results.md").read_text().count("|") > 50
-
-
 @pytest.mark.slow
 def test_table_one_shows_each_line_on_a_round_with_real_keys(tmp_path):
     reproduce("eezofl-table1", tmp_path / "out", [], False, Reporter(), Console(quiet=True))

@@ -49,7 +49,7 @@ def air_key(seed: int | None, number: int) -> Any:
 
 
 def clip_factor(norm: float, bound: float) -> np.float32:
-    """As `clients.base.clip_factors`: a finite norm is brought to 4e-6 below the bound at most."""
+    """As `core.messages.clip_factors`: a finite norm is brought to 4e-6 below the bound at most."""
     if not np.isfinite(bound):
         return np.float32(1)
     limit = np.float32(bound * (1 - FLOAT32_SLACK))

@@ -38,6 +38,8 @@ def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
 
     >>> mean_sd([0.5, 0.7]), mean_sd([0.5, None]), mean_sd(["inf"]), mean_sd([]), mean_sd([1200, 1400])
     ('0.600 ± 0.141', '0.500 (1 of 2)', '∞', '–', '1300 ± 141')
+    >>> mean_sd([5.1e7, 6.5e7])
+    '5.8e+07 ± 9.9e+06'
     """
     every = numbers(values)
     good = every[~np.isnan(every)]
@@ -46,10 +48,10 @@ def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
     if np.any(np.isinf(good)):
         return "∞"
     mean = float(np.mean(good))
-    large = abs(mean) >= 1000
-    spread = f" ± {np.std(good, ddof=1):.{0 if large else digits}f}" if good.size > 1 else ""
+    of_mean, of_spread = (".3g", ".2g") if abs(mean) >= 1e5 else [f".{0 if abs(mean) >= 1000 else digits}f"] * 2
+    spread = f" ± {np.std(good, ddof=1):{of_spread}}" if good.size > 1 else ""
     count = f" ({good.size} of {every.size})" if good.size < every.size else ""
-    return (f"{mean:.4g}" if large else f"{mean:.{digits}f}") + spread + count
+    return f"{mean:{of_mean}}{spread}{count}"
 
 
 def paired(a: Mapping[Any, float], b: Mapping[Any, float]) -> Gap:

@@ -26,9 +26,10 @@ Positive = Annotated[float, Field(gt=0)]
 StepSize = Annotated[float, Field(gt=0, le=1e30)]  # float32 ends at 3e38
 Whole = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1, le=10**4)]  # of seeds: each is planned by itself, more would take minutes in silence
+MOST_SEEDS = 10**4  # each is planned by itself, more would take minutes in silence
+Count = Annotated[int, Field(ge=1, le=MOST_SEEDS)]
 Crowd = Annotated[int, Field(ge=1, le=10**7)]  # of clients
-SeedNumbers = Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=10**4)]
+SeedNumbers = Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=MOST_SEEDS)]
 
 Partition: Any = union({name: kind.options for name, kind in PARTITIONS.items()}, "kind")
 ModelChoice: Any = union({name: kind.options for name, kind in MODELS.items()}, "name")

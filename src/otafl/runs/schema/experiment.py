@@ -12,6 +12,7 @@ from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.runs.folder.store import slug
 from otafl.runs.schema.blocks import (
+    MOST_SEEDS,
     NOISES,
     ClientChoice,
     Count,
@@ -64,13 +65,20 @@ class Own(NamedTuple):
     model: Model | None = None
 
 
+class Stretch(FileModel):
+    """Seeds that follow each other, as a file may write them."""
+
+    first: int
+    count: int
+
+
 class Experiment(FileModel):
     """One experiment: a task, a channel, and the schemes to compare on them."""
 
     preset: dict[str, Any] | None = Field(None, exclude=True, description="what a preset says about itself")
     title: str = ""
     rounds: Annotated[int, Field(ge=1, le=10**7)] = Field(100, description="horizon; a budget may end a run before")
-    seeds: Count | SeedNumbers = Field(5, description="how many (0, 1, ...), or which")
+    seeds: Count | SeedNumbers = Field(5, description="how many (0, 1, ...), which, or { first = 100, count = 20 }")
     evaluate_every: Whole = 10
     task: Task = Field(default_factory=Task)
     channel: Channel = Field(default_factory=Channel, description=f"a table, or one of {', '.join(CHANNELS)}")
@@ -90,6 +98,16 @@ class Experiment(FileModel):
     )
     scheme: Annotated[list[SchemeChoice], Field(min_length=1, max_length=500)]
     _own: Own = PrivateAttr(default_factory=Own)
+
+    @field_validator("seeds", mode="before", json_schema_input_type=Count | SeedNumbers | Stretch)
+    @classmethod
+    def _written_out(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        first, count = value.get("first"), value.get("count")
+        if set(value) != {"first", "count"} or type(first) is not int or type(count) is not int or count > MOST_SEEDS:
+            raise InputError(f"{value} must be {{ first, count }}, whole numbers, at most {MOST_SEEDS:,} seeds")
+        return list(range(first, first + count))
 
     @field_validator("channel", mode="before", json_schema_input_type=Channel | Literal[tuple(CHANNELS)])
     @classmethod

@@ -36,7 +36,7 @@ def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     wanted = settings["tune"]
     steps = {panel: tuned_by(metric, wanted, path, folder, overrides, reporter)
              for panel, metric in wanted["metrics"].items()}  # fmt: skip
-    schemes = trained(path, folder, overrides, settings["deployment"], steps, reporter)
+    schemes = trained(path, folder, overrides, settings, steps, reporter)
     flat = {panel: curves.curve_records(own, PARTS) for panel, own in schemes.items()}
     write_records(folder, "records", [{"panel": panel, **record} for panel, own in flat.items() for record in own])
     experiment = load(path, overrides)
@@ -68,19 +68,23 @@ def tuned_by(metric: Metric, wanted: Record, path: Path, folder: Path, overrides
     return best
 
 
-def trained(path: Path, folder: Path, overrides: list[str], deployment: int, steps: dict[str, dict[str, float]],
+def trained(path: Path, folder: Path, overrides: list[str], settings: Record, steps: dict[str, dict[str, float]],
             reporter: Reporter) -> dict[str, list[Scheme]]:  # fmt: skip
-    """The schemes of each panel on both kinds of deployment; what has the same step in both panels is trained once."""
+    """The schemes of each panel on both kinds of deployment; what has the same step in both panels is trained once.
+
+    All seeds for the first panel on the fixed deployment; the first `settings.few` of them for everything else.
+    """
     found: dict[str, list[Scheme]] = {}
     for panel, own in steps.items():
         first = next(iter(found), None)
         new = {label: step for label, step in own.items() if first is None or step != steps[first][label]}
         runs = {}
-        for name, change in ((FIXED, [f"channel.placement_seed={deployment}"]), (DRAWN, [])):
+        for name, change in ((FIXED, [f"channel.placement_seed={settings['deployment']}"]), (DRAWN, [])):
             experiment = with_step_sizes(load(path, [*overrides, *change]), own)
             some = [scheme for scheme, label in zip(experiment.scheme, experiment.labels) if label in new]
             if some:
-                part = experiment.model_copy(update={"scheme": some})
+                count = None if first is None and name == FIXED else settings["few"]
+                part = experiment.model_copy(update={"scheme": some, "seeds": experiment.seed_list[:count]})
                 runs[name] = run_in(folder / f"{name}-{panel}", part, reporter)
         fresh = {scheme.label: _rough(scheme) for scheme in collect(runs)} if runs else {}
         before = {scheme.label: scheme for scheme in found[first]} if first else {}
@@ -124,15 +128,16 @@ def final_grid(schemes: list[Scheme], steps: dict[str, float], run: str, panel: 
         mean = {metric: [float(np.mean(v)) for pair, (_, v) in scheme.curves[metric].items() if pair[0] == run]
                 for metric in ("accuracy", "objective")}  # fmt: skip
         rows.append([
-            scheme.label, f"{steps[scheme.label]:g}", mean_sd(last["accuracy"]), mean_sd(mean["accuracy"]),
+            scheme.label, f"{steps[scheme.label]:g}", str(len(last["accuracy"])),
+            mean_sd(last["accuracy"]), mean_sd(mean["accuracy"]),
             mean_sd(last["worst_client"]), mean_sd(last["objective"]), mean_sd(mean["objective"]),
             mean_sd(last["cross_entropy"]), mean_sd(last["penalty"]),
             f"{np.mean(scheme.summaries[run]['silent_weight']):.1%}",
         ])  # fmt: skip
-    head = ("scheme", "step", "accuracy, last", "over rounds", "worst client", "F, last", "over rounds",
+    head = ("scheme", "step", "seeds", "accuracy, last", "over rounds", "worst client", "F, last", "over rounds",
             "cross-entropy", "l2 part", "silent weight")  # fmt: skip
-    count, tuned_on = len(rows and last["accuracy"]), {"a": "accuracy", "b": "F"}[panel]
-    return Grid(f"steps tuned on {tuned_on}, {run} deployment: mean ± sd over {count} seeds", head, rows)
+    tuned_on = {"a": "accuracy", "b": "F"}[panel]
+    return Grid(f"steps tuned on {tuned_on}, {run} deployment: mean ± sd over seeds", head, rows)
 
 
 def notes(measured: Record, steps: dict[str, dict[str, float]], grid: list[float]) -> list[str]:

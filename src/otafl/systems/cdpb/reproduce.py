@@ -1,6 +1,6 @@
 """CDPB's analytic figures 2 and 3: records, pictures, and what becomes of each claim. No training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,22 @@ def listed(names: Any, values: Any, scale: float = 1.0) -> str:
     return ", ".join(f"{name:g}: {value * scale:.3g}" for name, value in zip(names, values))
 
 
+HEADS = {
+    "u": "load u", "tau": "τ", "gamma": "γ", "eps_paper": "Rényi loss, as printed", "eps_visible": "Rényi loss, sound",
+    "alpha": "α", "axis": "over", "value": "at", "tau_gmin_idle": "τ_γ,min idle", "tau_gmin_noisy": "τ_γ,min noisy",
+    "tau_emax_idle": "τ_ε,max idle", "tau_emax_noisy": "τ_ε,max noisy", "least_gap": "|T_i| − |T_n|, equal τ_ε,max",
+    "size_gap": "|T_i| − |T_n|", "G_idle": "G idle", "G_noisy": "G noisy", "difference": "noisy − idle", "gbar": "γ̄",
+}  # fmt: skip
+
+
+def grid_of(title: str, keys: Sequence[str], records: list[Record]) -> Grid:
+    """Columns of records as a table, in the paper's symbols."""
+    rows = [[cell(record[key]) for key in keys] for record in records]
+    return Grid(title, [HEADS.get(key, key) for key in keys], rows)
+
+
 def cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else HEADS.get(value, str(value))
 
 
 # --- Figure 2 -----------------------------------------------------------------------------------------------------
@@ -82,10 +96,10 @@ def _find2(settings: Settings) -> Found:
         ratio.append(rises(column(b, "eps_paper")) and rises(column(b, "eps_visible")))
     shown = [r for r in records if r["panel"] == "b"]
     keys = ("strategy", "tau", "gamma", "eps_paper", "eps_visible")
-    grid = Grid(f"against the rounds at load {u:g}", keys, [[cell(r[key]) for key in keys] for r in shown])
+    grid = grid_of(f"against the rounds at load {u:g}", keys, shown)
     ends = [r for name in figures.STRATEGIES for r in (rows_of(records, panel="a", strategy=name)[i] for i in (0, -1))]
     keys = ("strategy", "u", "gamma", "eps_paper", "eps_visible")
-    other = Grid(f"against the load, {tau} rounds", keys, [[cell(r[key]) for key in keys] for r in ends])
+    other = grid_of(f"against the load, {tau} rounds", keys, ends)
     smallest = ", ".join(f"{name} u = {at:.3f}" for name, at in least.items())
     (low, high), (first, last) = ends[:2], (shown[0], shown[len(settings["rounds"]) - 1])
     verdicts = [
@@ -130,7 +144,7 @@ def _find3(settings: Settings) -> Found:
         records += [{"charging": charging, **record} for record in found]
         G[charging] = {name: column(found, "G", scheme=name) for name in (*WITH_NOISE, "Noise-Free")}
         rows = [[name, *(f"{x:.3g}" for x in values)] for name, values in G[charging].items()]
-        grids.append(Grid(f"utility G, {title}", ("scheme", *(f"tau = {tau}" for tau in taus)), rows))
+        grids.append(Grid(f"utility G, {title}", ("scheme", *(f"τ = {tau}" for tau in taus)), rows))
         curves = [curve(name, found, "tau", "G", scheme=name) for name in G[charging]]
         panels.append(Panel(f"Fig. 3, {title}", "rounds τ", "utility G", curves, log="xy"))
     return records, grids, utility_verdicts(G, taus), panels

@@ -9,7 +9,7 @@ from otafl.reproductions.findings import Grid, Record, Verdict, by_accounting, b
 from otafl.reproductions.pictures import Panel
 from otafl.systems.cdpb import figures
 from otafl.systems.cdpb.design import PAPER, VISIBLE, Params, best_portion
-from otafl.systems.cdpb.reproduce import Found, Settings, analysis_of, cell, column, curve, listed, rises
+from otafl.systems.cdpb.reproduce import Found, Settings, analysis_of, column, curve, grid_of, listed, rises
 
 # --- Figure 6 -----------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def _find6(settings: Settings) -> Found:
     smaller = [r["size_gap"] > 0 for r in records]
     keys = ("alpha", "axis", "value", "tau_gmin_idle", "tau_gmin_noisy", "tau_emax_idle", "tau_emax_noisy", "least_gap",
             "size_gap")  # fmt: skip
-    grid = Grid("ends of the sets T", keys, [[cell(r[key]) for key in keys] for r in records])
+    grid = grid_of("ends of the sets T", keys, records)
     rule = "τ_γ,min of noisy minus idle never grows and ends lower, at every α"
     sizes, premise = ([r[key] for r in records] for key in ("size_gap", "least_gap"))
     verdicts = [
@@ -101,7 +101,7 @@ def _find7(settings: Settings) -> Found:
                 f"> 0 {where}", lambda gap: bool(np.all(gap > 0))),
     ]  # fmt: skip
     keys = ("alpha", "accounting", "axis", "value", "G_idle", "G_noisy", "difference")
-    grid = Grid("utility at the optimum", keys, [[cell(r[key]) for key in keys] for r in records])
+    grid = grid_of("utility at the optimum", keys, records)
     panels = [Panel(f"Fig. 7, over {axis}, {how}", axis, "G_noisy − G_idle",
                     [curve(f"alpha = {alpha:g}", records, "value", "difference", alpha=alpha, axis=axis, accounting=how)
                      for alpha in settings["alphas"]], log="x") for how in ways for axis in ("K", "P")]  # fmt: skip
