@@ -238,7 +238,7 @@ def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
         "privacy": {"accountant": "rdp"},
         "scheme": [{"name": "adascale-equal", "nu": 0.1}],
     })  # fmt: skip
-    few = Rooms(99, 38, 12, 12, 0, 10.0)
+    few = Rooms(99, 38, 12, 38, 12, 0, 10.0)
     monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: few)
     with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
         runner.start(experiment, tmp_path / "run")
@@ -278,8 +278,8 @@ def test_a_round_whose_batches_outgrow_the_usual_room_sends_every_sample(monkeyp
     module, model = import_module("otafl.clients.per_sample"), small.model()
     params, clients = model.init(jax.random.key(1)), per_sample(PerSample(0.3, BATCH), model)
     usual = sender(clients)(params, small.data(), 1)[0]
-    for room in (1, 10**9):
-        monkeypatch.setattr(module, "rooms", lambda *shape, room=room: rooms(*shape)._replace(usual=room))
+    for few in ({"usual": 1}, {"usual_own": 1}, {"usual_own": 10**9}):
+        monkeypatch.setattr(module, "rooms", lambda *shape, few=few: rooms(*shape)._replace(**few))
         np.testing.assert_allclose(sender(clients)(params, small.data(), 1)[0], usual, rtol=0, atol=1e-6)
 
 

@@ -5,7 +5,6 @@ sample: with 2^-m >= r / 2^23, m random bits are all ones with probability 2^-m,
 that pass draw 23 bits more, of which a number below r 2^m is heads.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -45,9 +44,8 @@ def toss(keys: Array, sizes: Array, numerators: Array, width: int, most: int, tr
     rough_keys, fine_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     passed, passes = first_places(_rough(rough_keys, sizes, halved, words, most).reshape(-1), tried)
     owner = passed // span
-    fine: Callable[..., Array] = jax.vmap(lambda key, n: jax.random.bits(jax.random.fold_in(key, n), (), jnp.uint32))
     limit = (numerators << halved).astype(jnp.uint32)
-    heads = fine(fine_keys[owner], passed % span) >> np.uint32(WORD - GRID_BITS) < limit[owner]
+    heads = random_words(fine_keys[owner], passed % span)[:, 0] >> np.uint32(WORD - GRID_BITS) < limit[owner]
     heads &= jnp.arange(tried, dtype=jnp.int32) < passes
     chosen, count = first_places(packed(heads), room)
     used = jnp.arange(room, dtype=jnp.int32) < count
@@ -61,11 +59,17 @@ def _rough(keys: Array, sizes: Array, halved: Array, words: int, most: int) -> A
     """(K, words) uint32: each of a client's samples is a bit, set with probability 2^-halved[k]."""
     held = jnp.clip(sizes[:, None] - np.arange(words, dtype=np.int32) * WORD, 0, WORD).astype(jnp.uint32)
     bits = jnp.where(held == 0, np.uint32(0), ALL >> jnp.minimum(WORD - held, WORD - 1))
-    if most:
-        draws = jax.vmap(lambda key: jax.random.bits(key, (most, words), jnp.uint32))(keys)
-        for n in range(most):
-            bits &= jnp.where(halved[:, None] > n, draws[:, n], ALL)
+    numbers = jnp.arange(-(-most // 2) * words, dtype=jnp.int32).reshape(-1, words)
+    draws = random_words(keys[:, None, None], numbers)  # (K, most / 2, words, 2)
+    for n in range(most):
+        bits &= jnp.where(halved[:, None] > n, draws[:, n // 2, :, n % 2], ALL)
     return bits
+
+
+def random_words(keys: Array, numbers: Array) -> Array:
+    """(..., 2) uint32 of each key and number: the hash that `jax.random.bits` makes its streams of, both its words."""
+    found: Array = jax.random.key_data(jnp.vectorize(jax.random.fold_in)(keys, numbers))
+    return found
 
 
 def packed(hit: Array) -> Array:

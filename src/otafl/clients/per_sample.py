@@ -95,30 +95,32 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         messages, left_out = by_parts(part, slots, weights, counts, size)
         return messages, left_out
 
-    def poisson_sums(saved: Saved, sound: Array, weights: Array, slots: Array, usual: int) -> Any:
-        """Room for the largest batch is twice what most rounds need: on a CPU only a round that needs it pays for it.
-
-        An accelerator, whose seeds would take both branches, has one.
-        """
-        whole = Groups(weights, slots)
-        if jax.default_backend() != "cpu" or usual >= weights.shape[1]:
-            return sums(saved, sound, whole)
-        most, crowded = Groups(weights[:, :usual], slots[:, :usual]), jnp.any(weights[:, usual:] != 0)
-        return jax.lax.cond(crowded, lambda: sums(saved, sound, whole), lambda: sums(saved, sound, most))
-
     def poisson_messages(
         params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
-        x, y = data.at(drawn.rows)
         room = rooms(config, ids.shape[0], *seed.rows.shape)
         weights = drawn.used.astype(jnp.float32) / _wanted(config, seed.sizes[ids])[:, None]
+        counts = jnp.sum(drawn.used, axis=1, dtype=jnp.int32)
         if size := part_size(model, room.mean, room.together):
-            counts = jnp.sum(drawn.used, axis=1, dtype=jnp.int32)
-            return in_parts(params, x, y, drawn.slots, weights, counts, size)
-        saved = ghost.trace(params, x, y)
-        factor, sound = factors(saved)
-        left_out = jnp.sum(drawn.used & ~sound[drawn.slots], axis=1, dtype=jnp.int32)
-        return poisson_sums(saved, sound, weights * factor[drawn.slots], drawn.slots, room.usual), left_out
+            return in_parts(params, *data.at(drawn.rows), drawn.slots, weights, counts, size)
+
+        def within(together: int, own: int) -> tuple[Any, Array]:
+            """Messages and samples left out, where no batch needs more than this room."""
+            saved = ghost.trace(params, *data.at(drawn.rows[:together]))
+            factor, sound = factors(saved)
+            slots, used = jnp.minimum(drawn.slots[:, :own], together - 1), drawn.used[:, :own]
+            left_out = jnp.sum(used & ~sound[slots], axis=1, dtype=jnp.int32)
+            return sums(saved, sound, Groups(weights[:, :own] * factor[slots], slots)), left_out
+
+        # Room for the largest batches is much more than most rounds need: on a CPU only a round that needs it pays for
+        # it. An accelerator, whose seeds would take both branches, has one.
+        if jax.default_backend() != "cpu" or room.usual_own >= room.own:
+            return within(room.together, room.own)
+        crowded = (jnp.sum(counts) > room.usual) | jnp.any(counts > room.usual_own)
+        whole = functools.partial(within, room.together, room.own)
+        few = functools.partial(within, room.usual, room.usual_own)
+        messages, left_out = jax.lax.cond(crowded, whole, few)
+        return messages, left_out
 
     def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, batch_of(config), min_size)

@@ -124,7 +124,8 @@ class Rooms(NamedTuple):
     tried: int  # samples of all together that pass the first `halvings` bits of their coins
     together: int  # their batches
     own: int  # the batch of each one
-    usual: int  # that the batch of each one fits in all but one round of a hundred
+    usual: int  # that the batches of all together fit in all but one round of a hundred
+    usual_own: int  # that the batch of each one fits as often
     halvings: int
     mean: float  # of a batch, at most
 
@@ -152,8 +153,8 @@ def rooms(config: PerSample, clients: int, of: int, width: int) -> Rooms:
         share, each = np.full(several, expected / width), np.full(several, width)
         return min(poisson_capacity(share, each, tail * several)[0] + 1, several * width)
 
-    usual = room(mean, 1, 1e-2 / clients)
-    return Rooms(room(tried, clients), room(mean, clients), room(mean, 1), usual, halvings, mean)
+    usual = room(mean, clients, 1e-2 / clients), room(mean, 1, 1e-2 / clients)
+    return Rooms(room(tried, clients), room(mean, clients), room(mean, 1), *usual, halvings, mean)
 
 
 # --- the promise -------------------------------------------------------------------------------------------------
