@@ -133,7 +133,7 @@ def _pool(size: int) -> ThreadPoolExecutor:
 def _evaluated_together(seeds: int, held_out: Any) -> int:
     """One seed after the other saves memory and, on a CPU, time; an accelerator wants them together.
 
-    But not all of a thousand: XLA tries its kernels at full size, which takes longer than the run.
+    But not all of a thousand, whose activations would take gigabytes for no time saved.
     """
     if jax.default_backend() == "cpu":
         return 1
