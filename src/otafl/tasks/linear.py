@@ -68,7 +68,11 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
         else:
             product = jnp.einsum("knf,kno->kfo", read, err)
         grad = {"w": product.reshape(count, *weight_shape)}
-        return grad | {"b": groups.mix(kept["err"].reshape(-1, out))} if bias else grad
+        if not bias:
+            return grad
+        # A GPU would gather the errors anew for their sum; on a CPU they are at hand.
+        at_hand = jax.default_backend() == "cpu"
+        return grad | {"b": err.sum(1) if at_hand else groups.mix(kept["err"].reshape(-1, out))}
 
     return Layer(
         shape=shape,
