@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant as reference
 from flint import acb, arb, ctx
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otafl.core.errors import InputError
@@ -74,12 +74,15 @@ def test_limits_of_rate_and_noise():
 
 @settings(max_examples=40, deadline=None)
 @given(rate=st.floats(1e-4, 0.99), sigma=st.floats(0.15, 30), order=st.integers(2, 40))
+@example(rate=1e-4, sigma=1.0625, order=20)
 def test_derivatives_match_differences(rate, sigma, order):
     u = 1 / sigma**2
     step = 1e-4 * u
-    low, mid, high = (sampled_gaussian_log_moment(rate, x, order) for x in (u - step, u, u + step))
-    assert mid.slope == pytest.approx((high.value - low.value) / (2 * step), rel=1e-5)
-    assert mid.curvature == pytest.approx((high.slope - low.slope) / (2 * step), rel=1e-4, abs=1e-9)
+    least, low, mid, high, most = (sampled_gaussian_log_moment(rate, u + n * step, order) for n in range(-2, 3))
+    slope = (8 * (high.value - low.value) - (most.value - least.value)) / (12 * step)  # five points: errors of h^4
+    curvature = (8 * (high.slope - low.slope) - (most.slope - least.slope)) / (12 * step)
+    assert mid.slope == pytest.approx(slope, rel=1e-5)
+    assert mid.curvature == pytest.approx(curvature, rel=1e-4, abs=1e-9)
     assert mid.value / (order - 1) == pytest.approx(rdp.sampled_gaussian_rdp(rate, sigma, [order])[0], rel=1e-11)
 
 
