@@ -63,6 +63,11 @@ def test_ledgers_say_the_same_eps_and_do_not_depend_on_the_blocks(
     assert summed.parts == [] and summed.sums is not None
 
 
+def close(name: str) -> float:
+    """A loss is a float32 sum, whose order XLA chooses anew for every program; models are what is equal to the bit."""
+    return 1e-6 if "loss" in name else 1e-12
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_everything_else_that_is_told_agrees(runs: dict[str, Path], label: str) -> None:
     whole, by = Run(runs["whole"]), Run(runs["blocks of 1"])
@@ -70,11 +75,11 @@ def test_everything_else_that_is_told_agrees(runs: dict[str, Path], label: str) 
         left, right = (RunFolder.open(run.folder).scheme(label).json(name) for run in (whole, by))
         assert set(left) == set(right)
         for key, value in left.items():
-            assert right[key] == (pytest.approx(value, rel=1e-12) if _numeric(value) else value), key
+            assert right[key] == (pytest.approx(value, rel=close(key)) if _numeric(value) else value), key
     assert whole.card(label).data["guarantee"] == by.card(label).data["guarantee"]
     left, right = (RunFolder.open(run.folder).scheme(label).read("evaluations") for run in (whole, by))
     for name in left:
-        np.testing.assert_allclose(left[name], right[name], rtol=1e-12)
+        np.testing.assert_allclose(left[name], right[name], rtol=close(name))
     files = [set(RunFolder.open(run.folder).scheme(label).hashes()) for run in (whole, by)]
     assert files[0] ^ files[1] == {"devices.parquet", "device_quantiles.parquet"}
 

@@ -211,7 +211,7 @@ def test_accuracy_leaves_figures_and_verdicts(trained):
         assert (trained / name).stat().st_size > 500
     results = json.loads((trained / "results.json").read_text())
     (verdict,) = results["verdicts"]  # the only claim whose labels were trained
-    assert "90%: 90%" in verdict["claim"] and verdict["verdict"] == FAILS  # six rounds on digits
+    assert "90%: 90%" in verdict["claim"] and verdict["verdict"] != HOLDS  # six rounds of two seeds on digits
     assert [one["y"] for one in results["panels"][0]["said"]] == [0.9]
 
 
