@@ -1,5 +1,6 @@
 """The command line: `otafl run | sweep | compare | list | plan | ...`. Thin; all work is elsewhere."""
 
+import gc
 import json
 import os
 import sys
@@ -311,6 +312,7 @@ def main() -> None:
 
 def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
+    gc.set_threshold(100_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
     main()
 
