@@ -47,9 +47,9 @@ def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
     """
     earlier = jnp.triu(jnp.ones((draws.shape[0],) * 2, bool), k=1)  # [i, j]: i was drawn before j
     new = ~jnp.any(earlier & (draws[:, None] == draws[None, :]), axis=0)
-    so_far = jnp.cumsum(new, dtype=jnp.int32)
-    place = jnp.searchsorted(so_far, jnp.arange(1, count + 1, dtype=jnp.int32), method="scan_unrolled")
-    return draws[place], so_far[-1] >= count
+    rank = jnp.cumsum(new, dtype=jnp.int32) - 1
+    place = new[:, None] & (rank[:, None] == jnp.arange(count, dtype=jnp.int32))
+    return jnp.sum(jnp.where(place, draws[:, None], 0), axis=0, dtype=jnp.int32), rank[-1] >= count - 1
 
 
 def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) -> tuple[int, float]:
