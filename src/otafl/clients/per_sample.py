@@ -22,7 +22,7 @@ from otafl.clients.per_sample_promise import (
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
 from otafl.core.uplink import product_slack
-from otafl.tasks.ghost import Saved
+from otafl.tasks.ghost import Ghost, Saved
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import Model
 from otafl.tasks.models import per_sample as per_sample_gradients
@@ -64,53 +64,55 @@ def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple
     return cohort, heads.overflow | jnp.any(heads.counts > room.own)
 
 
-def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
-    """Clients for `model`; norms come without forming per-sample gradients where the model can do that."""
-    check(config)
-    ghost = per_sample_gradients(model)
+class Clipped(NamedTuple):
+    """Messages of clients whose samples are clipped one by one."""
 
-    def factors(saved: Saved) -> tuple[Array, Array]:
+    config: PerSample
+    model: Model
+    ghost: Ghost
+
+    def factors(self, saved: Saved) -> tuple[Array, Array]:
         """Each sample's clip factor, and whether its gradient is finite."""
-        norms = jnp.sqrt(ghost.sq_norms(saved))
+        norms = jnp.sqrt(self.ghost.sq_norms(saved))
         sound = jnp.isfinite(norms)
-        return clip_factors(jnp.where(sound, norms, 0), config.clip_norm, product_slack()), sound
+        return clip_factors(jnp.where(sound, norms, 0), self.config.clip_norm, product_slack()), sound
 
-    def sums(saved: Saved, sound: Array, groups: Groups) -> Any:
+    def sums(self, saved: Saved, sound: Array, groups: Groups) -> Any:
         """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither
         stop a run nor move a message by more than the clip norm."""
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
-        return ghost.sums(saved._replace(kept=kept), groups)
+        return self.ghost.sums(saved._replace(kept=kept), groups)
 
     def in_parts(
-        params: Any, x: Array, y: Array, slots: Array, weights: Array, counts: Array, size: int
+        self, params: Any, x: Array, y: Array, slots: Array, weights: Array, counts: Array, size: int
     ) -> tuple[Any, Array]:
         """Messages and samples left out, of samples x, y that each client's slots (n, B) point to."""
 
         def part(own: Array, weights: Array) -> tuple[Any, Array]:
-            saved = ghost.trace(params, x[own], y[own])
-            factor, sound = factors(saved)
-            total = sums(saved, sound, Groups((weights * factor)[None]))
+            saved = self.ghost.trace(params, x[own], y[own])
+            factor, sound = self.factors(saved)
+            total = self.sums(saved, sound, Groups((weights * factor)[None]))
             return jax.tree.map(lambda leaf: leaf[0], total), jnp.sum((weights > 0) & ~sound, dtype=jnp.int32)
 
         messages, left_out = by_parts(part, slots, weights, counts, size)
         return messages, left_out
 
-    def poisson_messages(
-        params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
+    def poisson(
+        self, params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
-        room = rooms(config, ids.shape[0], *seed.rows.shape)
-        weights = drawn.used.astype(jnp.float32) / _wanted(config, seed.sizes[ids])[:, None]
+        room = rooms(self.config, ids.shape[0], *seed.rows.shape)
+        weights = drawn.used.astype(jnp.float32) / _wanted(self.config, seed.sizes[ids])[:, None]
         counts = jnp.sum(drawn.used, axis=1, dtype=jnp.int32)
-        if size := part_size(model, room.mean, room.together):
-            return in_parts(params, *data.at(drawn.rows), drawn.slots, weights, counts, size)
+        if size := part_size(self.model, room.mean, room.together):
+            return self.in_parts(params, *data.at(drawn.rows), drawn.slots, weights, counts, size)
 
         def within(together: int, own: int) -> tuple[Any, Array]:
             """Messages and samples left out, where no batch needs more than this room."""
-            saved = ghost.trace(params, *data.at(drawn.rows[:together]))
-            factor, sound = factors(saved)
+            saved = self.ghost.trace(params, *data.at(drawn.rows[:together]))
+            factor, sound = self.factors(saved)
             slots, used = jnp.minimum(drawn.slots[:, :own], together - 1), drawn.used[:, :own]
             left_out = jnp.sum(used & ~sound[slots], axis=1, dtype=jnp.int32)
-            return sums(saved, sound, Groups(weights[:, :own] * factor[slots], slots)), left_out
+            return self.sums(saved, sound, Groups(weights[:, :own] * factor[slots], slots)), left_out
 
         # Room for the largest batches is much more than most rounds need: on a CPU only a round that needs it pays for
         # it. An accelerator, whose seeds would take both branches, has one.
@@ -122,24 +124,27 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
         messages, left_out = jax.lax.cond(crowded, whole, few)
         return messages, left_out
 
-    def draw_fixed(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
-        return draw_batch(seed, keys, ids, batch_of(config), min_size)
-
-    def fixed_messages(
-        params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array
-    ) -> tuple[Any, Array]:
+    def fixed(self, params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
         x, y, weights = take(data, seed, drawn, ids)
         x, y, (clients, batch) = x.reshape(-1, *x.shape[2:]), y.reshape(-1), weights.shape
-        if size := part_size(model, batch, clients * batch):
+        if size := part_size(self.model, batch, clients * batch):
             slots = jnp.arange(clients * batch, dtype=jnp.int32).reshape(clients, batch)
-            return in_parts(params, x, y, slots, weights, jnp.full(clients, batch, jnp.int32), size)
-        saved = ghost.trace(params, x, y)
-        factor, sound = factors(saved)
+            return self.in_parts(params, x, y, slots, weights, jnp.full(clients, batch, jnp.int32), size)
+        saved = self.ghost.trace(params, x, y)
+        factor, sound = self.factors(saved)
         left_out = jnp.sum((weights > 0) & ~sound.reshape(weights.shape), axis=1, dtype=jnp.int32)
-        return sums(saved, sound, Groups(weights * factor.reshape(weights.shape))), left_out
+        return self.sums(saved, sound, Groups(weights * factor.reshape(weights.shape))), left_out
 
-    promise = promise_of(config, model.num_params)
+
+def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
+    """Clients for `model`; norms come without forming per-sample gradients where the model can do that."""
+    check(config)
+    clipped, promise = Clipped(config, model, per_sample_gradients(model)), promise_of(config, model.num_params)
     if config.sampling == "poisson":
-        return Clients(functools.partial(draw_cohort, config), poisson_messages, identity_lift, promise, np.inf)
+        return Clients(functools.partial(draw_cohort, config), clipped.poisson, identity_lift, promise, np.inf)
+
+    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
+        return draw_batch(seed, keys, ids, batch_of(config), min_size)
+
     # The mean of clipped gradients is within the clip norm anyway; fold checks it once more.
-    return Clients(draw_fixed, fixed_messages, identity_lift, promise, config.clip_norm)
+    return Clients(draw, clipped.fixed, identity_lift, promise, config.clip_norm)
