@@ -120,7 +120,7 @@ def cohorts(count: int, seed: int, **options):
     drawn, overflow = jax.jit(jax.vmap(lambda own: draw_cohort(config, site, own, ids)))(split)
     taken = np.zeros((count, 14), int)
     for n, k in itertools.product(range(count), range(2)):
-        found = np.asarray(drawn.rows)[n][np.asarray(drawn.slots)[n, k][np.asarray(drawn.used)[n, k]]]
+        found = np.asarray(drawn.rows)[n][np.asarray(drawn.slots)[n, k, : drawn.counts[n, k]]]
         if not overflow[n]:
             assert set(found) <= set(OWN[k])
             np.add.at(taken[n], found, 1)

@@ -20,6 +20,9 @@ import jax.numpy as jnp
 from otafl.tasks.layers import Groups, Layer
 
 Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
+# params, x (K, B, ...), y (K, B), weights (K, B), counts (K,) of slots in use or None for all, longest gradient or None
+# -> sum_i w_i g_i of each client, each g_i clipped or, if not finite, left out; how many were left out (K,).
+AtOnce = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array | None, float | None], tuple[Any, jax.Array]]
 
 
 class Saved(NamedTuple):
@@ -36,6 +39,7 @@ class Ghost(NamedTuple):
     trace: Callable[[Any, jax.Array, jax.Array], Saved]  # params, x (B, ...), y (B,)
     sq_norms: Callable[[Saved], jax.Array]  # (B,) norm(g_i)^2
     sums: Callable[[Saved, Groups], Any]  # K groups -> sum_i w_i g_i of each, like params with leading axis K
+    at_once: Callable[[int], AtOnce | None] = lambda slots: None  # all in one step, if this machine can for such B
 
 
 def samples_at_once(footprint: int) -> int:

@@ -26,7 +26,7 @@ from annotated_types import Ge, Le, MaxLen
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.tasks import ghost as ghosts
-from otafl.tasks.ghost import Ghost, Loss
+from otafl.tasks.ghost import AtOnce, Ghost, Loss
 from otafl.tasks.layers import (
     ACTIVATIONS,
     Activation,
@@ -125,7 +125,9 @@ def client_gradients(model: Model, params: Any, x: jax.Array, y: jax.Array, w: j
     x (K, B, ...), y (K, B), w (K, B), zero for padding; weights that sum to 1 per client give its mean gradient.
     Returns a pytree like `params` with leading axis K.
     """
-    if model.ghost is not None:
+    if model.ghost is not None and (at_once := model.ghost.at_once(w.shape[1])):
+        sums, _ = at_once(params, x, y, w, None, None)
+    elif model.ghost is not None:
         saved = model.ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         sums = model.ghost.sums(saved, Groups(w))
     else:
@@ -181,10 +183,24 @@ class ResnetOptions:
     l2: float = 0.0
 
 
+def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) -> Model:
+    """The model with a GPU's own way for networks of dense layers."""
+
+    def at_once(slots: int) -> AtOnce | None:
+        if jax.default_backend() != "gpu":
+            return None
+        from otafl.tasks import one_kernel  # slow to import
+
+        return one_kernel.of_dense(widths, activation, slots)
+
+    assert model.ghost is not None
+    return model._replace(ghost=model.ghost._replace(at_once=at_once))
+
+
 def logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
     """Multinomial logistic regression."""
     net = sequence(flatten, dense(classes, options.init))
-    return from_layers("logistic", net, in_shape, options.l2)
+    return _dense_chain(from_layers("logistic", net, in_shape, options.l2), (math.prod(in_shape), classes), "relu")
 
 
 def binary_logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
@@ -202,7 +218,8 @@ def mlp(options: MlpOptions, in_shape: Shape, classes: int) -> Model:
     for units in options.hidden:
         parts += [dense(units, options.init), ACTIVATIONS[options.activation]]
     parts.append(dense(classes, "zero" if options.zero_output_init else options.init))
-    return from_layers("mlp", sequence(*parts), in_shape, options.l2)
+    model = from_layers("mlp", sequence(*parts), in_shape, options.l2)
+    return _dense_chain(model, (math.prod(in_shape), *options.hidden, classes), options.activation)
 
 
 def cnn_mnist(options: CnnOptions, in_shape: Shape, classes: int) -> Model:
