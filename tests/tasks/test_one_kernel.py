@@ -79,3 +79,11 @@ def test_what_does_not_fit_has_no_kernel():
     assert one_kernel.of_dense((64, 128, 10), "relu", 64)
     assert one_kernel.of_dense((784, 128, 10), "relu", 64) is None
     assert one_kernel.of_dense((64, 128, 10), "relu", 6_000) is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "has"),
+    [("9.0", True), ("8.6", True), ("12.0", True), ("7.5", False), ("gfx90a", False), ("", False)],
+)
+def test_other_makes_and_older_gpus_have_no_kernel(capability, has):
+    assert one_kernel.tensor_cores(capability) == has

@@ -189,7 +189,7 @@ def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) 
     def at_once(slots: int) -> AtOnce | None:
         if jax.default_backend() != "gpu":
             return None
-        from otafl.tasks import one_kernel  # slow to import
+        from otafl.tasks import one_kernel  # slow to import, and in jax's experimental part
 
         return one_kernel.of_dense(widths, activation, slots)
 

@@ -36,9 +36,17 @@ class Sums(NamedTuple):
 
 def fits(widths: Sequence[int], slots: int) -> bool:
     """Whether a network of so many inputs, hidden units and outputs, and a client's samples, suit one program."""
+    if jax.default_backend() == "gpu" and not tensor_cores(str(jax.devices()[0].compute_capability)):
+        return False
     sides = [_padded(width) for width in widths]
     most = max(TILE * sum(sides), sum(a * b for a, b in itertools.pairwise(sides)))
     return slots <= MOST_SLOTS and most <= MOST_NUMBERS
+
+
+def tensor_cores(capability: str) -> bool:
+    """Whether a GPU of this compute capability has those that such kernels are compiled for (Ampere and later)."""
+    major, _, minor = capability.partition(".")
+    return major.isdigit() and minor.isdigit() and int(major) >= 8
 
 
 def _padded(width: int) -> int:
