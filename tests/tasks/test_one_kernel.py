@@ -63,6 +63,17 @@ def test_slots_out_of_use_are_not_looked_at_and_a_sample_that_is_not_finite_is_l
     np.testing.assert_array_equal(left_out, [2, 0, 0])
 
 
+@pytest.mark.parametrize(("hidden", "activation"), [((), "relu"), ((7,), "relu"), ((20, 16), "tanh")])
+def test_the_kernel_has_the_networks_logits(hidden, activation):
+    model = build("mlp", (6,), CLASSES, hidden=hidden, activation=activation)
+    params = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 2))
+    x = samples(100, 6)[0].reshape(-1, 6)  # 300, which fill no whole number of programs
+    with jax.enable_x64(True):
+        found = jax.vmap(lambda own: one_kernel.logits([q for q in own if q], activation, x))(params)
+    wanted = jax.vmap(lambda own: model.logits(own, x))(params)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_seeds_are_mapped_over():
     model = build("mlp", (6,), CLASSES, hidden=(7,))
     keys = jax.random.split(jax.random.key(2), 2)
@@ -79,11 +90,3 @@ def test_what_does_not_fit_has_no_kernel():
     assert one_kernel.of_dense((64, 128, 10), "relu", 64)
     assert one_kernel.of_dense((784, 128, 10), "relu", 64) is None
     assert one_kernel.of_dense((64, 128, 10), "relu", 6_000) is None
-
-
-@pytest.mark.parametrize(
-    ("capability", "has"),
-    [("9.0", True), ("8.6", True), ("12.0", True), ("7.5", False), ("gfx90a", False), ("", False)],
-)
-def test_other_makes_and_older_gpus_have_no_kernel(capability, has):
-    assert one_kernel.tensor_cores(capability) == has

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Le, MaxLen
 
-from otafl.core import validate
+from otafl.core import kernels, validate
 from otafl.core.errors import InputError
 from otafl.tasks import ghost as ghosts
 from otafl.tasks.ghost import AtOnce, Ghost, Loss
@@ -187,14 +187,21 @@ def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) 
     """The model with a GPU's own way for networks of dense layers."""
 
     def at_once(slots: int) -> AtOnce | None:
-        if jax.default_backend() != "gpu":
+        if not kernels.compiled_here():
             return None
-        from otafl.tasks import one_kernel  # slow to import, and in jax's experimental part
+        from otafl.tasks import one_kernel
 
         return one_kernel.of_dense(widths, activation, slots)
 
+    def logits(params: Any, x: jax.Array) -> jax.Array:
+        if at_once(1) is None:
+            return model.logits(params, x)
+        from otafl.tasks import one_kernel
+
+        return one_kernel.logits([own for own in params if own], activation, x.reshape(x.shape[0], -1))
+
     assert model.ghost is not None
-    return model._replace(ghost=model.ghost._replace(at_once=at_once))
+    return model._replace(logits=logits, ghost=model.ghost._replace(at_once=at_once))
 
 
 def logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:

@@ -1,8 +1,8 @@
-"""The batch gradients of clients, each by one kernel that keeps its activations on the chip. JAX (Pallas), GPUs only.
+"""Small dense networks by one kernel that keeps activations on the chip. JAX (Pallas), GPUs only: see `core.kernels`.
 
-A round of a small dense network is some twenty kernels of a few microseconds, most of which write what the next one
-reads. Here a program for each client goes forward, clips its samples if asked to, goes backward and adds up, a tile of
-samples at a time.
+A round of such a network is some twenty kernels of a few microseconds, most of which write what the next one reads.
+Here a program for each client goes forward, clips its samples if asked to, goes backward and adds up, a tile of samples
+at a time; evaluation is the first part of it.
 """
 
 import itertools
@@ -15,12 +15,13 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from otafl.core.kernels import padded
 from otafl.tasks.ghost import AtOnce
 from otafl.tasks.layers import Activation
 
 TILE, WARPS = 32, 4  # samples, and warps of a program
-LEAST = 16  # the smallest side of a product
 MOST_NUMBERS = 2**14  # of a tile's activations, and of the weights: what a program's registers hold
+TILES_EVALUATED = 8  # by a program, which reads the weights once
 MOST_SLOTS = 512  # of a client, whose samples go through one program: with more, products of matrices are faster
 SLOPES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": lambda a: (a > 0).astype(jnp.float32),
@@ -36,21 +37,9 @@ class Sums(NamedTuple):
 
 def fits(widths: Sequence[int], slots: int) -> bool:
     """Whether a network of so many inputs, hidden units and outputs, and a client's samples, suit one program."""
-    if jax.default_backend() == "gpu" and not tensor_cores(str(jax.devices()[0].compute_capability)):
-        return False
-    sides = [_padded(width) for width in widths]
+    sides = [padded(width) for width in widths]
     most = max(TILE * sum(sides), sum(a * b for a, b in itertools.pairwise(sides)))
     return slots <= MOST_SLOTS and most <= MOST_NUMBERS
-
-
-def tensor_cores(capability: str) -> bool:
-    """Whether a GPU of this compute capability has those that such kernels are compiled for (Ampere and later)."""
-    major, _, minor = capability.partition(".")
-    return major.isdigit() and minor.isdigit() and int(major) >= 8
-
-
-def _padded(width: int) -> int:
-    return max(LEAST, 1 << (width - 1).bit_length())
 
 
 def of_dense(widths: tuple[int, ...], activation: Activation, slots: int) -> AtOnce | None:
@@ -93,6 +82,33 @@ def sums(
     return Sums(found[: len(layers)], found[len(layers) :], left_out)
 
 
+def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: jax.Array) -> jax.Array:
+    """Outputs (B, C) of x (B, F)."""
+    sides = [layers[0]["w"].shape[0], *(layer["w"].shape[1] for layer in layers)]
+
+    def kernel(*refs: Any) -> None:
+        x_ref, *params, out = refs
+        weights, biases = _params(params, sides)
+        first = pl.program_id(0) * TILES_EVALUATED
+
+        def step(number: Any, _: None) -> None:
+            rows = (first + number) * TILE + jax.lax.iota(jnp.int32, TILE)
+            index, real = _places((TILE, sides[0]))
+            tile = triton.load(x_ref.at[rows[:, None], index[1]], mask=real & (rows < x.shape[0])[:, None], other=0.0)
+            found = _forward(tile, weights, biases, activation)[1]
+            index, real = _places((TILE, sides[-1]))
+            triton.store(out.at[rows[:, None], index[1]], found, mask=real & (rows < x.shape[0])[:, None])
+
+        jax.lax.fori_loop(0, TILES_EVALUATED, step, None)
+
+    found: jax.Array = pl.pallas_call(
+        kernel, grid=(-(-x.shape[0] // (TILE * TILES_EVALUATED)),), name="logits",
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], sides[-1]), jnp.float32),
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+    )(x, *(layer["w"] for layer in layers), *(layer["b"] for layer in layers))  # fmt: skip
+    return found
+
+
 class _Kernel(NamedTuple):
     sides: list[int]
     activation: Activation
@@ -104,8 +120,7 @@ class _Kernel(NamedTuple):
         depth = len(self.sides) - 1
         samples, params, out = refs[:4], refs[4 : 4 + 2 * depth], refs[4 + 2 * depth :]
         client = pl.program_id(0)
-        weights = [_read(ref, shape) for ref, shape in zip(params[:depth], itertools.pairwise(self.sides))]
-        biases = [_read(ref, (width,)) for ref, width in zip(params[depth:], self.sides[1:])]
+        weights, biases = _params(params, self.sides)
 
         def step(number: Any, totals: Any) -> Any:
             return jax.tree.map(jnp.add, totals, self.part(samples, client, number, weights, biases))
@@ -124,16 +139,13 @@ class _Kernel(NamedTuple):
     def part(self, samples: Any, client: Any, number: Any, weights: Any, biases: Any) -> Any:
         slots = number * TILE + jax.lax.iota(jnp.int32, TILE)
         used = slots < self.batch
-        columns = jax.lax.iota(jnp.int32, _padded(self.sides[0]))
+        columns = jax.lax.iota(jnp.int32, padded(self.sides[0]))
         inside = used[:, None] & (columns < self.sides[0])[None]
         x = triton.load(samples[0].at[client, slots[:, None], columns[None]], mask=inside, other=0.0)
         y = triton.load(samples[1].at[client, slots], mask=used, other=0)
         share = triton.load(samples[2].at[client, slots], mask=used, other=0.0)
-        acts = [x]
-        for weight, bias in zip(weights[:-1], biases[:-1]):
-            z = jnp.dot(acts[-1], weight) + bias[None]
-            acts.append(jnp.maximum(z, 0) if self.activation == "relu" else jnp.tanh(z))
-        errors = [self.error(jnp.dot(acts[-1], weights[-1]) + biases[-1][None], y)]
+        acts, logits = _forward(x, weights, biases, self.activation)
+        errors = [self.error(logits, y)]
         for weight, act in zip(weights[:0:-1], acts[:0:-1]):
             errors.insert(0, jnp.dot(errors[0], weight.T) * SLOPES[self.activation](act))
         left_out = jnp.int32(0)
@@ -157,11 +169,28 @@ class _Kernel(NamedTuple):
 
 def _places(shape: tuple[int, ...]) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """Indices of an array whose sides are filled up to powers of two, and which of them are real."""
-    sides = [jax.lax.iota(jnp.int32, _padded(size)) for size in shape]
+    sides = [jax.lax.iota(jnp.int32, padded(size)) for size in shape]
     if len(sides) == 1:
         return (sides[0],), sides[0] < shape[0]
     index = (sides[0][:, None], sides[1][None])
     return index, (index[0] < shape[0]) & (index[1] < shape[1])
+
+
+def _params(refs: Any, sides: Sequence[int]) -> tuple[list[jax.Array], list[jax.Array]]:
+    depth = len(sides) - 1
+    weights = [_read(ref, shape) for ref, shape in zip(refs[:depth], itertools.pairwise(sides))]
+    return weights, [_read(ref, (width,)) for ref, width in zip(refs[depth:], sides[1:])]
+
+
+def _forward(
+    x: jax.Array, weights: Sequence[jax.Array], biases: Sequence[jax.Array], activation: Activation
+) -> tuple[list[jax.Array], jax.Array]:
+    """What each layer reads, and the logits."""
+    acts = [x]
+    for weight, bias in zip(weights[:-1], biases[:-1]):
+        z = jnp.dot(acts[-1], weight) + bias[None]
+        acts.append(jnp.maximum(z, 0) if activation == "relu" else jnp.tanh(z))
+    return acts, jnp.dot(acts[-1], weights[-1]) + biases[-1][None]
 
 
 def _read(ref: Any, shape: tuple[int, ...]) -> jax.Array:
