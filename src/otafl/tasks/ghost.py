@@ -21,6 +21,8 @@ from otafl.tasks.layers import Groups, Layer
 
 Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
 
+LANES = 16  # float32 numbers of the widest vectors of a CPU
+
 
 class Saved(NamedTuple):
     """What a trace keeps of B samples."""
@@ -41,6 +43,12 @@ class Ghost(NamedTuple):
 def samples_at_once(footprint: int) -> int:
     """How many samples to push through a network together: on a CPU what stays in cache, else what fits in memory."""
     return max(1, (2**20 if jax.default_backend() == "cpu" else 2**30) // footprint)
+
+
+def evaluated_at_once(footprint: int) -> int:
+    """The same where nothing is kept for gradients: on a CPU twice as many, and whole vectors of them."""
+    most = samples_at_once(footprint)
+    return max(LANES, 2 * most // LANES * LANES) if jax.default_backend() == "cpu" else most
 
 
 def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax.Array]) -> Ghost:
