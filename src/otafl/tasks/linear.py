@@ -125,8 +125,9 @@ def conv(channels: int, size: int, stride: int = 1, pad: int = 0, init: Init = "
             return jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
 
         def rows(x: jax.Array) -> jax.Array:
-            by_row = jnp.stack(shifted(padded(x), 1, size, stride), axis=3)  # (B, H', W, size, C)
-            return jnp.stack(shifted(by_row, 2, size, stride), axis=4).reshape(-1, fan_in)
+            windows = jnp.stack(shifted(padded(x), 2, size, stride), axis=3)  # (B, H, W', size, C)
+            # What a position reads of a row is one run now; the other way round every number would be copied alone.
+            return jnp.stack(shifted(windows, 1, size, stride), axis=3).reshape(-1, fan_in)
 
         def columns(x: jax.Array) -> jax.Array:
             by_row = jnp.stack(shifted(padded(x), 1, size, stride))  # (size, C, H', W, B)
