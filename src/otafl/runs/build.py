@@ -25,7 +25,7 @@ from otafl.runs.planning.facts import Facts, deal, model_of, parts_of, source_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of, played_by
 from otafl.tasks import own_model, partitions
-from otafl.tasks.ghost import samples_at_once
+from otafl.tasks.ghost import LANES, evaluated_at_once
 from otafl.tasks.losses import METRICS
 from otafl.tasks.models import Model, penalty
 
@@ -64,8 +64,9 @@ class HeldOut(NamedTuple):
 
 
 def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> HeldOut:
+    """Blocks of at most `size` samples, as even as whole vectors allow."""
     count = max(1, -(-len(x) // size))
-    size = -(-len(x) // count)
+    size = -(-len(x) // count) if count == 1 else min(size, -(-len(x) // (count * LANES)) * LANES)
     pad = count * size - len(x)
 
     def padded(leaf: np.ndarray, value: int) -> np.ndarray:
@@ -128,7 +129,7 @@ def build_task(experiment: Experiment) -> Task:
         raise InputError(
             f"task.report_on={wanted.report_on!r} has no samples (those on demand are not split); use 'report'"
         )
-    at_once = min(10_000, samples_at_once(model.footprint))
+    at_once = min(10_000, evaluated_at_once(model.footprint))
     return Task(
         model=model,
         data=Data(jnp.asarray(x), jnp.asarray(y)) if source is None else source.data(whole_numbers=own),

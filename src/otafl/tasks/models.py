@@ -86,11 +86,16 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
     def init(key: jax.Array) -> Any:
         return network.init(uniform_draws(key, network.draws))
 
-    def logits(params: Any, x: jax.Array) -> jax.Array:
+    def forward(params: Any, x: jax.Array) -> jax.Array:
         return network.forward(params, x, network.tap(x.shape[0]))[0]
 
+    def logits(params: Any, x: jax.Array) -> jax.Array:
+        if not network.images or jax.default_backend() != "cpu":
+            return forward(params, x)
+        return network.predict(params, jnp.swapaxes(x, 0, -1)).T
+
     def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        return cross_entropy(logits(params, x), y).mean()
+        return cross_entropy(forward(params, x), y).mean()
 
     ghost = ghosts.of_network(network, cross_entropy)
     return Model(name, init, logits, loss, count_params(init), ghost, network.footprint, l2)
