@@ -36,6 +36,7 @@ import numpy as np
 from otafl.core.errors import InputError
 
 Shape = tuple[int, ...]
+SMALLEST = 2.0**-126  # float32: processors take what lies below for zero
 Activation = Literal["relu", "tanh"]
 
 
@@ -173,6 +174,15 @@ def uniform_draws(key: jax.Array, count: int) -> jax.Array:
     return jax.random.uniform(
         key, (count,), jnp.float32, minval=np.nextafter(np.float32(-1), np.float32(0)), maxval=1.0
     )
+
+
+def square_above(rows: jax.Array) -> jax.Array:
+    """(B,) squared norms of rows (B, n), not below the true ones though squares of tiny numbers count as zero.
+
+    For a product of two norms, of which the other may be as large as this one is small.
+    """
+    lost = np.float32(rows.shape[1] * SMALLEST)
+    return jnp.sum(rows * rows, axis=1) + lost
 
 
 def sq_norms_of(gradients: dict[str, jax.Array]) -> jax.Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.tasks.layers import Builder, Groups, Layer, Shape, settled, shifted, sq_norms_of, window_shape
+from otafl.tasks.layers import Builder, Groups, Layer, Shape, settled, shifted, sq_norms_of, square_above, window_shape
 
 Init = Literal["he", "uniform", "zero"]
 
@@ -65,7 +65,7 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, reads: Re
         if formed:
             return sq_norms_of(kept)
         read, err = rows(kept["act"]), kept["err"].reshape(-1, out)
-        return jnp.sum(err**2, 1) * (jnp.sum(read**2, 1) + bias)
+        return square_above(err) * (square_above(read) + bias)
 
     def sums(kept: dict[str, jax.Array], groups: Groups) -> dict[str, jax.Array]:
         count, most = groups.weights.shape

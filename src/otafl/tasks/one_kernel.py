@@ -17,7 +17,7 @@ from jax.experimental.pallas import triton
 
 from otafl.core.kernels import padded
 from otafl.tasks.ghost import AtOnce
-from otafl.tasks.layers import Activation
+from otafl.tasks.layers import Activation, square_above
 
 TILE, WARPS = 32, 4  # samples, and warps of a program
 MOST_NUMBERS = 2**14  # of a tile's activations, and of the weights: what a program's registers hold
@@ -150,7 +150,7 @@ class _Kernel(NamedTuple):
             errors.insert(0, jnp.dot(errors[0], weight.T) * SLOPES[self.activation](act))
         left_out = jnp.int32(0)
         if self.limit < np.inf:
-            squares = sum((jnp.sum(e * e, 1) * (jnp.sum(a * a, 1) + 1) for a, e in zip(acts, errors)), jnp.float32(0))
+            squares = sum((square_above(e) * (square_above(a) + 1) for a, e in zip(acts, errors)), jnp.float32(0))
             sound = squares < np.inf
             norms = jnp.sqrt(jnp.where(sound, squares, 0))
             left_out = jnp.sum(jnp.where(sound | (share == 0), 0, 1), dtype=jnp.int32)
