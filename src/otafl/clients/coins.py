@@ -5,7 +5,7 @@ sample: with 2^-m >= r / 2^23, m random bits are all ones with probability 2^-m,
 that pass draw 23 bits more, of which a number below r 2^m is heads.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,8 @@ def toss(keys: Array, sizes: Array, numerators: Array, width: int, most: int, tr
     chosen, count = first_places(packed(heads), room)
     used = jnp.arange(room, dtype=jnp.int32) < count
     flat = jnp.where(used, passed[chosen], sizes.shape[0] * span)
-    starts = _search(flat, span * jnp.arange(sizes.shape[0] + 1, dtype=jnp.int32), "left")
+    borders = span * jnp.arange(sizes.shape[0] + 1, dtype=jnp.int32)
+    starts = jnp.searchsorted(flat, borders, method="compare_all").astype(jnp.int32)
     flat = jnp.where(used, flat, 0)
     return Heads(flat // span, flat % span, jnp.diff(starts), (passes > tried) | (count > room))
 
@@ -87,7 +88,9 @@ def first_places(words: Array, room: int) -> tuple[Array, Array]:
     counts = jax.lax.population_count(words).astype(jnp.int32)
     ends = jnp.cumsum(counts, dtype=jnp.int32)
     number = jnp.arange(room, dtype=jnp.int32)
-    word = jnp.minimum(_search(ends, number, "right"), words.size - 1)
+    # Every step of a loop would be kernels of its own; written out all of them are one.
+    word = jnp.searchsorted(ends, number, side="right", method="scan_unrolled").astype(jnp.int32)
+    word = jnp.minimum(word, words.size - 1)
     rank, left, place = number - (ends[word] - counts[word]), words[word], word * WORD
     for step in (16, 8, 4, 2, 1):
         below = jax.lax.population_count(left & np.uint32((1 << step) - 1)).astype(jnp.int32)
@@ -96,9 +99,3 @@ def first_places(words: Array, room: int) -> tuple[Array, Array]:
         left = jnp.where(above, left >> np.uint32(step), left)
         place = place + jnp.where(above, step, 0)
     return jnp.where(number < ends[-1], place, 0).astype(jnp.int32), ends[-1]
-
-
-def _search(ordered: Array, numbers: Array, side: Literal["left", "right"]) -> Array:
-    """int32. Steps of a loop are launches on an accelerator; written out they become one kernel."""
-    method = "scan" if jax.default_backend() == "cpu" else "scan_unrolled"
-    return jnp.searchsorted(ordered, numbers, side=side, method=method).astype(jnp.int32)
