@@ -103,3 +103,13 @@ def test_directions_are_shared_by_clients_and_new_in_every_round():
 def test_bad_settings_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         zero_order(ZeroOrder(**bad), MODEL)
+
+
+def test_a_network_and_its_loss_alone_give_the_same_messages():
+    """A network's losses come from one pass over all samples, those of any other model sample by sample."""
+    config, found = ZeroOrder(batch=8, directions=2, clip_norm=100.0), []
+    for model in (MODEL, MODEL._replace(ghost=None)):
+        clients, (seed, params, keys) = zero_order(config, model), parts()
+        drawn, _ = jax.jit(clients.draw)(seed, keys, jnp.arange(4))
+        found.append(jax.jit(clients.messages)(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))[0])
+    np.testing.assert_allclose(*found, atol=1e-6)

@@ -12,7 +12,7 @@ from otafl.core import streams, validate
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, none_left_out
 from otafl.core.plan import Adjacency, Unit
-from otafl.tasks.models import Model
+from otafl.tasks.models import Model, sample_losses
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         flat_x, flat_y = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
 
         def losses(point: Any) -> Array:  # (n,) each client's batch loss
-            each = jax.vmap(lambda a, b: model.loss(point, a[None], b[None]))(flat_x, flat_y)
-            return jnp.sum(each.reshape(weights.shape) * weights, axis=1)
+            return jnp.sum(sample_losses(model, point, flat_x, flat_y).reshape(weights.shape) * weights, axis=1)
 
         def probe(phi: Any) -> Array:
             ahead = jax.tree.map(lambda p, d: p + radius * d, params, phi)

@@ -118,6 +118,13 @@ def per_sample(model: Model) -> Ghost:
     return model.ghost or ghosts.materialised(model.loss)
 
 
+def sample_losses(model: Model, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The data's loss of every sample, (B,): a network's from one pass over all of them."""
+    if model.ghost is not None:
+        return model.sample_loss(model.logits(params, x), y)
+    return jax.vmap(lambda a, b: model.loss(params, a[None], b[None]))(x, y)
+
+
 def penalty(model: Model, params: Any) -> jax.Array:
     """l2/2 * norm(params)^2, the other part of the objective."""
     squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
