@@ -29,7 +29,7 @@ from otafl.core.plan import Link
 from otafl.core.rounds import Row, make_round
 from otafl.runs.build import blocks, evaluator
 from otafl.runs.device_mapping import choose_client_map, choose_seed_map
-from otafl.tasks.ghost import samples_at_once
+from otafl.tasks.ghost import evaluated_at_once
 from otafl.tasks.models import Model, build
 
 CLIENTS, BATCH, SAMPLES, HELD_OUT = 20, 64, 60_000, 10_000
@@ -100,7 +100,7 @@ def prepared(case: Case, seeds: int, rounds: int) -> Callable[[], float]:
                 np.full(shape[:2], 0.01, np.float32), np.ones(shape[:2], bool))  # fmt: skip
     row = jax.device_put(Row(link, (), np.ones(shape[:2], bool)))
     model, optimizer = case.model(), optax.sgd(0.1)
-    held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(10_000, samples_at_once(model.footprint)))
+    held = blocks(x[:HELD_OUT], y[:HELD_OUT], min(10_000, evaluated_at_once(model.footprint)))
     client_map = choose_client_map(case.num_clients, model.num_params)
     round_ = make_round(case.clients(model), optimizer, client_map)
     seed_map = choose_seed_map(model)

@@ -13,17 +13,19 @@ from scipy import stats
 
 import small
 from otafl import systems
-from otafl.clients.per_sample import PerSample, per_sample
+from otafl.clients.per_sample import Clipped, PerSample, per_sample
 from otafl.clients.per_sample_promise import Rooms, poisson_rate, rooms
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Data, Seed
 from otafl.core.plan import Context
 from otafl.systems.adascale import policy as adascale
-from otafl.tasks.models import from_loss
+from otafl.tasks import one_kernel
+from otafl.tasks.layers import Groups
+from otafl.tasks.models import build, from_loss
 
 SIZES = np.array([20, 50, 60, 70])
-BATCH, CLIP = 8, 0.5
+BATCH, CLIP, CLASSES = 8, 0.5, 10
 IDS = jnp.arange(4, dtype=jnp.int32)
 
 
@@ -188,6 +190,32 @@ def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarra
     scaled = np.asarray(sums, float) * batch / (1 - uplink.FLOAT32_SLACK)
     assert np.abs(scaled - np.round(scaled)).max() < 1e-3
     return np.round(scaled).astype(int), np.asarray(overflow)
+
+
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_a_huge_feature_with_a_tiny_error_stays_within_the_clip_norm(by_kernel):
+    """The error's square is zero in float32, the feature's nearly infinite: their product says nothing."""
+    model = build("logistic", (4,), CLASSES)
+    no_params, start = model.init(jax.random.key(0))
+    x, y = jnp.array([[[1.8e19, 0, 0, 0]]], jnp.float32), jnp.zeros((1, 1), jnp.int32)
+    clipped, longest = Clipped(PerSample(clip_norm=1.0), model, model.ghost), []
+
+    @jax.jit
+    def norm(gap):
+        params = (no_params, start | {"b": start["b"].at[0].set(gap)})
+        if by_kernel:
+            sums, _ = one_kernel.of_dense((4, CLASSES), "relu", 1)(
+                params, x, y, jnp.ones((1, 1)), None, clipped.longest
+            )
+        else:
+            saved = model.ghost.trace(params, x[0], y[0])
+            factor, sound = clipped.factors(saved)
+            sums = clipped.sums(saved, sound, Groups(factor[None]))
+        return [leaf.reshape(-1) for leaf in jax.tree.leaves(sums)]
+
+    for gap in np.arange(38, 48, 0.5, np.float32):  # errors of exp(-gap)
+        longest.append(np.linalg.norm(np.concatenate([np.asarray(part, float) for part in norm(gap)])))
+    assert 0.5 < max(longest) <= 1
 
 
 def test_batch_sizes_are_binomial_and_independent():

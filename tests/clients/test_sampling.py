@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from otafl.clients import distinct_kernel
 from otafl.clients.per_sample import PerSample, draw_cohort
 from otafl.clients.per_sample_promise import rooms
 from otafl.clients.sampling import first_distinct, poisson_capacity, without_replacement
@@ -38,6 +39,16 @@ def test_first_distinct_is_the_naive_loop(draws, count):
     naive, naive_enough = distinct_loop(draws, count)
     assert bool(enough) == naive_enough
     assert np.asarray(got)[: len(naive)].tolist() == naive
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_a_gpus_kernel_finds_the_same(count):
+    draws = np.random.default_rng(count).integers(0, 9, (200, 12))
+    with jax.enable_x64(True):  # as rounds are traced
+        found = jax.vmap(lambda own: distinct_kernel.first_distinct(own, count))(jnp.asarray(draws, jnp.int32))
+    for own, got, enough in zip(draws, *map(np.asarray, found)):
+        naive, naive_enough = distinct_loop(own, count)
+        assert enough == naive_enough and got[: len(naive)].tolist() == naive
 
 
 # (batch, size, max_size, min_size): sorted keys; first distinct draws; both compiled, small and large client.
@@ -120,7 +131,7 @@ def cohorts(count: int, seed: int, **options):
     drawn, overflow = jax.jit(jax.vmap(lambda own: draw_cohort(config, site, own, ids)))(split)
     taken = np.zeros((count, 14), int)
     for n, k in itertools.product(range(count), range(2)):
-        found = np.asarray(drawn.rows)[n][np.asarray(drawn.slots)[n, k][np.asarray(drawn.used)[n, k]]]
+        found = np.asarray(drawn.rows)[n][np.asarray(drawn.slots)[n, k, : drawn.counts[n, k]]]
         if not overflow[n]:
             assert set(found) <= set(OWN[k])
             np.add.at(taken[n], found, 1)

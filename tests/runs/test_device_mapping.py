@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
+from otafl.runs.build import blocks
 from otafl.runs.device_mapping import choose_mesh
 from otafl.runs.folder.store import RunFolder
 
@@ -22,6 +23,17 @@ def test_more_devices_than_there_are_is_refused() -> None:
 
 def test_one_device_needs_no_mesh() -> None:
     assert choose_mesh(1, seeds=4, clients=10) is None
+
+
+@pytest.mark.parametrize(("samples", "size", "expected"), [(100, 500, (1, 100)), (100, 48, (3, 48)), (97, 16, (7, 16)),
+                                                           (100, 25, (4, 25))])  # fmt: skip
+def test_held_out_samples_come_in_even_blocks_of_whole_vectors(samples, size, expected) -> None:
+    x, y = np.arange(samples, dtype=np.float32), np.arange(samples) % 7
+    held = blocks(x, y, size)
+    assert held.x.shape == expected
+    used = np.asarray(held.group).ravel() >= 0
+    np.testing.assert_array_equal(np.asarray(held.x).ravel()[used], x)
+    np.testing.assert_array_equal(np.asarray(held.y).ravel()[used], y)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from otafl.privacy import Ledger
 from otafl.reports.tables import numbers, summaries
 from otafl.runs import build, runner
 from otafl.runs.folder.store import read_table
-from otafl.runs.planning.facts import facts_of
+from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.table import plan
 from otafl.runs.schema import Experiment, load, resolved
 
@@ -188,6 +188,21 @@ def test_weights_by_samples_or_equal(tmp_path: Path) -> None:
         sites = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites
         found[word] = sites[0].deployment.weights.tolist()
     assert found == {"samples": [0.25, 0.75], "sizes": [0.25, 0.75], "equal": [0.5, 0.5]}
+
+
+def test_channels_are_drawn_once_for_all_schemes_and_cannot_be_altered(tmp_path: Path) -> None:
+    head = "rounds = 3\nseeds = 2\nradio = { noise_std = 0.05 }\ntask = { num_params = 20, clients = 2 }\n"
+    channels = ("channel = 'cares'\n", "channel = 'adascale'\n")
+    one, other = (experiment_of(tmp_path, channel + head, "weakest", "constant") for channel in channels)
+    facts = facts_of(one)
+
+    def gains(experiment: Experiment, number: int, facts: Facts) -> list[np.ndarray]:
+        return [site.trace.gain for site in build.build_scheme(experiment, experiment.scheme[number], facts).sites]
+
+    first, second = gains(one, 0, facts), gains(one, 1, facts)
+    assert all(np.shares_memory(a, b) and not b.flags.writeable for a, b in zip(first, second))
+    assert not np.array_equal(*first)
+    np.testing.assert_array_equal(gains(other, 0, facts), gains(other, 0, facts_of(other)))
 
 
 def test_measured_gains_are_played_once_each(tmp_path: Path) -> None:

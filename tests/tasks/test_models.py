@@ -10,8 +10,18 @@ from scipy import stats
 
 from otafl.core.errors import InputError
 from otafl.tasks import models
-from otafl.tasks.layers import max_pool, uniform_draws
-from otafl.tasks.linear import conv
+from otafl.tasks.layers import (
+    as_image,
+    average_pool,
+    flatten,
+    group_norm,
+    max_pool,
+    residual,
+    sequence,
+    uniform_draws,
+    zero_logit,
+)
+from otafl.tasks.linear import conv, dense
 
 
 def resnet_count(depth, width, classes, channels=3):
@@ -73,6 +83,40 @@ def test_max_pool_equals_lax(size, stride, shape):
     got, _ = jax.jit(layer.forward)((), x, ())
     assert got.shape[1:] == layer.shape
     np.testing.assert_array_equal(got, expected)
+
+
+EXCHANGED = {
+    "convolution": (conv(6, 3, stride=2, pad=1, init="uniform"), (5, 7, 3)),
+    "convolution without bias": (conv(4, 4, bias=False), (5, 7, 1)),
+    "pooled": (max_pool(3, 2), (7, 8, 2)),
+    "normalised": (group_norm(2), (3, 4, 6)),
+    "smaller and wider": (residual(conv(5, 3, stride=2, pad=1)), (5, 5, 2)),
+    "flat": (sequence(as_image, flatten), (2, 3, 4)),
+    "grey, flat": (sequence(as_image, flatten), (2, 3)),
+    "two logits": (sequence(average_pool, dense(1, "uniform"), zero_logit), (3, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_prediction_is_the_forward_pass_with_first_and_last_axis_exchanged(name):
+    builder, shape = EXCHANGED[name]
+    layer, rng = builder(shape), np.random.default_rng(2)
+    params = jax.eval_shape(lambda: layer.init(jnp.zeros(layer.draws)))
+    params = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), params)
+    x = rng.standard_normal((3, *shape), np.float32)
+    expected, _ = jax.jit(layer.forward)(params, x, layer.tap(3))
+    got = jax.jit(layer.predict)(params, np.swapaxes(x, 0, -1))
+    np.testing.assert_allclose(np.swapaxes(got, 0, -1), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("cnn-mnist", (28, 28)), ("resnet", (12, 12, 3)), ("logistic", (3, 2))])
+def test_what_is_evaluated_is_what_is_trained(name, shape):
+    """Logits against the loss of the training pass, at float32's accuracy."""
+    model = models.build(name, shape, 10, **({"depth": 8, "width": 8} if name == "resnet" else {}))
+    params = jax.jit(model.init)(jax.random.key(4))
+    x, y = np.random.default_rng(5).standard_normal((3, *shape), np.float32), np.array([7, 0, 3], np.int32)
+    evaluated, trained = jax.jit(lambda: (models.cross_entropy(model.logits(params, x), y), model.loss(params, x, y)))()
+    np.testing.assert_allclose(evaluated.mean(), trained, rtol=1e-5)
 
 
 def test_cross_entropy_against_the_definition():

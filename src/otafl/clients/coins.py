@@ -50,7 +50,8 @@ def toss(keys: Array, sizes: Array, numerators: Array, width: int, most: int, tr
     chosen, count = first_places(packed(heads), room)
     used = jnp.arange(room, dtype=jnp.int32) < count
     flat = jnp.where(used, passed[chosen], sizes.shape[0] * span)
-    starts = jnp.searchsorted(flat, span * jnp.arange(sizes.shape[0] + 1, dtype=jnp.int32)).astype(jnp.int32)
+    borders = span * jnp.arange(sizes.shape[0] + 1, dtype=jnp.int32)
+    starts = jnp.searchsorted(flat, borders, method="compare_all").astype(jnp.int32)
     flat = jnp.where(used, flat, 0)
     return Heads(flat // span, flat % span, jnp.diff(starts), (passes > tried) | (count > room))
 
@@ -87,9 +88,8 @@ def first_places(words: Array, room: int) -> tuple[Array, Array]:
     counts = jax.lax.population_count(words).astype(jnp.int32)
     ends = jnp.cumsum(counts, dtype=jnp.int32)
     number = jnp.arange(room, dtype=jnp.int32)
-    # Steps of a loop are launches on an accelerator; written out they become one kernel.
-    method = "scan" if jax.default_backend() == "cpu" else "scan_unrolled"
-    word = jnp.searchsorted(ends, number, side="right", method=method).astype(jnp.int32)
+    # Every step of a loop would be kernels of its own; written out all of them are one.
+    word = jnp.searchsorted(ends, number, side="right", method="scan_unrolled").astype(jnp.int32)
     word = jnp.minimum(word, words.size - 1)
     rank, left, place = number - (ends[word] - counts[word]), words[word], word * WORD
     for step in (16, 8, 4, 2, 1):

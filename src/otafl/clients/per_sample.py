@@ -31,9 +31,9 @@ from otafl.tasks.models import per_sample as per_sample_gradients
 class Cohort(NamedTuple):
     """Samples of a few clients, laid flat, and where each client's own samples stand among them."""
 
-    rows: Array  # (C,) positions in the data
-    slots: Array  # (n, B) positions among the C
-    used: Array  # (n, B) bool
+    rows: Array  # (C,) positions in the data; (n, B) if slots is (): client by client
+    slots: Any  # (n, B) positions among the C
+    counts: Array  # (n,) int32 slots in use, the first ones
 
 
 def drawn_rate(config: PerSample, sizes: Array) -> Array:
@@ -60,7 +60,7 @@ def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple
     starts = jnp.cumsum(heads.counts, dtype=jnp.int32) - heads.counts
     place = jnp.arange(room.own, dtype=jnp.int32)
     slots = jnp.minimum(starts[:, None] + place, room.together - 1)
-    cohort = Cohort(rows[heads.owners, heads.places], slots, place < heads.counts[:, None])
+    cohort = Cohort(rows[heads.owners, heads.places], slots, heads.counts)
     return cohort, heads.overflow | jnp.any(heads.counts > room.own)
 
 
@@ -71,17 +71,29 @@ class Clipped(NamedTuple):
     model: Model
     ghost: Ghost
 
+    @property
+    def longest(self) -> float:
+        """What a sample is clipped to, less what rounding may add."""
+        return self.config.clip_norm * (1 - product_slack())
+
     def factors(self, saved: Saved) -> tuple[Array, Array]:
         """Each sample's clip factor, and whether its gradient is finite."""
         norms = jnp.sqrt(self.ghost.sq_norms(saved))
         sound = jnp.isfinite(norms)
-        return clip_factors(jnp.where(sound, norms, 0), self.config.clip_norm, product_slack()), sound
+        return clip_factors(jnp.where(sound, norms, 0), self.longest, 0.0), sound
 
     def sums(self, saved: Saved, sound: Array, groups: Groups) -> Any:
         """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither
         stop a run nor move a message by more than the clip norm."""
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
         return self.ghost.sums(saved._replace(kept=kept), groups)
+
+    def draw(self, seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
+        """Poisson batches."""
+        cohort, overflow = draw_cohort(self.config, seed, keys, ids)
+        if self.ghost.at_once(cohort.slots.shape[1]):
+            cohort = cohort._replace(rows=cohort.rows[cohort.slots], slots=())
+        return cohort, overflow
 
     def in_parts(
         self, params: Any, x: Array, y: Array, slots: Array, weights: Array, counts: Array, size: int
@@ -101,8 +113,11 @@ class Clipped(NamedTuple):
         self, params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
     ) -> tuple[Any, Array]:
         room = rooms(self.config, ids.shape[0], *seed.rows.shape)
-        weights = drawn.used.astype(jnp.float32) / _wanted(self.config, seed.sizes[ids])[:, None]
-        counts = jnp.sum(drawn.used, axis=1, dtype=jnp.int32)
+        counts = drawn.counts
+        used = jnp.arange(room.own, dtype=jnp.int32) < counts[:, None]
+        weights = used.astype(jnp.float32) / _wanted(self.config, seed.sizes[ids])[:, None]
+        if at_once := self.ghost.at_once(room.own):
+            return at_once(params, *data.at(drawn.rows), weights, counts, self.longest)
         if size := part_size(self.model, room.mean, room.together):
             return self.in_parts(params, *data.at(drawn.rows), drawn.slots, weights, counts, size)
 
@@ -110,8 +125,8 @@ class Clipped(NamedTuple):
             """Messages and samples left out, where no batch needs more than this room."""
             saved = self.ghost.trace(params, *data.at(drawn.rows[:together]))
             factor, sound = self.factors(saved)
-            slots, used = jnp.minimum(drawn.slots[:, :own], together - 1), drawn.used[:, :own]
-            left_out = jnp.sum(used & ~sound[slots], axis=1, dtype=jnp.int32)
+            slots = jnp.minimum(drawn.slots[:, :own], together - 1)
+            left_out = jnp.sum(used[:, :own] & ~sound[slots], axis=1, dtype=jnp.int32)
             return self.sums(saved, sound, Groups(weights[:, :own] * factor[slots], slots)), left_out
 
         # Room for the largest batches is much more than most rounds need: on a CPU only a round that needs it pays for
@@ -126,6 +141,8 @@ class Clipped(NamedTuple):
 
     def fixed(self, params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
         x, y, weights = take(data, seed, drawn, ids)
+        if at_once := self.ghost.at_once(weights.shape[1]):
+            return at_once(params, x, y, weights, None, self.longest)
         x, y, (clients, batch) = x.reshape(-1, *x.shape[2:]), y.reshape(-1), weights.shape
         if size := part_size(self.model, batch, clients * batch):
             slots = jnp.arange(clients * batch, dtype=jnp.int32).reshape(clients, batch)
@@ -141,7 +158,7 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     check(config)
     clipped, promise = Clipped(config, model, per_sample_gradients(model)), promise_of(config, model.num_params)
     if config.sampling == "poisson":
-        return Clients(functools.partial(draw_cohort, config), clipped.poisson, identity_lift, promise, np.inf)
+        return Clients(clipped.draw, clipped.poisson, identity_lift, promise, np.inf)
 
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, batch_of(config), min_size)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from otafl.core import kernels
 from otafl.core.arrays import Array
 
 
@@ -45,6 +46,11 @@ def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
 
     Without a sort: an accelerator sorts slowly, and for a hundred draws comparing all pairs is cheap everywhere.
     """
+    if kernels.compiled_here():
+        from otafl.clients import distinct_kernel
+
+        if draws.shape[0] <= distinct_kernel.MOST_DRAWS:
+            return distinct_kernel.first_distinct(draws, count)
     earlier = jnp.triu(jnp.ones((draws.shape[0],) * 2, bool), k=1)  # [i, j]: i was drawn before j
     new = ~jnp.any(earlier & (draws[:, None] == draws[None, :]), axis=0)
     rank = jnp.cumsum(new, dtype=jnp.int32) - 1

@@ -5,6 +5,7 @@ the host (checkpoint, ledger, re-design) happens between chunks. Traced and call
 """
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from jax.sharding import Mesh
 from otafl.core import streams
 from otafl.core.arrays import Array, Pytree
 from otafl.core.messages import Data, Seed
-from otafl.core.rounds import Carry, Packed, Record, Round, Row, unpack
+from otafl.core.rounds import Carry, Dice, Packed, Record, Round, Row, unpack
 from otafl.core.sharding import over
 
 SeedMap = Literal["threads", "map", "vmap"]  # a core for each seed, one seed after the other, all in one program
@@ -67,13 +68,10 @@ def make_engine(
         together = _evaluated_together(num_seeds, held_out) if seed_map == "vmap" else 1
 
         def one(seed: Seed, state: Carry, some: Row) -> tuple[Carry, Packed]:
-            if num_seeds * every * seed.rows.size <= most_ahead():
-                numbers = state.round + jnp.arange(every, dtype=jnp.int32)
-                some = some._replace(dice=jax.vmap(lambda n: round_.roll(seed, n))(numbers))
             return jax.lax.scan(lambda c, row: round_.run(data, public, seed, c, row), state, some)
 
         def stretch(state: Carry, some: Row) -> tuple[Carry, tuple[Packed, Any]]:
-            args = (seeds, state, some)
+            args = (seeds, state, some._replace(dice=_ahead(round_, seeds, state.round, every)))
             new, packed = jax.lax.map(lambda a: one(*a), args) if seed_map != "vmap" else jax.vmap(one)(*args)
             return new, (packed, jax.lax.map(lambda p: evaluate(p, held_out), new.params, batch_size=together))
 
@@ -137,13 +135,37 @@ def _evaluated_together(seeds: int, held_out: Any) -> int:
     """
     if jax.default_backend() == "cpu":
         return 1
-    block = sum(leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(held_out))
-    most = min(seeds, max(1, 2**26 // block))
-    return next((n for n in range(most, most // 2, -1) if seeds % n == 0), most)  # the rest would be a second program
+    return _share(seeds, 2**26 // sum(leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(held_out)))
+
+
+def _share(count: int, most: int) -> int:
+    """So many of `count` at a time, at most `most`; if possible none are left over, who would be a second program."""
+    most = min(count, max(1, most))
+    return next((n for n in range(most, most // 2, -1) if count % n == 0), most)
+
+
+def _ahead(round_: Round, seeds: Seed, first: Array, count: int) -> Dice | tuple[()]:
+    """All chance of the next `count` rounds, (S, count, ...), as accelerators save launches so; () if it is too much.
+
+    A few seeds at a time: XLA times its ways to compile a step at the step's full size.
+    """
+    num_seeds, choices = seeds.sizes.shape[0], count * math.prod(seeds.rows.shape[1:])
+
+    def some(pair: tuple[Seed, Array]) -> Dice:
+        seed, number = pair
+        return jax.vmap(lambda n: round_.roll(seed, number + n))(jnp.arange(count, dtype=jnp.int32))
+
+    if choices > most_ahead():
+        return ()
+    kept = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.lax.map(some, (seeds, first)))))
+    if kept > most_ahead():
+        return ()
+    dice: Dice = jax.lax.map(some, (seeds, first), batch_size=_share(num_seeds, 2**25 // choices))
+    return dice
 
 
 def most_ahead() -> int:
-    """So many samples may stand for choice in the rounds that are drawn together: an accelerator saves launches."""
+    """So many samples may stand for choice, and so many numbers be kept, in the rounds that are drawn together."""
     return 0 if jax.default_backend() == "cpu" else 2**28
 
 

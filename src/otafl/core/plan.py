@@ -254,6 +254,14 @@ def frozen(values: Any) -> Any:
     return type(values)(*(_frozen(value) for value in values))
 
 
+def read_only(values: Any) -> Any:
+    """The same tuple, its own arrays locked: for what is shared and nobody's to alter."""
+    for leaf in values:
+        if isinstance(leaf, np.ndarray):
+            leaf.flags.writeable = False
+    return values
+
+
 def _frozen(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return frozen(value)

@@ -18,14 +18,14 @@ from otafl.channels.measured import Played, play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
-from otafl.core.plan import Context, Deployment, Message, Policy, Trace, cut
+from otafl.core.plan import Context, Deployment, Message, Policy, Trace, cut, read_only
 from otafl.privacy import uplink_checks
 from otafl.runs.folder.chunks import Evaluation
-from otafl.runs.planning.facts import Facts, deal, model_of, parts_of, source_of
+from otafl.runs.planning.facts import Drawn, Facts, deal, model_of, parts_of, source_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.sites import devices_of, played_by
 from otafl.tasks import own_model, partitions
-from otafl.tasks.ghost import samples_at_once
+from otafl.tasks.ghost import LANES, evaluated_at_once
 from otafl.tasks.losses import METRICS
 from otafl.tasks.models import Model, penalty
 
@@ -42,6 +42,7 @@ class Task(NamedTuple):
     classes: int  # 0: targets are no labels
     notes: list[str]  # what lies outside the privacy guarantee, for the card
     sources: dict[str, str]  # data set and hash
+    drawn: Drawn  # channels, by the seed's number
     metric: str = "accuracy"  # that results are told in
 
     @property
@@ -64,8 +65,9 @@ class HeldOut(NamedTuple):
 
 
 def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> HeldOut:
+    """Blocks of at most `size` samples, as even as whole vectors allow."""
     count = max(1, -(-len(x) // size))
-    size = -(-len(x) // count)
+    size = -(-len(x) // count) if count == 1 else min(size, -(-len(x) // (count * LANES)) * LANES)
     pad = count * size - len(x)
 
     def padded(leaf: np.ndarray, value: int) -> np.ndarray:
@@ -128,7 +130,7 @@ def build_task(experiment: Experiment) -> Task:
         raise InputError(
             f"task.report_on={wanted.report_on!r} has no samples (those on demand are not split); use 'report'"
         )
-    at_once = min(10_000, samples_at_once(model.footprint))
+    at_once = min(10_000, evaluated_at_once(model.footprint))
     return Task(
         model=model,
         data=Data(jnp.asarray(x), jnp.asarray(y)) if source is None else source.data(whole_numbers=own),
@@ -139,6 +141,7 @@ def build_task(experiment: Experiment) -> Task:
         classes=data.classes,
         notes=list(data.notes),
         sources=sources,
+        drawn={},
         metric=metric,
     )
 
@@ -204,12 +207,19 @@ def told_of(
     deployment = limited(deployment, scheme.max_energy)
     # All rounds, then cut: schemes share their channels.
     size = (experiment.task.clients, experiment.rounds, seed)
-    whole = Rows(channel, *size).take(1) if streamed else draw(channel, *size)
+    whole = Rows(channel, *size).take(1) if streamed else _draw_once(task.drawn, number, channel, *size)
     if (played := played_by(experiment)) is not None:
         whole = play(played, whole.coin, number, seed, channel.csi)
     trace, deployment = receive(cut(whole, slice(experiment.horizon(scheme))), deployment)
     known = None if message.adjacency == "add-remove" else sizes
     return deployment, message, context_of(experiment, scheme, task.classes, seed, trace, known)
+
+
+def _draw_once(drawn: Drawn, number: int, *what: Any) -> Trace:
+    """`draw(*what)`, the last of each seed kept for the next scheme; nobody may write into it."""
+    if number not in drawn or drawn[number][0] != what:
+        drawn[number] = what, read_only(draw(*what))
+    return drawn[number][1]
 
 
 def _rows(experiment: Experiment, message: Message, sizes: np.ndarray, number: int) -> Callable[[], Rows]:

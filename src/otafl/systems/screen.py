@@ -1,5 +1,6 @@
 """Tables on a terminal: as many columns as fit, the first first. Words may break; no number is ever cut."""
 
+from bisect import bisect_right
 from copy import copy
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -21,9 +22,14 @@ class Fitted(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = copy(self)
-        shown.columns = [_kept(column) for column in self.columns]
-        while len(shown.columns) > 2 and shown.least(console) > options.max_width:
-            shown.columns = shown.columns[:-1]
+        columns = [_kept(column) for column in self.columns]
+
+        def least(count: int) -> int:
+            shown.columns = columns[:count]
+            return shown.least(console)
+
+        fitting = bisect_right(range(3, len(columns) + 1), options.max_width, key=least)
+        shown.columns = columns[: 2 + fitting]
         yield from Table.__rich_console__(shown, console, options)
         left_out = [str(column.header) for column in self.columns[len(shown.columns) :]]
         if left_out:

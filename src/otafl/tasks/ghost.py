@@ -20,6 +20,11 @@ import jax.numpy as jnp
 from otafl.tasks.layers import Groups, Layer
 
 Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
+# params, x (K, B, ...), y (K, B), weights (K, B), counts (K,) of slots in use or None for all, longest gradient or None
+# -> sum_i w_i g_i of each client, each g_i clipped or, if not finite, left out; how many were left out (K,).
+AtOnce = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array | None, float | None], tuple[Any, jax.Array]]
+
+LANES = 16  # float32 numbers of the widest vectors of a CPU
 
 
 class Saved(NamedTuple):
@@ -36,11 +41,18 @@ class Ghost(NamedTuple):
     trace: Callable[[Any, jax.Array, jax.Array], Saved]  # params, x (B, ...), y (B,)
     sq_norms: Callable[[Saved], jax.Array]  # (B,) norm(g_i)^2
     sums: Callable[[Saved, Groups], Any]  # K groups -> sum_i w_i g_i of each, like params with leading axis K
+    at_once: Callable[[int], AtOnce | None] = lambda slots: None  # all in one step, if this machine can for such B
 
 
 def samples_at_once(footprint: int) -> int:
     """How many samples to push through a network together: on a CPU what stays in cache, else what fits in memory."""
     return max(1, (2**20 if jax.default_backend() == "cpu" else 2**30) // footprint)
+
+
+def evaluated_at_once(footprint: int) -> int:
+    """The same where nothing is kept for gradients: on a CPU twice as many, and whole vectors of them."""
+    most = samples_at_once(footprint)
+    return max(LANES, 2 * most // LANES * LANES) if jax.default_backend() == "cpu" else most
 
 
 def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax.Array]) -> Ghost:

@@ -13,6 +13,10 @@ things about a batch:
 
 Sequences and residual blocks are layers too: their parameters, taps and activations are tuples of their parts'.
 
+Images go through `predict`, the forward pass alone, with first and last axis exchanged: (C, height, width, B). A CPU
+then copies and compares whole rows of samples, however few the channels and however wide the strides, and a convolution
+is one product. Height and width stay where they are, so that most layers without parameters are one function.
+
 The errors come from *taps*: zeros added to the output of each layer with parameters, by which the loss is
 differentiated. Convolutions (`linear.py`) are strided slices and one product, pooling is a maximum of shifted slices:
 XLA's own convolution is several times slower inside a compiled loop on a CPU. Initial values come from one array of
@@ -32,6 +36,7 @@ import numpy as np
 from otafl.core.errors import InputError
 
 Shape = tuple[int, ...]
+SMALLEST = 2.0**-126  # float32: processors take what lies below for zero
 Activation = Literal["relu", "tanh"]
 
 
@@ -67,13 +72,19 @@ class Layer(NamedTuple):
     keep: Callable[[Any, Any], Any]  # act, err -> kept, leaves (B, ...)
     sq_norms: Callable[[Any], jax.Array]  # kept -> (B,)
     sums: Callable[[Any, Groups], Any]  # kept, K groups -> like params with leading axis K
+    predict: Callable[[Any, jax.Array], jax.Array]  # params, x -> y; first and last axis exchanged in both
+    images: bool  # works on many positions of a sample: `predict` is the faster way on a CPU
 
 
 Builder = Callable[[Shape], Layer]  # shape of one sample's input -> layer
 
 
-def _plain(shape: Shape, function: Callable[[jax.Array], jax.Array]) -> Layer:
-    """A layer without parameters."""
+def _plain(
+    shape: Shape,
+    function: Callable[[jax.Array], jax.Array],
+    exchanged: Callable[[jax.Array], jax.Array] | None = None,
+) -> Layer:
+    """A layer without parameters; `exchanged` where the function is another with first and last axis exchanged."""
     return Layer(
         shape=shape,
         draws=0,
@@ -84,6 +95,8 @@ def _plain(shape: Shape, function: Callable[[jax.Array], jax.Array]) -> Layer:
         keep=lambda act, err: (),
         sq_norms=lambda kept: jnp.zeros((), jnp.float32),
         sums=lambda kept, groups: (),
+        predict=lambda params, x: (exchanged or function)(x),
+        images=False,
     )
 
 
@@ -100,20 +113,25 @@ ACTIVATIONS: dict[str, Builder] = {"relu": relu, "tanh": tanh}
 
 def flatten(shape: Shape) -> Layer:
     size = math.prod(shape)
-    return _plain((size,), lambda x: x.reshape(x.shape[0], size))
+    return _plain((size,), lambda x: x.reshape(x.shape[0], size), lambda x: jnp.moveaxis(x, 0, -2).reshape(size, -1))
 
 
 def as_image(shape: Shape) -> Layer:
     """(height, width) or (height, width, channels) -> (height, width, channels)."""
     if len(shape) not in (2, 3):
         raise InputError(f"a convolutional model needs images (height, width[, channels]) but got shape {shape}")
-    full = (*shape, 1) if len(shape) == 2 else shape
-    return _plain(full, lambda x: x.reshape(x.shape[0], *full))
+    if len(shape) == 3:
+        return _plain(shape, lambda x: x)
+    return _plain((*shape, 1), lambda x: x.reshape(*x.shape, 1), lambda x: jnp.swapaxes(x, 0, 1)[None])
 
 
 def zero_logit(shape: Shape) -> Layer:
     """(1,) -> (2,): the class-0 logit is fixed at zero, so that two-class cross-entropy is the logistic loss."""
-    return _plain((2,), lambda x: jnp.concatenate([jnp.zeros_like(x), x], axis=-1))
+    return _plain(
+        (2,),
+        lambda x: jnp.concatenate([jnp.zeros_like(x), x], axis=-1),
+        lambda x: jnp.concatenate([jnp.zeros_like(x), x], axis=0),
+    )
 
 
 def average_pool(shape: Shape) -> Layer:
@@ -158,6 +176,15 @@ def uniform_draws(key: jax.Array, count: int) -> jax.Array:
     )
 
 
+def square_above(rows: jax.Array) -> jax.Array:
+    """(B,) squared norms of rows (B, n), not below the true ones though squares of tiny numbers count as zero.
+
+    For a product of two norms, of which the other may be as large as this one is small.
+    """
+    lost = np.float32(rows.shape[1] * SMALLEST)
+    return jnp.sum(rows * rows, axis=1) + lost
+
+
 def sq_norms_of(gradients: dict[str, jax.Array]) -> jax.Array:
     """(B,) from gradients with leading axis B."""
     flat = [leaf.reshape(leaf.shape[0], -1) for leaf in gradients.values()]
@@ -172,15 +199,19 @@ def group_norm(groups: int, epsilon: float = 1e-5) -> Builder:
         if channels % groups:
             raise InputError(f"groups={groups} must divide the {channels} channels")
 
-        def normalise(x: jax.Array) -> jax.Array:
-            split = x.reshape(-1, height, width, groups, channels // groups)
-            centred = split - split.mean(axis=(1, 2, 4), keepdims=True)
-            variance = (centred**2).mean(axis=(1, 2, 4), keepdims=True)
+        def normalise(x: jax.Array, split: Shape, axes: tuple[int, ...]) -> jax.Array:
+            parts = x.reshape(split)
+            centred = parts - parts.mean(axis=axes, keepdims=True)
+            variance = (centred**2).mean(axis=axes, keepdims=True)
             return (centred * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape)
 
         def forward(params: dict[str, jax.Array], x: jax.Array, tap: jax.Array) -> tuple[jax.Array, jax.Array]:
-            normal = normalise(x)
+            normal = normalise(x, (-1, height, width, groups, channels // groups), (1, 2, 4))
             return normal * params["scale"] + params["shift"] + tap, normal
+
+        def predict(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+            normal = normalise(x, (groups, channels // groups, height, width, -1), (1, 2, 3))
+            return normal * params["scale"].reshape(-1, 1, 1, 1) + params["shift"].reshape(-1, 1, 1, 1)
 
         def keep(act: jax.Array, err: jax.Array) -> dict[str, jax.Array]:
             return {"scale": jnp.sum(act * err, axis=(1, 2)), "shift": jnp.sum(err, axis=(1, 2))}
@@ -195,6 +226,8 @@ def group_norm(groups: int, epsilon: float = 1e-5) -> Builder:
             keep=keep,
             sq_norms=sq_norms_of,
             sums=lambda kept, groups: jax.tree.map(groups.mix, kept),
+            predict=predict,
+            images=True,
         )
 
     return build
@@ -220,6 +253,11 @@ def sequence(*builders: Builder) -> Builder:
                 acts.append(act)
             return x, tuple(acts)
 
+        def predict(params: Any, x: jax.Array) -> jax.Array:
+            for part, own in zip(parts, params):
+                x = part.predict(own, x)
+            return x
+
         return Layer(
             shape=parts[-1].shape,
             draws=ends[-1],
@@ -232,6 +270,8 @@ def sequence(*builders: Builder) -> Builder:
                 (part.sq_norms(own) for part, own in zip(parts, kept)), jnp.zeros((), jnp.float32)
             ),
             sums=lambda kept, groups: tuple(part.sums(own, groups) for part, own in zip(parts, kept)),
+            predict=predict,
+            images=any(part.images for part in parts),
         )
 
     return build
@@ -249,6 +289,10 @@ def residual(body: Builder) -> Builder:
             shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (0, extra)))
             return y + shortcut, act
 
-        return inner._replace(forward=forward)
+        def predict(params: Any, x: jax.Array) -> jax.Array:
+            shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, extra), (0, 0), (0, 0), (0, 0)))
+            return inner.predict(params, x) + shortcut
+
+        return inner._replace(forward=forward, predict=predict)
 
     return build

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.tasks.layers import Builder, Groups, Layer, Shape, settled, shifted, sq_norms_of, window_shape
+from otafl.tasks.layers import Builder, Groups, Layer, Shape, settled, shifted, sq_norms_of, square_above, window_shape
 
 Init = Literal["he", "uniform", "zero"]
 
@@ -30,8 +30,16 @@ def _start(init: Init, uniform: jax.Array, weight_shape: Shape, bias: bool) -> d
     return params
 
 
-def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Callable[[jax.Array], jax.Array]) -> Layer:
-    """y = rows(x) w + b, where `rows` lays out what each output position reads: (B, ...) -> (B * positions, F)."""
+class Reads(NamedTuple):
+    """What each output position reads, laid out for one product: F numbers."""
+
+    rows: Callable[[jax.Array], jax.Array]  # (B, ...) -> (B * positions, F)
+    columns: Callable[[jax.Array], jax.Array]  # (..., B) -> (F, positions * B)
+
+
+def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, reads: Reads) -> Layer:
+    """y = rows(x) w + b."""
+    rows = reads.rows
     fan_in, out, positions = math.prod(weight_shape[:-1]), weight_shape[-1], math.prod(shape[:-1])
     formed = positions > 1  # one row: the gradient is a e^T, its norm |a| |e|
 
@@ -39,6 +47,11 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
         y = rows(x) @ params["w"].reshape(fan_in, out)
         y = y + params["b"] if bias else y
         return y.reshape(-1, *shape) + tap, x
+
+    def predict(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        y = params["w"].reshape(fan_in, out).T @ reads.columns(x)
+        y = y + params["b"][:, None] if bias else y
+        return y.reshape(out, *shape[:-1], x.shape[-1])
 
     def keep(act: jax.Array, err: jax.Array) -> dict[str, jax.Array]:
         if not formed:
@@ -52,7 +65,7 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
         if formed:
             return sq_norms_of(kept)
         read, err = rows(kept["act"]), kept["err"].reshape(-1, out)
-        return jnp.sum(err**2, 1) * (jnp.sum(read**2, 1) + bias)
+        return square_above(err) * (square_above(read) + bias)
 
     def sums(kept: dict[str, jax.Array], groups: Groups) -> dict[str, jax.Array]:
         count, most = groups.weights.shape
@@ -84,6 +97,8 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, rows: Cal
         keep=keep,
         sq_norms=sq_norms,
         sums=sums,
+        predict=predict,
+        images=len(shape) > 1,
     )
 
 
@@ -94,7 +109,7 @@ def dense(units: int, init: Init = "he", bias: bool = True) -> Builder:
     def build(shape: Shape) -> Layer:
         if len(shape) != 1:
             raise InputError(f"a dense layer needs flat inputs but got shape {shape}")
-        return _linear((units,), (shape[0], units), init, bias, rows=lambda x: x)
+        return _linear((units,), (shape[0], units), init, bias, Reads(lambda x: x, lambda x: x))
 
     return build
 
@@ -106,11 +121,19 @@ def conv(channels: int, size: int, stride: int = 1, pad: int = 0, init: Init = "
         height, width = window_shape(shape, size, stride, pad, "convolution")
         fan_in = size * size * shape[2]
 
-        def patches(x: jax.Array) -> jax.Array:
-            padded = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-            by_row = jnp.stack(shifted(padded, 1, size, stride), axis=3)  # (B, H', W, size, C)
-            return jnp.stack(shifted(by_row, 2, size, stride), axis=4).reshape(-1, fan_in)
+        def padded(x: jax.Array) -> jax.Array:
+            return jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
 
-        return _linear((height, width, channels), (size, size, shape[2], channels), init, bias, patches)
+        def rows(x: jax.Array) -> jax.Array:
+            windows = jnp.stack(shifted(padded(x), 2, size, stride), axis=3)  # (B, H, W', size, C)
+            # What a position reads of a row is one run now; the other way round every number would be copied alone.
+            return jnp.stack(shifted(windows, 1, size, stride), axis=3).reshape(-1, fan_in)
+
+        def columns(x: jax.Array) -> jax.Array:
+            by_row = jnp.stack(shifted(padded(x), 1, size, stride))  # (size, C, H', W, B)
+            return jnp.stack(shifted(by_row, 3, size, stride), axis=1).reshape(fan_in, -1)
+
+        weight_shape = (size, size, shape[2], channels)
+        return _linear((height, width, channels), weight_shape, init, bias, Reads(rows, columns))
 
     return build

@@ -23,10 +23,10 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Le, MaxLen
 
-from otafl.core import validate
+from otafl.core import kernels, validate
 from otafl.core.errors import InputError
 from otafl.tasks import ghost as ghosts
-from otafl.tasks.ghost import Ghost, Loss
+from otafl.tasks.ghost import AtOnce, Ghost, Loss
 from otafl.tasks.layers import (
     ACTIVATIONS,
     Activation,
@@ -86,11 +86,16 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
     def init(key: jax.Array) -> Any:
         return network.init(uniform_draws(key, network.draws))
 
-    def logits(params: Any, x: jax.Array) -> jax.Array:
+    def forward(params: Any, x: jax.Array) -> jax.Array:
         return network.forward(params, x, network.tap(x.shape[0]))[0]
 
+    def logits(params: Any, x: jax.Array) -> jax.Array:
+        if not network.images or jax.default_backend() != "cpu":
+            return forward(params, x)
+        return network.predict(params, jnp.swapaxes(x, 0, -1)).T
+
     def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        return cross_entropy(logits(params, x), y).mean()
+        return cross_entropy(forward(params, x), y).mean()
 
     ghost = ghosts.of_network(network, cross_entropy)
     return Model(name, init, logits, loss, count_params(init), ghost, network.footprint, l2)
@@ -132,7 +137,9 @@ def client_gradients(model: Model, params: Any, x: jax.Array, y: jax.Array, w: j
     x (K, B, ...), y (K, B), w (K, B), zero for padding; weights that sum to 1 per client give its mean gradient.
     Returns a pytree like `params` with leading axis K.
     """
-    if model.ghost is not None:
+    if model.ghost is not None and (at_once := model.ghost.at_once(w.shape[1])):
+        sums, _ = at_once(params, x, y, w, None, None)
+    elif model.ghost is not None:
         saved = model.ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         sums = model.ghost.sums(saved, Groups(w))
     else:
@@ -188,10 +195,31 @@ class ResnetOptions:
     l2: float = 0.0
 
 
+def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) -> Model:
+    """The model with a GPU's own way for networks of dense layers."""
+
+    def at_once(slots: int) -> AtOnce | None:
+        if not kernels.compiled_here():
+            return None
+        from otafl.tasks import one_kernel
+
+        return one_kernel.of_dense(widths, activation, slots)
+
+    def logits(params: Any, x: jax.Array) -> jax.Array:
+        if at_once(1) is None:
+            return model.logits(params, x)
+        from otafl.tasks import one_kernel
+
+        return one_kernel.logits([own for own in params if own], activation, x.reshape(x.shape[0], -1))
+
+    assert model.ghost is not None
+    return model._replace(logits=logits, ghost=model.ghost._replace(at_once=at_once))
+
+
 def logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
     """Multinomial logistic regression."""
     net = sequence(flatten, dense(classes, options.init))
-    return from_layers("logistic", net, in_shape, options.l2)
+    return _dense_chain(from_layers("logistic", net, in_shape, options.l2), (math.prod(in_shape), classes), "relu")
 
 
 def binary_logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
@@ -209,7 +237,8 @@ def mlp(options: MlpOptions, in_shape: Shape, classes: int) -> Model:
     for units in options.hidden:
         parts += [dense(units, options.init), ACTIVATIONS[options.activation]]
     parts.append(dense(classes, "zero" if options.zero_output_init else options.init))
-    return from_layers("mlp", sequence(*parts), in_shape, options.l2)
+    model = from_layers("mlp", sequence(*parts), in_shape, options.l2)
+    return _dense_chain(model, (math.prod(in_shape), *options.hidden, classes), options.activation)
 
 
 def cnn_mnist(options: CnnOptions, in_shape: Shape, classes: int) -> Model:

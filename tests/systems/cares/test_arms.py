@@ -193,6 +193,24 @@ def test_auto_grid_reaches_every_end_and_contains_the_optimum(paper):
     assert not above.verdict.passes[0, 1:].all()
 
 
+PRIVATE_REWARD = {"reward_data": "private_noisy", "reward_noise": 0.3, "sizes": np.full(10, 600)}
+
+
+@pytest.mark.parametrize("reward", [{}, PRIVATE_REWARD])
+@pytest.mark.parametrize("rounds", [60, 200])
+def test_auto_grid_starts_where_the_rounds_spend_the_budget(paper, reward, rounds):
+    """Against the accountant: so many rounds of the first arm fit, one more does not."""
+    problem = paper(smoothness=0.01, num_clients=10, **reward)
+    free, bounded = auto_grid(problem, 10), auto_grid(problem, 10, rounds=rounds)
+    assert free[0] < bounded[0] < bounded[-1] == free[-1]
+    assert evaluate_arms(problem, bounded).horizon[0] == rounds
+
+
+def test_auto_grid_starts_near_its_end_where_no_arm_spends_the_budget(paper):
+    grid = auto_grid(paper(smoothness=0.01), 10, rounds=2)
+    assert grid[0] == pytest.approx(0.9 * grid[-1])
+
+
 def test_auto_grid_refuses_an_empty_range(paper):
     with pytest.raises(InputError, match="eta_min"):
         auto_grid(paper(), 10, eta_min=100.0)

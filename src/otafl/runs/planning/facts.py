@@ -6,6 +6,7 @@ import numpy as np
 
 from otafl.core import streams
 from otafl.core.errors import InputError
+from otafl.core.plan import Trace
 from otafl.runs.schema import Experiment, options_of
 from otafl.runs.sites import devices_of
 from otafl.tasks import features, own_data, partitions
@@ -16,6 +17,9 @@ from otafl.tasks.own_model import metric_of
 DECLARED_CLASSES = 10  # of a task of which only the size is known: what data-free certificates take ln of
 
 
+Drawn = dict[int, tuple[tuple[Any, ...], Trace]]  # the last channel of each seed, and what it was drawn from
+
+
 class Facts(NamedTuple):
     """The same names as in `build.Task`."""
 
@@ -23,6 +27,7 @@ class Facts(NamedTuple):
     sizes: list[np.ndarray]  # (K,) records of each client, per seed
     classes: int
     public_samples: int  # that rewards could come from
+    drawn: Drawn  # channels, by the seed's number
     metric: str = "accuracy"  # that results are told in
 
 
@@ -35,12 +40,12 @@ def facts_of(experiment: Experiment) -> Facts:
             samples = devices_of(experiment).devices.samples.tolist()
         sizes = np.broadcast_to(np.asarray(samples or 1), (wanted.clients,)).copy()
         seeds = len(experiment.seed_list)
-        return Facts(declared_model(wanted.num_params), [sizes] * seeds, DECLARED_CLASSES, public_samples=1)
+        return Facts(declared_model(wanted.num_params), [sizes] * seeds, DECLARED_CLASSES, public_samples=1, drawn={})
     data, owner = _outline(experiment)
     dealt = deal(experiment, data.labels, data.name, owner)
     model = model_of(experiment, data.shape, data.classes)
     sizes_of_seeds = [np.asarray(part.sizes) for part in dealt]
-    return Facts(model, sizes_of_seeds, data.classes, data.reward_samples, metric_of(model, data.classes))
+    return Facts(model, sizes_of_seeds, data.classes, data.reward_samples, {}, metric_of(model, data.classes))
 
 
 def parts_of(experiment: Experiment) -> tuple[features.Task, np.ndarray | None]:

@@ -164,14 +164,16 @@ class Planned:
         """An uplink from outside is tried out on plans that it is to carry, or has carried."""
         if uplink_checks.is_own(self.uplink):
             return
-        self._link(plan, trace, site, 0)
         released = self.released(plan, trace, site)
+        self._link(plan, trace, site, 0, released)
         uplink_checks.probe(self.uplink, plan, trace, site.deployment, site.message, released)
 
-    def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int) -> Link:
-        """The rounds as learning sees them, never louder or less noisy than they are charged."""
+    def _link(
+        self, plan: Plan, trace: Trace, site: build.Site, first: int, released: Events | None = None
+    ) -> Link:
+        """The rounds as learning sees them, never louder or less noisy than they are charged (`released`, if known)."""
         link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
-        released = self.released(plan, trace, site)
+        released = self.released(plan, trace, site) if released is None else released
         uplink_checks.check_links(self.uplink, link, plan, released, first)
         return link
 

@@ -189,7 +189,7 @@ class _Seed:
         held = ([*ledger.parts, released], [*ledger.releases])
         self.ledger = Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums)
         plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
-        link = planned._link(whole, site.trace, site, 0)
+        link = planned._link(whole, site.trace, site, 0, released)
         bound = clip_norm(site.message)
         allowed = np.asarray(plan.max_norm) >= min(bound, site.message.bound)
         weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)

@@ -4,11 +4,9 @@ Every arm is judged at the horizon its own privacy cost allows. Nothing here rai
 says which constraint fails where, and by how much.
 """
 
-import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from otafl.bounds.budget import countable, horizons
@@ -183,15 +181,10 @@ def auto_grid(problem: Problem, num_arms: int = 25, eta_min: float | None = None
 
 def _within(problem: Problem, rounds: int, start: float, end: float) -> float:
     """The first arm between start and end whose rounds spend the budget within the horizon; near the end if none."""
-
-    def unspent(log_eta: float) -> float:
-        return float(problem.zcdp_budget - rounds * problem.zcdp_cost(math.exp(log_eta)))
-
-    if unspent(math.log(start)) <= 0:
-        return start
-    if unspent(math.log(end)) >= 0:
-        return max(start, NEAR * end)
-    return max(start, math.exp(scipy.optimize.brentq(unspent, math.log(start), math.log(end), xtol=1e-12)) * (1 - 1e-9))
+    per_round = np.maximum(problem.zcdp_budget / rounds - problem.reward_zcdp(), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a client without weight spends nothing
+        spending = float(np.nanmin(np.sqrt(per_round / problem.air_zcdp(1.0))))  # zCDP grows with the scaling squared
+    return max(start, NEAR * end if spending >= end else spending * (1 - 1e-9))
 
 
 def _refuse_lost_client(problem: Problem, start: float, reason: str) -> None:

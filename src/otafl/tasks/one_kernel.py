@@ -1,0 +1,203 @@
+"""Small dense networks by one kernel that keeps activations on the chip. JAX (Pallas), GPUs only: see `core.kernels`.
+
+A round of such a network is some twenty kernels of a few microseconds, most of which write what the next one reads.
+Here a program for each client goes forward, clips its samples if asked to, goes backward and adds up, a tile of samples
+at a time; evaluation is the first part of it.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from otafl.core.kernels import padded
+from otafl.tasks.ghost import AtOnce
+from otafl.tasks.layers import Activation, square_above
+
+TILE, WARPS = 32, 4  # samples, and warps of a program
+MOST_NUMBERS = 2**14  # of a tile's activations, and of the weights: what a program's registers hold
+TILES_EVALUATED = 8  # by a program, which reads the weights once
+MOST_SLOTS = 512  # of a client, whose samples go through one program: with more, products of matrices are faster
+SLOPES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "relu": lambda a: (a > 0).astype(jnp.float32),
+    "tanh": lambda a: 1 - a * a,
+}
+
+
+class Sums(NamedTuple):
+    weights: list[jax.Array]  # (K, in, out) of each layer
+    biases: list[jax.Array]  # (K, out)
+    left_out: jax.Array  # (K,) int32 samples whose gradient is not finite
+
+
+def fits(widths: Sequence[int], slots: int) -> bool:
+    """Whether a network of so many inputs, hidden units and outputs, and a client's samples, suit one program."""
+    sides = [padded(width) for width in widths]
+    most = max(TILE * sum(sides), sum(a * b for a, b in itertools.pairwise(sides)))
+    return slots <= MOST_SLOTS and most <= MOST_NUMBERS
+
+
+def of_dense(widths: tuple[int, ...], activation: Activation, slots: int) -> AtOnce | None:
+    """The kernel of a dense network under cross-entropy, for so many samples of a client; None if it does not fit."""
+    if not fits(widths, slots):
+        return None
+
+    def at_once(
+        params: Any, x: jax.Array, y: jax.Array, weights: jax.Array, counts: jax.Array | None, clip: float | None
+    ) -> tuple[Any, jax.Array]:
+        found = sums([own for own in params if own], activation, x.reshape(*y.shape, -1), y, weights, counts, clip)
+        pairs = ({"w": w, "b": b} for w, b in zip(found.weights, found.biases))
+        return tuple(next(pairs) if own else () for own in params), found.left_out
+
+    return at_once
+
+
+def sums(
+    layers: Sequence[dict[str, jax.Array]], activation: Activation, x: jax.Array, y: jax.Array, weights: jax.Array,
+    counts: jax.Array | None = None, clip: float | None = None,
+) -> Sums:  # fmt: skip
+    """Weighted sums of the cross-entropy's gradients over x (K, B, F), y (K, B), weights (K, B).
+
+    counts (K,): so many slots of a client are in use, the others are not looked at; None: all. clip: the longest that a
+    sample's gradient may be; one that is not finite then counts as zero.
+    """
+    clients, batch, _ = x.shape
+    sides = [layers[0]["w"].shape[0], *(layer["w"].shape[1] for layer in layers)]
+    shapes = [(clients, *layer["w"].shape) for layer in layers], [(clients, *layer["b"].shape) for layer in layers]
+    out = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes[0], *shapes[1])]
+    counted = jnp.full(clients, batch, jnp.int32) if counts is None else counts
+    limit = np.inf if clip is None else clip
+    kernel = _Kernel(sides, activation, batch, counts is None, np.float32(limit))
+    call = pl.pallas_call(
+        kernel.run, grid=(clients,), out_shape=[*out, jax.ShapeDtypeStruct((clients,), jnp.int32)], name="client_sums",
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+    )  # fmt: skip
+    params = [*(layer["w"] for layer in layers), *(layer["b"] for layer in layers)]
+    *found, left_out = call(x, y, weights, counted, *params)
+    return Sums(found[: len(layers)], found[len(layers) :], left_out)
+
+
+def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: jax.Array) -> jax.Array:
+    """Outputs (B, C) of x (B, F)."""
+    sides = [layers[0]["w"].shape[0], *(layer["w"].shape[1] for layer in layers)]
+
+    def kernel(*refs: Any) -> None:
+        x_ref, *params, out = refs
+        weights, biases = _params(params, sides)
+        first = pl.program_id(0) * TILES_EVALUATED
+
+        def step(number: Any, _: None) -> None:
+            rows = (first + number) * TILE + jax.lax.iota(jnp.int32, TILE)
+            index, real = _places((TILE, sides[0]))
+            tile = triton.load(x_ref.at[rows[:, None], index[1]], mask=real & (rows < x.shape[0])[:, None], other=0.0)
+            found = _forward(tile, weights, biases, activation)[1]
+            index, real = _places((TILE, sides[-1]))
+            triton.store(out.at[rows[:, None], index[1]], found, mask=real & (rows < x.shape[0])[:, None])
+
+        jax.lax.fori_loop(0, TILES_EVALUATED, step, None)
+
+    found: jax.Array = pl.pallas_call(
+        kernel, grid=(-(-x.shape[0] // (TILE * TILES_EVALUATED)),), name="logits",
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], sides[-1]), jnp.float32),
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+    )(x, *(layer["w"] for layer in layers), *(layer["b"] for layer in layers))  # fmt: skip
+    return found
+
+
+class _Kernel(NamedTuple):
+    sides: list[int]
+    activation: Activation
+    batch: int
+    full: bool  # every slot is in use
+    limit: np.float32  # inf: samples are not clipped
+
+    def run(self, *refs: Any) -> None:
+        depth = len(self.sides) - 1
+        samples, params, out = refs[:4], refs[4 : 4 + 2 * depth], refs[4 + 2 * depth :]
+        client = pl.program_id(0)
+        weights, biases = _params(params, self.sides)
+
+        def step(number: Any, totals: Any) -> Any:
+            return jax.tree.map(jnp.add, totals, self.part(samples, client, number, weights, biases))
+
+        if self.full and self.batch <= TILE:
+            totals = self.part(samples, client, 0, weights, biases)
+        else:
+            zero = jax.tree.map(jnp.zeros_like, (weights, biases, jnp.int32(0)))
+            tiles = (samples[3][client] + TILE - 1) // TILE
+            totals = jax.lax.fori_loop(0, -(-self.batch // TILE) if self.full else tiles, step, zero)
+        grads, shifts, left_out = totals
+        for ref, total in zip(out, (*grads, *shifts)):
+            _write(ref, client, total)
+        out[-1][client] = left_out
+
+    def part(self, samples: Any, client: Any, number: Any, weights: Any, biases: Any) -> Any:
+        slots = number * TILE + jax.lax.iota(jnp.int32, TILE)
+        used = slots < self.batch
+        columns = jax.lax.iota(jnp.int32, padded(self.sides[0]))
+        inside = used[:, None] & (columns < self.sides[0])[None]
+        x = triton.load(samples[0].at[client, slots[:, None], columns[None]], mask=inside, other=0.0)
+        y = triton.load(samples[1].at[client, slots], mask=used, other=0)
+        share = triton.load(samples[2].at[client, slots], mask=used, other=0.0)
+        acts, logits = _forward(x, weights, biases, self.activation)
+        errors = [self.error(logits, y)]
+        for weight, act in zip(weights[:0:-1], acts[:0:-1]):
+            errors.insert(0, jnp.dot(errors[0], weight.T) * SLOPES[self.activation](act))
+        left_out = jnp.int32(0)
+        if self.limit < np.inf:
+            squares = sum((square_above(e) * (square_above(a) + 1) for a, e in zip(acts, errors)), jnp.float32(0))
+            sound = squares < np.inf
+            norms = jnp.sqrt(jnp.where(sound, squares, 0))
+            left_out = jnp.sum(jnp.where(sound | (share == 0), 0, 1), dtype=jnp.int32)
+            share *= jnp.where(norms > self.limit, self.limit / norms, 1)
+            acts, errors = ([jnp.where(sound[:, None], part, 0) for part in parts] for parts in (acts, errors))
+        errors = [part * share[:, None] for part in errors]
+        return [jnp.dot(a.T, e) for a, e in zip(acts, errors)], [jnp.sum(e, 0) for e in errors], left_out
+
+    def error(self, logits: jax.Array, y: jax.Array) -> jax.Array:
+        """The gradient of the cross-entropy by the logits."""
+        classes = jax.lax.iota(jnp.int32, logits.shape[1])[None]
+        logits = jnp.where(classes < self.sides[-1], logits, -np.inf)
+        power = jnp.exp(logits - jnp.max(logits, axis=1)[:, None])
+        return power / jnp.sum(power, axis=1)[:, None] - (classes == y[:, None]).astype(jnp.float32)
+
+
+def _places(shape: tuple[int, ...]) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """Indices of an array whose sides are filled up to powers of two, and which of them are real."""
+    sides = [jax.lax.iota(jnp.int32, padded(size)) for size in shape]
+    if len(sides) == 1:
+        return (sides[0],), sides[0] < shape[0]
+    index = (sides[0][:, None], sides[1][None])
+    return index, (index[0] < shape[0]) & (index[1] < shape[1])
+
+
+def _params(refs: Any, sides: Sequence[int]) -> tuple[list[jax.Array], list[jax.Array]]:
+    depth = len(sides) - 1
+    weights = [_read(ref, shape) for ref, shape in zip(refs[:depth], itertools.pairwise(sides))]
+    return weights, [_read(ref, (width,)) for ref, width in zip(refs[depth:], sides[1:])]
+
+
+def _forward(
+    x: jax.Array, weights: Sequence[jax.Array], biases: Sequence[jax.Array], activation: Activation
+) -> tuple[list[jax.Array], jax.Array]:
+    """What each layer reads, and the logits."""
+    acts = [x]
+    for weight, bias in zip(weights[:-1], biases[:-1]):
+        z = jnp.dot(acts[-1], weight) + bias[None]
+        acts.append(jnp.maximum(z, 0) if activation == "relu" else jnp.tanh(z))
+    return acts, jnp.dot(acts[-1], weights[-1]) + biases[-1][None]
+
+
+def _read(ref: Any, shape: tuple[int, ...]) -> jax.Array:
+    index, real = _places(shape)
+    return triton.load(ref.at[index], mask=real, other=0.0)
+
+
+def _write(ref: Any, client: Any, total: jax.Array) -> None:
+    index, real = _places(ref.shape[1:])
+    triton.store(ref.at[(client, *index)], total, mask=real)
