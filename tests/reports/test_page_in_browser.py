@@ -220,6 +220,14 @@ def test_prints_on_white_and_comes_back(browser, page):
     assert browser.complaints == []
 
 
+def test_no_column_of_a_card_or_the_ranking_is_cut_on_paper(browser, page):
+    browser.open(page, 690, 1000)  # A4 between its margins, in CSS pixels
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    wide = "[...document.querySelectorAll('.card .scroll, #comparison')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    assert browser.run("document.querySelectorAll('.card .scroll').length") > 0
+    assert browser.run(f"{wide}.map(e => e.textContent.slice(0, 60))") == []
+
+
 def test_ten_thousand_devices(browser, make_run, tmp_path):
     run = make_run("big", {"one": {}}, seeds=(0,), rounds=12, clients=10_000)
     path = tmp_path / "big.html"
