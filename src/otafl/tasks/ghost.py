@@ -50,9 +50,9 @@ def samples_at_once(footprint: int) -> int:
 
 
 def evaluated_at_once(footprint: int) -> int:
-    """The same where nothing is kept for gradients: on a CPU twice as many, and whole vectors of them."""
+    """The same for evaluation: on a CPU whole vectors of samples."""
     most = samples_at_once(footprint)
-    return max(LANES, 2 * most // LANES * LANES) if jax.default_backend() == "cpu" else most
+    return max(LANES, most // LANES * LANES) if jax.default_backend() == "cpu" else most
 
 
 def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax.Array]) -> Ghost:
