@@ -4,7 +4,8 @@
 
 A number after a name is the length of the shorter run; the longer one has three times as many rounds. Both are run
 twice and the second, for which everything is compiled, counts. CPU time is that of all threads, so it may be measured
-on a busy machine; two cores are taken to halve it. Prints a Markdown table; the minutes stand in the presets.
+on a busy machine; two cores are taken to halve it. Prints a Markdown table; the minutes stand in the presets. Where the
+record has more seeds than the preset (docs/results/index.md names them) its rounds are counted, not the preset's.
 """
 
 import sys

@@ -210,7 +210,8 @@ def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) 
             return model.logits(params, x)
         from otafl.tasks import one_kernel
 
-        return one_kernel.logits([own for own in params if own], activation, x.reshape(x.shape[0], -1))
+        flat = x.reshape(x.shape[0], -1).astype(jnp.float32)
+        return one_kernel.logits([own for own in params if own], activation, flat)
 
     assert model.ghost is not None
     return model._replace(logits=logits, ghost=model.ghost._replace(at_once=at_once))

@@ -50,7 +50,8 @@ def of_dense(widths: tuple[int, ...], activation: Activation, slots: int) -> AtO
     def at_once(
         params: Any, x: jax.Array, y: jax.Array, weights: jax.Array, counts: jax.Array | None, clip: float | None
     ) -> tuple[Any, jax.Array]:
-        found = sums([own for own in params if own], activation, x.reshape(*y.shape, -1), y, weights, counts, clip)
+        x = x.reshape(*y.shape, -1).astype(jnp.float32)
+        found = sums([own for own in params if own], activation, x, y, weights, counts, clip)
         pairs = ({"w": w, "b": b} for w, b in zip(found.weights, found.biases))
         return tuple(next(pairs) if own else () for own in params), found.left_out
 
@@ -110,6 +111,8 @@ def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: ja
 
 
 class _Kernel(NamedTuple):
+    """The program of a client; refs: x, y, weights, counts, the network's weights and biases; their sums, left out."""
+
     sides: list[int]
     activation: Activation
     batch: int
