@@ -50,9 +50,11 @@ def samples_at_once(footprint: int) -> int:
 
 
 def evaluated_at_once(footprint: int) -> int:
-    """The same where nothing is kept for gradients: on a CPU twice as many, and whole vectors of them."""
+    """The same for evaluation: on a CPU whole vectors of samples, and twice as many where they are few."""
     most = samples_at_once(footprint)
-    return max(LANES, 2 * most // LANES * LANES) if jax.default_backend() == "cpu" else most
+    if jax.default_backend() != "cpu":
+        return most
+    return max(LANES, max(most, min(2 * most, 256)) // LANES * LANES)
 
 
 def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax.Array]) -> Ghost:

@@ -152,17 +152,12 @@ def window_shape(shape: Shape, size: int, stride: int, pad: int, what: str) -> t
     return height, width
 
 
-def settled(x: jax.Array) -> jax.Array:
-    """x, on a CPU computed here and once: XLA would compute it anew for every patch and product that reads it."""
-    return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
-
-
 def max_pool(size: int, stride: int) -> Builder:
     def build(shape: Shape) -> Layer:
         def pool(x: jax.Array) -> jax.Array:
             for axis in (1, 2):
                 x = functools.reduce(jnp.maximum, shifted(x, axis, size, stride))
-            return settled(x)
+            return x
 
         return _plain((*window_shape(shape, size, stride, 0, "pooling"), shape[2]), pool)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.tasks.layers import Builder, Groups, Layer, Shape, settled, shifted, sq_norms_of, square_above, window_shape
+from otafl.tasks.layers import Builder, Groups, Layer, Shape, shifted, sq_norms_of, square_above, window_shape
 
 Init = Literal["he", "uniform", "zero"]
 
@@ -28,6 +28,11 @@ def _start(init: Init, uniform: jax.Array, weight_shape: Shape, bias: bool) -> d
     if bias:
         params["b"] = rest / math.sqrt(fan_in) if init == "uniform" else jnp.zeros(out, jnp.float32)
     return params
+
+
+def settled(x: jax.Array) -> jax.Array:
+    """x, on a CPU in this layout: XLA would move what follows into the product that makes it."""
+    return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
 
 
 class Reads(NamedTuple):
