@@ -7,6 +7,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 import otafl
 from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
-from otafl.core.plan import Message, Plan, Policy
+from otafl.core.plan import Feedback, Message, Plan, Policy
 from otafl.core.uplink import ANALOG, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
+from otafl.runs.air.round import noisy_metric
 from otafl.runs.folder.sealed import with_seal
 
 SMALL: dict[str, Any] = {
@@ -267,6 +269,28 @@ def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
         assert abs(np.std(drawn) / want - 1) < 5 / np.sqrt(2 * size) and abs(np.mean(drawn)) < 5 * want / np.sqrt(size)
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(size)
     assert "protects nobody" not in str(air.card) and "noise from the operating system" in str(air.card)
+
+
+def test_without_a_seed_no_number_is_possible_for_one_message_alone() -> None:
+    """In float32 one number in seven that came with a message could not have come without it."""
+    size, std = 200_000, 0.5 / 0.4
+    answers = []
+    for entry in (0.0, 1e-3):
+        with opened(otafl.constant(rx_scale=0.4), num_params=size, seed=None, rounds=1) as air:
+            r = next(air)
+            answers.append(r.send({int(k): np.full(size, entry, np.float32) for k in r.asked}))
+    without, given = (set(answer[np.abs(answer) < 2 * std].tolist()) for answer in answers)
+    assert without == given and len(given) > 200
+
+
+def test_a_private_reward_without_a_seed_is_rounded_under_its_noise() -> None:
+    told = SimpleNamespace(
+        job=SimpleNamespace(policy=SimpleNamespace(loop="round", feedback=Feedback("private", 0.01))),
+        settings=SimpleNamespace(seed=None),
+    )
+    values = np.array([noisy_metric(told, 0, 0.513) for _ in range(200)])
+    assert np.all(values * 2.0**13 == np.round(values * 2.0**13))  # 2^-13 is an 82nd of 0.01
+    assert np.unique(values).size > 50
 
 
 def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:

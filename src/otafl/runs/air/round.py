@@ -14,7 +14,7 @@ from otafl.core.plan import Plan
 from otafl.core.streams import Seed
 from otafl.core.uplink import received_snr
 from otafl.runs.air.replies import Fault, Sorted, sort
-from otafl.runs.air.sums import Heard, Shapes
+from otafl.runs.air.sums import Heard, Shapes, on_grid
 from otafl.runs.air.trees import digest, unflatten
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def noisy_metric(air: "Air", number: int, accuracy: float) -> float:
     seed = air.settings.seed
     if seed is None:
         source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
-        return float(accuracy + wanted.noise_std * source.standard_normal())
+        return float(on_grid(accuracy + wanted.noise_std * source.standard_normal(), wanted.noise_std))
     with jax.enable_x64(True):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), Seed.FEEDBACK), number)
         return float(accuracy + wanted.noise_std * jax.random.normal(key, (), jnp.float64))
