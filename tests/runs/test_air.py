@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -303,6 +304,24 @@ def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
     np.testing.assert_array_equal(
         next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened())))
     )
+
+
+@pytest.mark.parametrize(
+    ("promised", "said"),
+    [
+        ({"bound": 1e-25}, "message.bound=1e-25 must be at least 1e-09"),
+        ({"bound": -1.0}, "message.bound=-1.0 must be finite and > 0"),
+        ({"mean_square": np.full(4, np.nan)}, "message.mean_square"),
+        ({"sensitivity": -np.ones(4)}, "message.sensitivity"),
+        ({"unit": "household"}, "message.unit='household' must be one of client, record"),
+        ({"adjacency": "none"}, "message.adjacency='none' must be one of"),
+    ],
+)
+def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any], said: str) -> None:
+    ones = np.ones(4)
+    message = Message(6, 1.0, ones, 2 * ones, ones, "client", "replace")._replace(**promised)
+    with pytest.raises(InputError, match=re.escape(said)):
+        opened(message=message, num_params=None)
 
 
 def test_declared_sampling_stands_on_the_card_as_an_assertion(tmp_path: Path) -> None:
