@@ -423,6 +423,21 @@ def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
         opened(scheme)
 
 
+@pytest.mark.parametrize("changed", ["adjacency", "unit"])
+def test_a_ledger_of_other_neighbours_is_refused_though_sensitivities_agree(changed: str, tmp_path: Path) -> None:
+    """Two under zero-out is four under replacement, and what a record moves is not what a client moves."""
+    ones = np.ones(4)
+    first = Message(6, 2.0, 4 * ones, 2 * ones, ones, "client", "zero-out")
+    second = first._replace(**{"adjacency": {"adjacency": "replace"}, "unit": {"unit": "record"}}[changed])
+    before = opened(message=first, num_params=None, eps=50.0)
+    for r in before:
+        r.send(replies(r))
+    (tmp_path / "ledger.bin").write_bytes(before.ledger_bytes())
+    opened(message=first, num_params=None, eps=50.0, already_spent=tmp_path / "ledger.bin")
+    with pytest.raises(InputError, match=f"was counted for {changed}="):
+        opened(message=second, num_params=None, eps=50.0, already_spent=tmp_path / "ledger.bin")
+
+
 def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
     first = opened(eps=8.0)
     for r in first:

@@ -80,7 +80,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     budget = Budget(
         eps=(privacy.eps or np.inf) if capped else np.inf, delta=delta, accountant=privacy.accountant,
         accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open",
-        order=privacy.order,
+        order=privacy.order, unit=message.unit,
     )  # fmt: skip
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
