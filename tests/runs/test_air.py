@@ -21,10 +21,11 @@ import otafl
 from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.plan import Feedback, Message, Plan, Policy
-from otafl.core.uplink import ANALOG, lower
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
 from otafl.runs.air.round import noisy_metric
+from otafl.runs.air.trees import square_norm
 from otafl.runs.folder.sealed import with_seal
 
 SMALL: dict[str, Any] = {
@@ -304,6 +305,15 @@ def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
     np.testing.assert_array_equal(
         next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened())))
     )
+
+
+@pytest.mark.parametrize("large", [1, 8, 64])
+def test_small_numbers_beside_large_ones_count_in_a_norm(large: int) -> None:
+    """2^-24 added to one in float32 is one: what 8192 numbers lost so was nearly all the room that clipping leaves."""
+    numbers = np.full((10, 2**13), 2.0**-12, np.float32)
+    numbers[:, :large] = 1
+    found = np.sqrt(square_norm([numbers.reshape(-1)]))
+    assert found > np.linalg.norm(numbers.astype(float)) * (1 - FLOAT32_SLACK / 2)
 
 
 @pytest.mark.parametrize(
