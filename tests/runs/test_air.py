@@ -229,14 +229,15 @@ class Nothing:
     """Nothing to set."""
 
 
-def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
-    """A policy whose silence looks at messages under gate="open", or whose uplink adds less noise than is charged."""
+def liar(gate_norm: float = np.inf, quiet: bool = False, rx_scale: float = 1.0) -> Any:
+    """A policy whose silence looks at messages under gate="open", whose uplink adds less noise than is charged, or
+    which divides noise by more than float32 can hold."""
 
     def factory(config: Any, deployment: Any, message: Any, context: Any) -> Policy:
         def step(state: Any, obs: Any) -> Any:
             tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
             one = np.ones(tx.shape[:-1])
-            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), one, np.ones(tx.shape), one > 0), ()
+            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), rx_scale * one, np.ones(tx.shape), one > 0), ()
 
         def hushed(plan: Plan, gain: Any, site: Any) -> Any:
             link = lower(plan, gain, site)
@@ -248,12 +249,15 @@ def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
     return factory
 
 
-@pytest.mark.parametrize(("factory", "said"), [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise")])
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise"), (liar(rx_scale=1e40), "float32 cannot hold it")],
+)
 def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) -> None:
     systems.register("liar", factory, Nothing, "not to be trusted")
     try:
         with pytest.raises(PrivacyViolation, match=said):
-            opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}})
+            next(opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}}))
     finally:
         systems.remove(systems.OWN)
 
