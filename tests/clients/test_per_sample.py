@@ -13,7 +13,7 @@ from scipy import stats
 
 import small
 from otafl import systems
-from otafl.clients.per_sample import Clipped, PerSample, per_sample
+from otafl.clients.per_sample import Clipped, PerSample, drawn_rate, per_sample
 from otafl.clients.per_sample_promise import Rooms, poisson_rate, rooms
 from otafl.core import uplink
 from otafl.core.errors import InputError
@@ -240,6 +240,12 @@ def test_rates_that_are_charged_are_the_rates_that_are_drawn():
     rate = poisson_rate(PerSample(batch=5), sizes)
     assert np.all(rate >= 5 / sizes) and np.all(rate - 5 / sizes <= 2.0**-23)
     assert per_sample(PerSample(batch=5), counting_model()).promise(sizes).rate.tolist() == rate.tolist()
+    many = np.concatenate([np.arange(64, 20_000), np.arange(2**20 - 5000, 2**20 + 5000), 60 * 2 ** np.arange(1, 25)])
+    for config in (PerSample(batch=60), PerSample(batch=64), PerSample(batch=0)):
+        drawn = jax.jit(lambda sizes, config=config: drawn_rate(config, sizes))(jnp.asarray(many, jnp.int32))
+        np.testing.assert_array_equal(np.asarray(drawn) * 2.0**-23, poisson_rate(config, many))
+    constant = PerSample(rate=0.3, divisor=5.0, size_max=100)
+    assert drawn_rate(constant, jnp.array([7])) * 2.0**-23 == poisson_rate(constant, np.array([7]))
 
 
 def test_overflow_is_flagged_and_never_truncated_silently():

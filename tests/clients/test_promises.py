@@ -10,7 +10,7 @@ import small
 from otafl.clients import Gradient, LocalSGD, PerSample, ZeroOrder, gradient, local_sgd, per_sample, zero_order
 from otafl.clients.per_sample_promise import on_grid, rooms
 from otafl.core.errors import InputError
-from otafl.core.messages import Seed
+from otafl.core.messages import Seed, norms_of
 from otafl.privacy.pld import pld_eps
 from otafl.tasks.models import from_loss
 
@@ -59,6 +59,19 @@ def test_sensitivities_of_messages_clipped_as_a_whole(kind, options):
         assert (message.unit, message.adjacency) == (unit, adjacency)
     with pytest.raises(InputError, match="roster"):
         kind(options(adjacency="add-remove"), small.model())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(gradient, Gradient), (local_sgd, LocalSGD), (zero_order, ZeroOrder), (per_sample, PerSample)],
+)
+def test_a_clip_norm_that_float32_cannot_enforce_is_refused(kind, options):
+    """A message of 10^6 numbers just small enough for their squares to be zero is 1e-16 long, and its norm is zero."""
+    numbers = np.full((1, 10**6), 1e-19, np.float32)
+    assert float(norms_of(jnp.asarray(numbers))[0]) < 1e-16 < np.linalg.norm(numbers.astype(float)) * (1 + 1e-6)
+    kind(options(clip_norm=1e-9), small.model())
+    with pytest.raises(InputError, match="clip_norm=1e-17 must be at least 1e-09"):
+        kind(options(clip_norm=1e-17), small.model())
 
 
 @pytest.mark.parametrize(

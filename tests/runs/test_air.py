@@ -2,11 +2,13 @@
 
 import copy
 import json
+import re
 import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,10 +20,12 @@ from hypothesis import strategies as st
 import otafl
 from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
-from otafl.core.plan import Message, Plan, Policy
-from otafl.core.uplink import ANALOG, lower
+from otafl.core.plan import Feedback, Message, Plan, Policy
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
+from otafl.runs.air.round import noisy_metric
+from otafl.runs.air.trees import square_norm
 from otafl.runs.folder.sealed import with_seal
 
 SMALL: dict[str, Any] = {
@@ -225,14 +229,15 @@ class Nothing:
     """Nothing to set."""
 
 
-def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
-    """A policy whose silence looks at messages under gate="open", or whose uplink adds less noise than is charged."""
+def liar(gate_norm: float = np.inf, quiet: bool = False, rx_scale: float = 1.0) -> Any:
+    """A policy whose silence looks at messages under gate="open", whose uplink adds less noise than is charged, or
+    which divides noise by more than float32 can hold."""
 
     def factory(config: Any, deployment: Any, message: Any, context: Any) -> Policy:
         def step(state: Any, obs: Any) -> Any:
             tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
             one = np.ones(tx.shape[:-1])
-            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), one, np.ones(tx.shape), one > 0), ()
+            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), rx_scale * one, np.ones(tx.shape), one > 0), ()
 
         def hushed(plan: Plan, gain: Any, site: Any) -> Any:
             link = lower(plan, gain, site)
@@ -244,12 +249,15 @@ def liar(gate_norm: float = np.inf, quiet: bool = False) -> Any:
     return factory
 
 
-@pytest.mark.parametrize(("factory", "said"), [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise")])
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise"), (liar(rx_scale=1e40), "float32 cannot hold it")],
+)
 def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) -> None:
     systems.register("liar", factory, Nothing, "not to be trusted")
     try:
         with pytest.raises(PrivacyViolation, match=said):
-            opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}})
+            next(opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}}))
     finally:
         systems.remove(systems.OWN)
 
@@ -269,6 +277,28 @@ def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
     assert "protects nobody" not in str(air.card) and "noise from the operating system" in str(air.card)
 
 
+def test_without_a_seed_no_number_is_possible_for_one_message_alone() -> None:
+    """In float32 one number in seven that came with a message could not have come without it."""
+    size, std = 200_000, 0.5 / 0.4
+    answers = []
+    for entry in (0.0, 1e-3):
+        with opened(otafl.constant(rx_scale=0.4), num_params=size, seed=None, rounds=1) as air:
+            r = next(air)
+            answers.append(r.send({int(k): np.full(size, entry, np.float32) for k in r.asked}))
+    without, given = (set(answer[np.abs(answer) < 2 * std].tolist()) for answer in answers)
+    assert without == given and len(given) > 200
+
+
+def test_a_private_reward_without_a_seed_is_rounded_under_its_noise() -> None:
+    told = SimpleNamespace(
+        job=SimpleNamespace(policy=SimpleNamespace(loop="round", feedback=Feedback("private", 0.01))),
+        settings=SimpleNamespace(seed=None),
+    )
+    values = np.array([noisy_metric(told, 0, 0.513) for _ in range(200)])
+    assert np.all(values * 2.0**13 == np.round(values * 2.0**13))  # 2^-13 is an 82nd of 0.01
+    assert np.unique(values).size > 50
+
+
 def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
     air = opened()
     for r in air:
@@ -279,6 +309,33 @@ def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
     np.testing.assert_array_equal(
         next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened())))
     )
+
+
+@pytest.mark.parametrize("large", [1, 8, 64])
+def test_small_numbers_beside_large_ones_count_in_a_norm(large: int) -> None:
+    """2^-24 added to one in float32 is one: what 8192 numbers lost so was nearly all the room that clipping leaves."""
+    numbers = np.full((10, 2**13), 2.0**-12, np.float32)
+    numbers[:, :large] = 1
+    found = np.sqrt(square_norm([numbers.reshape(-1)]))
+    assert found > np.linalg.norm(numbers.astype(float)) * (1 - FLOAT32_SLACK / 2)
+
+
+@pytest.mark.parametrize(
+    ("promised", "said"),
+    [
+        ({"bound": 1e-25}, "message.bound=1e-25 must be at least 1e-09"),
+        ({"bound": -1.0}, "message.bound=-1.0 must be finite and > 0"),
+        ({"mean_square": np.full(4, np.nan)}, "message.mean_square"),
+        ({"sensitivity": -np.ones(4)}, "message.sensitivity"),
+        ({"unit": "household"}, "message.unit='household' must be one of client, record"),
+        ({"adjacency": "none"}, "message.adjacency='none' must be one of"),
+    ],
+)
+def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any], said: str) -> None:
+    ones = np.ones(4)
+    message = Message(6, 1.0, ones, 2 * ones, ones, "client", "replace")._replace(**promised)
+    with pytest.raises(InputError, match=re.escape(said)):
+        opened(message=message, num_params=None)
 
 
 def test_declared_sampling_stands_on_the_card_as_an_assertion(tmp_path: Path) -> None:
@@ -380,6 +437,21 @@ def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
         opened(scheme)
 
 
+@pytest.mark.parametrize("changed", ["adjacency", "unit"])
+def test_a_ledger_of_other_neighbours_is_refused_though_sensitivities_agree(changed: str, tmp_path: Path) -> None:
+    """Two under zero-out is four under replacement, and what a record moves is not what a client moves."""
+    ones = np.ones(4)
+    first = Message(6, 2.0, 4 * ones, 2 * ones, ones, "client", "zero-out")
+    second = first._replace(**{"adjacency": {"adjacency": "replace"}, "unit": {"unit": "record"}}[changed])
+    before = opened(message=first, num_params=None, eps=50.0)
+    for r in before:
+        r.send(replies(r))
+    (tmp_path / "ledger.bin").write_bytes(before.ledger_bytes())
+    opened(message=first, num_params=None, eps=50.0, already_spent=tmp_path / "ledger.bin")
+    with pytest.raises(InputError, match=f"was counted for {changed}="):
+        opened(message=second, num_params=None, eps=50.0, already_spent=tmp_path / "ledger.bin")
+
+
 def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
     first = opened(eps=8.0)
     for r in first:
@@ -436,17 +508,21 @@ def test_a_folder_goes_on_where_it_ended(tmp_path: Path, seed: int | None, schem
         np.testing.assert_array_equal(answers, want)
 
 
-def test_an_answered_round_has_one_answer(tmp_path: Path) -> None:
-    air = opened(folder=tmp_path, seed=None)
+@pytest.mark.parametrize("seed", [1, None])
+def test_an_answered_round_has_one_answer(tmp_path: Path, seed: int | None) -> None:
+    air = opened(folder=tmp_path, seed=seed)
     r = next(air)
     first = r.send(replies(r))
     air.close()
     again = otafl.Air.restore(tmp_path, again=True)
     r = next(again)
     assert r.number == 0 and again.ledger.rounds() == 1
-    with pytest.raises(InputError, match="second release"):
-        r.send({k: 0.5 * m for k, m in replies(r).items()})
-    np.testing.assert_array_equal(r.send(replies(r)), first)
+    if seed is None:  # nothing tells which messages they were
+        np.testing.assert_array_equal(r.send({k: 0.5 * m for k, m in replies(r).items()}), first)
+    else:
+        with pytest.raises(InputError, match="second release"):
+            r.send({k: 0.5 * m for k, m in replies(r).items()})
+        np.testing.assert_array_equal(r.send(replies(r)), first)
     assert next(again).number == 1 and again.summary["answers"] == 1
 
 
@@ -465,6 +541,8 @@ def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
     monkeypatch.setattr(air._medium if where == "hear" else air._folder, where, killed)
     with pytest.raises(OSError, match="killed here"):
         r.send(replies(r))
+    with pytest.raises(InputError, match="second release"):
+        r.send({k: 0.5 * m for k, m in replies(r).items()})
     air.close()
     monkeypatch.undo()
     later = otafl.Air.restore(tmp_path)
@@ -598,3 +676,14 @@ def test_no_noise_is_kept(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "loop.json").read_text())
     assert json.loads(kept["settings"])["seed"] is None and sorted(kept) == ["seal", "settings", "trace_seed"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.bin", "loop.json", "state.json"]
+
+
+def test_a_folder_without_a_seed_is_the_same_for_all_messages_but_for_the_answer(tmp_path: Path) -> None:
+    """The hash of a sum without its noise told guesses of a message apart, whatever eps is."""
+    states = []
+    for name, factor in (("one", 1.0), ("other", 0.5)):
+        with opened(folder=tmp_path / name, seed=None) as air:
+            r = next(air)
+            r.send({k: factor * m for k, m in replies(r).items()})
+        states.append(json.loads((tmp_path / name / "state.json").read_text()))
+    assert {key for key in states[0] if states[0][key] != states[1][key]} <= {"chain", "seal"}  # of another channel

@@ -102,7 +102,7 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
 
     Sensitivity: see `clipped_promise`; every round sees every client.
     """
-    validate.positive("clip_norm", config.clip_norm)
+    validate.norm_bound("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
 
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:

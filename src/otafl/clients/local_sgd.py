@@ -28,7 +28,7 @@ class LocalSGD:
 
 def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`. Sensitivity: see `clipped_promise`: the clip bounds all that local steps do (CDPB E14)."""
-    validate.positive("clip_norm", config.clip_norm)
+    validate.norm_bound("clip_norm", config.clip_norm)
     validate.positive("local_step_size", config.local_step_size)
     validate.whole("batch", config.batch, 0)
     validate.whole("steps", config.steps)

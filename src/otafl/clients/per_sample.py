@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from otafl.clients.coins import toss
+from otafl.clients.coins import GRID_BITS, toss
 from otafl.clients.gradient import Batch, draw_batch, take
 from otafl.clients.in_parts import by_parts, part_size
 from otafl.clients.per_sample_promise import (
@@ -37,11 +37,21 @@ class Cohort(NamedTuple):
 
 
 def drawn_rate(config: PerSample, sizes: Array) -> Array:
-    """(n,) `poisson_rate` inside the compiled round; float32 rounds it up to the same grid, never higher."""
+    """(n,) int32 `poisson_rate` in units of the grid, inside the compiled round.
+
+    In whole numbers, by long division: a float32 quotient may come out a little high on a GPU, and rounded up to the
+    grid it would be a rate above the one that is charged.
+    """
     if config.rate is not None:
-        return jnp.full(sizes.shape, np.float32(on_grid(config.rate)))
-    wanted = _wanted(config, sizes)
-    return jnp.minimum(jnp.ceil(wanted / sizes / np.float32(UNIFORM_GRID)) * np.float32(UNIFORM_GRID), 1)
+        return jnp.full(sizes.shape, int(on_grid(config.rate) / UNIFORM_GRID), jnp.int32)
+    size = sizes.astype(jnp.uint32)
+    left_out = size - jnp.minimum(size, np.uint32(batch_of(config))) if batch_of(config) else jnp.zeros_like(size)
+    never = jnp.zeros_like(size)  # floor(2^23 (size - batch) / size)
+    for _ in range(GRID_BITS):
+        left_out = 2 * left_out
+        over = left_out >= size
+        left_out, never = jnp.where(over, left_out - size, left_out), 2 * never + over.astype(jnp.uint32)
+    return (np.uint32(2**GRID_BITS) - never).astype(jnp.int32)
 
 
 def _wanted(config: PerSample, sizes: Array) -> Array:
@@ -55,8 +65,7 @@ def draw_cohort(config: PerSample, seed: Seed, keys: Array, ids: Array) -> tuple
     """Poisson batches of a few clients in one fixed shape, and whether they did not fit it."""
     rows, sizes = seed.rows[ids], seed.sizes[ids]
     room = rooms(config, ids.shape[0], *seed.rows.shape)
-    rates = (drawn_rate(config, sizes) / np.float32(UNIFORM_GRID)).astype(jnp.int32)
-    heads = toss(keys, sizes, rates, rows.shape[1], room.halvings, room.tried, room.together)
+    heads = toss(keys, sizes, drawn_rate(config, sizes), rows.shape[1], room.halvings, room.tried, room.together)
     starts = jnp.cumsum(heads.counts, dtype=jnp.int32) - heads.counts
     place = jnp.arange(room.own, dtype=jnp.int32)
     slots = jnp.minimum(starts[:, None] + place, room.together - 1)

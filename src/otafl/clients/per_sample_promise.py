@@ -56,7 +56,7 @@ def adjacency_of(config: PerSample) -> Adjacency:
 
 def check(config: PerSample) -> None:
     """Refuse, by name, what cannot be promised."""
-    validate.positive("clip_norm", config.clip_norm)
+    validate.norm_bound("clip_norm", config.clip_norm)
     validate.whole("batch", batch_of(config), 0)
     validate.in_open("overflow_tail", config.overflow_tail, 0, 1)
     constants = (config.rate, config.divisor, config.size_max)

@@ -45,7 +45,7 @@ def draw_directions(key: Array, params: Any, law: str, count: int) -> Any:
 
 def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`. The update is sum_p received_p phi_p / directions; no 1/(2 radius) (EEZOFL 3.6)."""
-    validate.positive("clip_norm", config.clip_norm)
+    validate.norm_bound("clip_norm", config.clip_norm)
     validate.positive("radius", config.radius)
     validate.not_negative("radius_decay", config.radius_decay)
     validate.whole("directions", config.directions)

@@ -18,6 +18,7 @@ LARGEST = (
     1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
 )
 SMALLEST = 1e-40  # of any that is not 0
+LEAST_NORM = 1e-9  # of a bound on norms: in float32 squares below 1e-38 are zero, and what they add up to is lost
 MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
 DECIBELS = ("_db", "_dbm", "_dbm_per_hz")  # how keys in dB end
 
@@ -75,6 +76,12 @@ def finite(name: str, value: Any) -> None:
 def positive(name: str, value: Any) -> None:
     array = _numbers(name, value)
     _require(name, value, np.isfinite(array) & (array > 0), "be finite and > 0")
+
+
+def norm_bound(name: str, value: Any) -> None:
+    """A bound that norms in float32 can be held to; those above float32's largest number hold by themselves."""
+    positive(name, value)
+    _require(name, value, np.asarray(value) >= LEAST_NORM, f"be at least {LEAST_NORM:g}: norms are counted in float32")
 
 
 def not_negative(name: str, value: Any) -> None:

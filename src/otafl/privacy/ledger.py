@@ -48,6 +48,7 @@ class Budget:
     adaptive: bool = False
     order: float | None = None
     colluders: tuple[int, ...] = ()
+    unit: str | None = None  # whose data differ between neighbours; None: not told
 
     def __post_init__(self) -> None:
         validate.in_left_open("eps", self.eps, 0, np.inf)  # inf: nothing is capped, everything is counted

@@ -20,6 +20,7 @@ from otafl.privacy.events import pick, total_noise_var
 TOLERANCE = 1e-9  # of products of doubles in another order
 CONFIDENCE = 1e-9  # of refusing an honest uplink
 SAMPLES = 20_000  # noise that is 6 % too small is found with them
+FAINTEST = 2.0**-126  # float32: below, fewer and fewer digits of a standard deviation are left, and then none
 LOUDEST = 4  # clients whose messages are tried out
 
 
@@ -78,6 +79,9 @@ def _check_levels(uplink: Uplink, link: Link, plan: Plan, events: Events, scale:
     quiet = np.isfinite(plan.rx_scale) & ~(noise >= charged * (1 - TOLERANCE))
     _refuse(uplink, events.live[..., None] & loud, heard, "hears an amplitude of", "more than was charged", first_round)
     _refuse(uplink, events.live & quiet, noise, "has a noise variance of", "less than was charged", first_round)
+    std = np.asarray(link.noise_std)
+    faint = events.live & (std > 0) & (std < FAINTEST) & np.any(link.weight, axis=-1)
+    _refuse(uplink, faint, std, "divides noise down to", "float32 cannot hold it; lower rx_scale", first_round)
 
 
 def _refuse(uplink: Uplink, bad: Any, value: Any, what: str, why: str, first_round: int) -> None:

@@ -103,8 +103,8 @@ class Air:
         The first round is the first that has no answer. A round that was entered but not sent is open still and is not
         charged again. A round that was sent but not answered is answered with a seed (the noise is the same), and lost
         without one: it stays charged, and the loop goes on with the next. `again` starts with the last answered round
-        once more, for a loop that lost the answer: the same messages get the stored answer, others are refused, since
-        fresh noise on the same round would be a second release.
+        once more, for a loop that lost the answer, and gives the stored one: fresh noise on the same round would be a
+        second release. With a seed other messages are refused; without one nothing is kept to know them by.
         """
         air = cls.__new__(cls)
         if not isinstance(folder, str | Path):

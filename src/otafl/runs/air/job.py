@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
-from otafl.core.plan import Context, Deployment, Events, Message, Plan, Policy, Trace
+from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
@@ -80,7 +80,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     budget = Budget(
         eps=(privacy.eps or np.inf) if capped else np.inf, delta=delta, accountant=privacy.accountant,
         accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open",
-        order=privacy.order,
+        order=privacy.order, unit=message.unit,
     )  # fmt: skip
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
@@ -111,6 +111,7 @@ def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message,
     promise = clipped_promise(settings.num_params, settings.clip_norm, adjacency, "client")
     message = settings.message or promise(sizes)
     validate.shape("message.rate", message.rate, (count,))
+    _check_promise(message, "clip_norm" if settings.message is None else "message.bound")
     channel = settings.channel
     if devices is not None:
         channel = with_gains(channel, devices.mean_power_gain, devices.k_factor_db)
@@ -124,6 +125,16 @@ def _site(settings: Settings) -> tuple[Channel, Deployment, np.ndarray, Message,
     if devices is not None and not table:
         deployment = deployment._replace(energy=energy_from_power(devices.power_w, message.dim, 1.0))
     return channel, deployment, sizes, message, played_by(place)  # type: ignore[arg-type]
+
+
+def _check_promise(message: Message, bound: str) -> None:
+    """What is promised must at least be possible, and the bound one that can be enforced; the rest is an assertion."""
+    if message.bound != np.inf:
+        validate.norm_bound(bound, message.bound)
+    for name in ("mean_square", "sensitivity"):
+        validate.not_negative(f"message.{name}", getattr(message, name))
+    validate.one_of("message.unit", message.unit, get_args(Unit))
+    validate.one_of("message.adjacency", message.adjacency, get_args(Adjacency))
 
 
 def _weights(settings: Settings, listed: bool) -> Any:

@@ -14,7 +14,8 @@ from otafl.core.plan import Plan
 from otafl.core.streams import Seed
 from otafl.core.uplink import received_snr
 from otafl.runs.air.replies import Fault, Sorted, sort
-from otafl.runs.air.sums import Heard, Shapes
+from otafl.runs.air.state import other_messages
+from otafl.runs.air.sums import Heard, Shapes, on_grid
 from otafl.runs.air.trees import digest, unflatten
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Round:
         self.failed = False
         self._heard: Heard | None = None
         self._answered = False
+        self._entered = ""  # hash of what was sent
         self._link = air.link(number)
         self._noise: tuple[Shapes, Future[Any]] | None = None
         if air._form is not None:  # known from `like` or an earlier round: drawn while the devices compute
@@ -88,21 +90,26 @@ class Round:
         return self._noise[1]
 
     def _answer(self, found: Sorted) -> list[np.ndarray]:
-        """What the server hears; with a folder the hash of what is sent is kept before, the answer after, then given.
+        """What the server hears; with a folder it is kept that the round is sent before, the answer after, then given.
 
         An answer is a function of the sum and of its noise: messages with the same sum are the same release, so that
-        the hash of the sum will do, which costs the same for any number of clients.
+        the hash of the sum will do, which costs the same for any number of clients. It is kept of simulations only:
+        whoever reads the folder could try out on it what is under the noise.
         """
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
         drawn = self._draw(shapes)
         entered = air._medium.add_up(found.messages, found.norms, self._link, shapes, air.job.message.bound)
         if air._folder.path is not None:
             name = digest(found.form, entered.parts)
-            stored = air._folder.stored(air._state, self.number, name)
+            if self._entered not in ("", name):
+                raise other_messages(self.number)
+            kept = "" if air.settings.seed is None else name
+            stored = air._folder.stored(air._state, self.number, kept)
             if stored is not None:
                 ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
                 return np.split(stored, ends[:-1])
-            air._state = air._folder.keep(air._state.sent(self.number, name))
+            self._entered = name
+            air._state = air._folder.keep(air._state.sent(self.number, kept))
         heard = air._medium.hear(entered, self._link, shapes, self.number, drawn.result())
         self._heard, self.failed = heard, heard.refused
         air._state = air._folder.keep_answer(air._state.answered(self.number, found.faults, self.failed), heard.flat)
@@ -152,7 +159,7 @@ def noisy_metric(air: "Air", number: int, accuracy: float) -> float:
     seed = air.settings.seed
     if seed is None:
         source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
-        return float(accuracy + wanted.noise_std * source.standard_normal())
+        return float(on_grid(accuracy + wanted.noise_std * source.standard_normal(), wanted.noise_std))
     with jax.enable_x64(True):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), Seed.FEEDBACK), number)
         return float(accuracy + wanted.noise_std * jax.random.normal(key, (), jnp.float64))

@@ -1,13 +1,13 @@
-"""What a loop keeps in its folder, so that a crash costs no privacy: charges, hashes of what was sent, the last answer.
+"""What a loop keeps in its folder, so that a crash costs no privacy: charges, how far it was sent, the last answer.
 
     loop.json      the settings, and the seed of the channel where the loop itself has none; never that of any noise
-    state.json     rounds charged and their plans' hash, metrics told, the last round sent with the hash of its sum
+    state.json     rounds charged and their plans' hash, metrics told, the last round sent; with a seed its sum's hash
     answer.bin     the state with the last answer, a line; then that answer: what the server heard, noise included
 
-The charge is written before anyone is asked, the hash before the air is used, the answer before it is given: the newer
-of the two states is how far the loop has come. Every file is replaced at once and carries its SHA-256. One process at a
-time: a lock is held while the loop lives. A copy of a folder is a second air: going on from both releases every further
-round twice, which nothing here can see.
+The charge is written before anyone is asked, the sending before the air is used, the answer before it is given: the
+newer of the two states is how far the loop has come. Every file is replaced at once and carries its SHA-256. One
+process at a time: a lock is held while the loop lives. A copy of a folder is a second air: going on from both releases
+every further round twice, which nothing here can see.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class State:
     chain: str = ""  # hash of their plans
     metrics: tuple[float, ...] = ()  # what a closed loop was told before each of them
     last_sent: int = -1
-    messages: str = ""  # hash of what was sent there
+    messages: str = ""  # hash of what was sent there; without a seed none: guesses could be tried out on it
     last_answered: int = -1
     answers: int = 0
     failed: int = 0
@@ -172,14 +172,11 @@ class Folder:
         return state
 
     def stored(self, state: State, number: int, messages: str) -> np.ndarray | None:
-        """The answer that this round had, for the same messages; None if it was never sent. Others are refused."""
+        """The answer that this round had; None if it was never sent. A simulation refuses other messages than then."""
         if number != state.last_sent:
             return None
         if messages != state.messages:
-            raise InputError(
-                f"round {number} was sent with other messages: an answer to these would be a second release; "
-                "send the same ones, or go on with the next round"
-            )
+            raise other_messages(number)
         if number != state.last_answered:
             return None
         assert self.path is not None
@@ -200,6 +197,13 @@ class Folder:
             raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         with storage(self.path):
             write_atomic(self.path / name, [json.dumps(with_seal(content)).encode(), b"\n", *body])
+
+
+def other_messages(number: int) -> InputError:
+    return InputError(
+        f"round {number} was sent with other messages: an answer to these would be a second release; send the same "
+        "ones, or go on with the next round"
+    )
 
 
 def _hash(parts: Sequence[Any]) -> str:

@@ -1,7 +1,8 @@
 """The sum in the air: scaled, silenced, added up, noise added, decoded. What `clients.base.fold` and an uplink do.
 
-The analog sum is formed message by message in place, in float32, so that a round of a million parameters costs two
-passes over each message. Other uplinks (encrypted ones) go through their own compiled functions.
+The analog sum is formed message by message in place, so that a round of a million parameters costs two passes over each
+message: in float32 as the engine does, or, where no seed makes it a simulation, in float64 and rounded under its noise
+(`on_grid`). Other uplinks (encrypted ones) go through their own compiled functions.
 """
 
 import secrets
@@ -13,20 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import saxpy
+from scipy.linalg.blas import daxpy, saxpy
 
-from otafl.core.arrays import Bools, Floats
+from otafl.core.arrays import Array, Bools, Floats
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.runs.air.trees import BLOCK, Flat
 
 Shapes = tuple[tuple[int, ...], ...]
+GRID_BITS = 6  # answers are rounded to 2^-6 of their noise's standard deviation or finer: 2e-5 more variance at most
 
 
 class Sum(NamedTuple):
     """What enters the air in one round, before any noise."""
 
-    parts: dict[int, Flat]  # all that the answer depends on: analog, the sum itself; encrypted, every message
+    parts: dict[int, list[Any]]  # all that the answer depends on: analog, the sum itself; encrypted, every message
     norm: Floats  # (K,) of the clipped messages; 0 where there was none
     sent: Bools  # (K,)
     factor: NDArray[np.float32]  # (K,) clip factors
@@ -56,6 +58,16 @@ def clip_factor(norm: float, bound: float) -> np.float32:
     return np.float32(limit / np.float32(norm)) if np.float32(norm) > limit else np.float32(1)
 
 
+def on_grid(values: Array, noise_std: float) -> Array:
+    """Double-precision values under noise of this standard deviation, rounded to a power of two well below it.
+
+    Noise of finite precision leaves gaps, and where they lie tells what is under it (Mironov 2012): in float32 one
+    number in seven was impossible for another message. A step here holds 2^40 values of the noise and more.
+    """
+    step = 2.0 ** (np.frexp(noise_std)[1] - 1 - GRID_BITS)
+    return np.round(values / step) * step
+
+
 class Medium:
     """The air of one uplink. `seed` None: noise from the operating system."""
 
@@ -80,7 +92,8 @@ class Medium:
         if not self.analog:
             return Sum(messages, norm, sent & there, factor)
         weight = np.where(sent & there, np.asarray(link.weight) * factor, np.float32(0))
-        total = [np.zeros(int(np.prod(shape)), np.float32) for shape in shapes]
+        precise = np.float64 if self.seed is None else np.float32
+        total = [np.zeros(int(np.prod(shape)), precise) for shape in shapes]
         for client, flat in messages.items():
             if weight[client]:
                 for leaf, part in zip(total, flat):
@@ -94,14 +107,18 @@ class Medium:
             return Heard(values, entered.norm, entered.sent, refused)
         for leaf, part in zip(entered.parts[0], drawn):
             _add(leaf, np.asarray(part).reshape(-1), np.float32(link.noise_std))
-        return Heard(entered.parts[0], entered.norm, entered.sent, False)
+        values = entered.parts[0]
+        if self.seed is None:
+            std = float(link.noise_std)
+            values = [(on_grid(leaf, std) if std else leaf).astype(np.float32) for leaf in values]
+        return Heard(values, entered.norm, entered.sent, False)
 
     def drawn(self, link: Link, shapes: Shapes, number: int) -> Future[Sequence[Any]]:
         """`draw`, beside whatever else is going on: noise depends on no message, and the devices take their time."""
         return self._aside.submit(self.draw, link, shapes, number)
 
     def draw(self, link: Link, shapes: Shapes, number: int) -> Sequence[Any]:
-        """Standard normals, one per coordinate: the engine's for a seed, else Philox under 128 fresh bits.
+        """Standard normals, one per coordinate: the engine's for a seed, else float64 by Philox under 128 fresh bits.
 
         Faster generators than Philox exist, but they can be run backwards from a few outputs, and whoever knows one
         message knows some of the noise. Encrypted uplinks draw their own.
@@ -111,7 +128,7 @@ class Medium:
         if self.seed is not None:
             return [np.asarray(leaf) for leaf in self._normals(air_key(self.seed, number), shapes)]
         source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
-        return [source.standard_normal(int(np.prod(shape)), np.float32) for shape in shapes]
+        return [source.standard_normal(int(np.prod(shape))) for shape in shapes]
 
     def _encrypted(
         self, messages: dict[int, Flat], link: Link, factor: np.ndarray, sent: np.ndarray, shapes: Shapes, number: int
@@ -137,7 +154,8 @@ def _normals(key: Any, shapes: Shapes) -> list[Any]:
     return [jax.random.normal(k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
 
 
-def _add(total: NDArray[np.float32], part: NDArray[np.float32], weight: np.float32) -> None:
+def _add(total: NDArray[Any], part: NDArray[Any], weight: np.float32) -> None:
     """total += weight * part, in place, in one pass."""
+    add = saxpy if total.dtype == np.float32 else daxpy
     for start in range(0, total.size, BLOCK):
-        saxpy(part[start : start + BLOCK], total[start : start + BLOCK], a=weight)
+        add(part[start : start + BLOCK], total[start : start + BLOCK], a=weight)

@@ -16,9 +16,10 @@ from otafl.core.errors import InputError
 
 Flat = list[NDArray[np.float32]]  # the leaves of one message, each raveled
 
-# Numbers at a time. Sums stay exact enough for float32, and BLAS starts no threads for so few: its threads wait by
+# Numbers at a time. BLAS starts no threads for so few: its threads wait by
 # spinning, which costs more than the work wherever somebody else has a core, and they would change the last bits.
 BLOCK = 2**13
+ROW = 2**6  # squares that are added in float32: at most 2e-6 of a norm is lost, in whichever order they are added
 
 
 class Form(NamedTuple):
@@ -77,13 +78,13 @@ def _kind_of(model: Any, leaf: NDArray[np.float32]) -> Any:
 
 
 def square_norm(flat: Flat) -> float:
-    """Sum of squares: single precision within blocks, double across them. inf or NaN where float32 has no norm."""
+    """Sum of squares: single precision within rows, double across them. inf or NaN where float32 has no norm."""
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for leaf in flat:
-            whole = leaf.size - leaf.size % BLOCK
-            blocks, rest = leaf[:whole].reshape(-1, BLOCK), leaf[whole:]
-            total += float(np.sum(np.vecdot(blocks, blocks), dtype=np.float64)) + float(np.dot(rest, rest))
+            whole = leaf.size - leaf.size % ROW
+            rows, rest = leaf[:whole].reshape(-1, ROW), leaf[whole:]
+            total += float(np.sum(np.vecdot(rows, rows), dtype=np.float64)) + float(np.dot(rest, rest))
     return total if total <= np.finfo(np.float32).max else total * np.inf
 
 

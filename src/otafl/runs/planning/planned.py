@@ -58,6 +58,7 @@ class Planned:
             adjacency=first.message.adjacency,
             adaptive=self.loop != "open",
             order=experiment.privacy.order,
+            unit=first.message.unit,
         )
         earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]

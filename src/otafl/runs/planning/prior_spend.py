@@ -31,6 +31,7 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
     if earlier is None:
         return ledger
     before = read_ledger(earlier, clients)
+    _refuse_other_neighbours(before, budget, earlier)
     try:
         if before.sums is not None:
             ledger.charge(before.sums)
@@ -59,6 +60,18 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
             f"delta={privacy.delta:g} ({privacy.accountant})"
         )
     return float(convert(left, privacy.delta))
+
+
+def _refuse_other_neighbours(before: Ledger, budget: Budget, earlier: Path) -> None:
+    """Sensitivities are those of the neighbours that they were counted for: the same numbers say less of others."""
+    told: tuple[str, ...] = ("adjacency",) if before.budget.unit is None else ("adjacency", "unit")
+    for name in (*told, "accounting") if before.sums is not None else told:  # sums cannot be counted anew
+        was, now = getattr(before.budget, name), getattr(budget, name)
+        if was != now:
+            raise InputError(
+                f"privacy.already_spent={str(earlier)!r}: was counted for {name}={was!r}, this run for {now!r}; one "
+                "eps cannot cover both"
+            )
 
 
 def _nothing(message: Message) -> Events:
