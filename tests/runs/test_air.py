@@ -24,6 +24,7 @@ from otafl.core.plan import Feedback, Message, Plan, Policy
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, lower
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
+from otafl.privacy.sums import no_rounds
 from otafl.runs.air.round import noisy_metric
 from otafl.runs.air.trees import square_norm
 from otafl.runs.folder.sealed import with_seal
@@ -465,6 +466,21 @@ def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
     opened(rounds=1).ledger.save(tmp_path / "ledger.bin")  # a smaller debt
     with pytest.raises(InputError, match="was changed"):
         otafl.Air.restore(tmp_path / "loop")
+
+
+def test_an_earlier_ledger_of_sums_counts_as_one_of_rounds(tmp_path: Path) -> None:
+    first = opened(eps=50.0)
+    for r in first:
+        r.send(replies(r))
+    whole, run = Ledger(first.ledger.budget, 4), first.ledger.events
+    whole.charge(no_rounds(run.rate, run.sensitivity).add(run))
+    spent = []
+    for name, ledger in (("rounds", first.ledger), ("sums", whole)):
+        ledger.save(tmp_path / name)
+        air = opened(eps=50.0, already_spent=tmp_path / name)
+        next(air)
+        spent.append((air.eps, air.ledger.rounds()))
+    assert spent[0] == spent[1] and spent[0][0] > first.eps
 
 
 def test_a_loop_cannot_be_copied() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otafl.core.plan import Events
-from otafl.privacy import Budget, Ledger, eps_curve
+from otafl.privacy import Budget, Ledger, Release, eps_curve
 from otafl.privacy.events import pick
 from otafl.runs.folder.results import Devices, Evaluations, Rounds, summarise, value_at_eps
 
@@ -41,6 +41,18 @@ def test_the_curve_of_pld_ends_where_its_ledger_ends() -> None:
     ledger.spend(events)
     assert curve[-1] == pytest.approx(float(ledger.spent().worst), rel=1e-9)
     assert curve[0] <= curve[-1] <= eps_curve(events, np.array([6]), Budget(np.inf, 1e-5, "rdp"))[0]
+
+
+@pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
+def test_the_curve_counts_what_an_earlier_run_has_spent(accountant: str) -> None:
+    budget, events = Budget(np.inf, 1e-5, accountant), made_events(6, 3, 5)
+    before, ledger = Ledger(budget, 3), Ledger(budget, 3)
+    for one in (before, ledger):
+        one.spend(made_events(4, 3, 7)._replace(sensitivity=events.sensitivity))
+        one.release(Release("a noisy count", 1.0, 2.0))
+    ledger.spend(events)
+    curve = eps_curve(events, np.array([0, 6]), budget, before=before)
+    assert curve[1] == pytest.approx(float(ledger.spent().worst), rel=1e-9) and curve[1] > curve[0] > 0
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "zcdp-optimal", "gaussian", "rdp"])

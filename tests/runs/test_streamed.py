@@ -1,5 +1,6 @@
 """Runs whose rounds go by in blocks: the same models and ledgers as runs that keep everything, whatever the blocks."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.privacy import Ledger
+from otafl.privacy import Ledger, Release
 from otafl.reports.run import Run
 from otafl.runs import runner
 from otafl.runs.build import build_task
@@ -125,6 +126,23 @@ def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> 
         streamed = StreamedExecution(experiment, experiment.scheme[0], task, place, Reporter())
         assert streamed.ran == [int(np.sum(plan.live)) for plan in whole.plans]
         assert streamed.least_eps == whole.least_eps and streamed.affordable == whole.affordable
+
+
+def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, tmp_path: Path) -> None:
+    """It stands beside the sums of rounds: without it a run was trained past its cap, and refused only then."""
+    scheme, spent = "scheme=[{name='constant', rx_scale=0.4}]", tmp_path / "ledger.bin"
+    first = tiny(scheme)
+    budget = Planned(first, first.scheme[0], build_task(first)).budget
+    before = Ledger(dataclasses.replace(budget, eps=1e9), first.task.clients)
+    before.release(Release("a noisy count", 1.0, 0.4))
+    before.save(spent)
+    asked = [scheme, f"privacy.already_spent='{spent}'", "privacy.eps=60", "rounds=40"]
+    kept, passed = (
+        Run(runner.start(tiny(*asked, f"engine.stream={stream}"), tmp_path / stream)).frame()
+        for stream in ("false", "true")
+    )
+    assert kept["round"].max() == passed["round"].max() < 40
+    np.testing.assert_allclose(passed["eps"], kept["eps"], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("setting", "reason"), [

@@ -9,41 +9,44 @@ from otafl.core.arrays import Array
 from otafl.core.plan import Events
 from otafl.privacy.accountants import account, round_costs
 from otafl.privacy.by_rdp import rdp_total
-from otafl.privacy.events import pick
-from otafl.privacy.ledger import Budget
+from otafl.privacy.events import join, pick
+from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.spend import Release, release_square
 
 
-def eps_curve(events: Events, rounds: Array, budget: Budget, each_round: Sequence[Release] = ()) -> Array:
+def eps_curve(
+    events: Events, rounds: Array, budget: Budget, each_round: Sequence[Release] = (), before: Ledger | None = None
+) -> Array:
     """Worst client's eps after so many rounds of one run, (E,), with the releases of each; rounds ascending.
 
+    What an earlier run has spent (`before`) counts.
     `pld` has no cheap running value: the last point is its own, those before are bounded by it and by Renyi's curve.
     """
     cuts = [0, *[int(r) for r in rounds]]
     parts = [pick(events, slice(a, b)) for a, b in pairwise(cuts)]
     clients = events.amp.shape[-1]
+    before = before or Ledger(budget, clients)
     colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
     if budget.counted.convert is not None:
         beside = [release_square(each_round, clients) * np.sum(part.live) for part in parts]
         costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
-        worst = np.max(np.cumsum(costs, axis=0), axis=-1)  # eps rises with the cost
+        worst = np.max(before.zcdp() + np.cumsum(costs, axis=0), axis=-1)  # eps rises with the cost
         return np.asarray(budget.counted.convert(worst, budget.delta), np.float64)
-    total, curve = None, []
+    curve, options = [], (budget.accounting, budget.orders, colluders, budget.adjacency)
+    total = rdp_total(join([*before.parts, pick(events, slice(0))]), *options, before.releases)
     for part in parts:
         live = int(np.sum(part.live))
         released = [r._replace(times=r.times * live) for r in each_round] if live else []
-        more = rdp_total(part, budget.accounting, budget.orders, colluders, budget.adjacency, released)
-        total = more if total is None else total + more
+        total = total + rdp_total(part, *options, released)
         curve.append(float(np.max(total.eps(budget.delta, budget.orders)[0])))
     if budget.accountant == "rdp":
         return np.array(curve)
-    return np.minimum(curve, _last(events, cuts[-1], budget, each_round, colluders))
+    return np.minimum(curve, _last(events, cuts[-1], before, each_round, colluders))
 
 
-def _last(events: Events, rounds: int, budget: Budget, each_round: Sequence[Release], colluders: Array) -> float:
-    run = pick(events, slice(rounds))
-    live = int(np.sum(run.live))
-    released = [r._replace(times=r.times * live) for r in each_round] if live else []
+def _last(events: Events, rounds: int, before: Ledger, each_round: Sequence[Release], colluders: Array) -> float:
+    budget, run = before.budget, join([*before.parts, pick(events, slice(rounds))])
+    live = int(np.sum(events.live[:rounds]))
+    released = [*before.releases, *([r._replace(times=r.times * live) for r in each_round] if live else [])]
     options = {"adjacency": budget.adjacency, "accounting": budget.accounting, "colluders": colluders}
     return float(account(budget.accountant, run, budget.delta, releases=released, **options).worst)
-

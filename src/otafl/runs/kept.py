@@ -1,5 +1,6 @@
 """What a run leaves whose rounds were all kept, client by client: tables, ledgers, certificate."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ class Findings(NamedTuple):
 def kept(run: "Execution", records: Chunk) -> Findings:
     """The findings of records that hold every round of every client."""
     outcome = _outcome(run, records)
+    before = [replace(ledger, parts=[*ledger.parts], releases=[*ledger.releases]) for ledger in run.ledgers]
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
         ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
     seeds, seen = run.experiment.seed_list, outcome.seen
@@ -63,7 +65,7 @@ def kept(run: "Execution", records: Chunk) -> Findings:
     recorded = run.experiment.engine.record_devices
 
     def eps_after(s: int, rounds: np.ndarray) -> np.ndarray:
-        return np.asarray(eps_curve(outcome.events[s], rounds, run.budget, outcome.releases[s]))
+        return np.asarray(eps_curve(outcome.events[s], rounds, run.budget, outcome.releases[s], before[s]))
 
     return Findings(
         seen=seen,

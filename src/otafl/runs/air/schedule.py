@@ -3,6 +3,7 @@
 Both answer the same questions: the plan of a round, whom to ask in it, and all plans so far for the ledger.
 """
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
@@ -181,7 +182,7 @@ def link_of(job: Job, plan: Plan, number: int) -> Link:
 def charged(job: Job, plans: Plans, count: int) -> Ledger:
     """The ledger after `count` rounds, all in one part as the engine's: BudgetExceeded if they do not fit."""
     parts, releases = list(job.ledger.parts), list(job.ledger.releases)
-    ledger = Ledger(job.budget, job.ledger.clients, parts, releases, job.ledger._rdp)
+    ledger = replace(job.ledger, parts=parts, releases=releases)
     if count:
         trace = cut(job.trace, slice(count))
         run = plans.first(count)

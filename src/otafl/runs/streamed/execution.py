@@ -57,6 +57,8 @@ class StreamedExecution(Execution):
         """How many rounds of this seed fit the budget; every one of them is checked on the way."""
         site, ledger = self.setup.sites[s], self.ledgers[s]
         ahead, sums = Ahead(site, self.experiment.seed_list[s]), self._opening(s)
+        for release in ledger.releases:  # of an earlier run
+            sums = sums.beside(release.square(ledger.clients) / 2, release.times)
         cuts = list(cut(self.experiment.horizon(self.scheme), self.at_once))
         for block in soon(ahead.take, [count for _, count in cuts]):
             first = block.first
@@ -70,7 +72,7 @@ class StreamedExecution(Execution):
                 if not more.within(self.budget.zcdp):
                     live[t:] = False
                     if first + t == 0:
-                        first_round = Ledger(self.budget, ledger.clients, [], ledger.releases, sums=more)
+                        first_round = Ledger(self.budget, ledger.clients, [], [], sums=more)
                         self.least_eps.append(float(first_round.spent().worst))
                     break
                 sums = more
@@ -98,9 +100,9 @@ class StreamedExecution(Execution):
         self._ahead = [Ahead(site, seed) for site, seed in zip(self.setup.sites, seeds)]
         self._tallies = []
         for s, (site, seed) in enumerate(zip(self.setup.sites, seeds)):
-            beside = release_square(self.releases[s], clients) / 2
+            before, beside = (release_square(r, clients) / 2 for r in (self.ledgers[s].releases, self.releases[s]))
             where = f"{self.label}: seed {seed}"
-            self._tallies.append(Tally(site, self._opening(s), beside, self.budget.accounting, where))
+            self._tallies.append(Tally(site, self._opening(s), before, beside, self.budget.accounting, where))
         super().run(*args)
 
     def _anyone_live(self, carry: Carry, done: int) -> bool:

@@ -24,11 +24,15 @@ SUMMED = ("terms", "bare", "rounds", "least_multiplier", "receiver", "artificial
 
 
 class Tally:
-    """One seed's rounds so far."""
+    """One seed's rounds so far.
 
-    def __init__(self, site: Site, sums: Sums, beside: Floats, accounting: str, where: str):
-        self.site, self.sums, self._beside, self._accounting, self._where = site, sums, beside, accounting, where
-        self._before, self.opening = sums.rounds, sums.worst()
+    `sums` and `before` are what rounds and releases (K,) of an earlier run cost, `beside` what accompanies every round.
+    """
+
+    def __init__(self, site: Site, sums: Sums, before: Floats, beside: Floats, accounting: str, where: str):
+        self.site, self.sums, self._accounting, self._where = site, sums, accounting, where
+        self._before, self._beside, self._rounds_before = before, beside, sums.rounds
+        self.opening = sums.worst(before)
         clients = len(site.deployment.weights)
         self.energy = np.zeros(clients)  # J of all rounds
         self.cost = np.zeros(clients)  # zCDP as the certificate counts it
@@ -57,7 +61,7 @@ class Tally:
             self.sums = self.sums.add_round(released, t, self._accounting)
             at = slice(t, t + 1)
             terms = measured(cut(plan, at), pick(released, at), cut(trace, at), self.site)
-        rho = self.sums.worst(self._beside * (self.sums.rounds - self._before))
+        rho = self.sums.worst(self._before + self._beside * (self.sums.rounds - self._rounds_before))
         if terms is None:
             return _Round(rho, nan, nan, nan)
         self.cost += terms.cost[0]
