@@ -12,13 +12,13 @@ from otafl.channels import Channel, Fading, Stale, TraceFile, read_trace, write_
 from otafl.core.errors import InputError
 from otafl.core.plan import Plan, Trace
 from otafl.core.rounds import observe
-from otafl.privacy import check_realised, events
+from otafl.privacy import Budget, Ledger, check_realised, events
 from otafl.runs import build
 from otafl.runs.planning.channel_risk import delta_left, said_of
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.table import plan
-from otafl.runs.schema import Experiment, load
+from otafl.runs.schema import Experiment, Privacy, load
 
 ROOT = Path(__file__).parents[2]
 MUNICH = ROOT / "examples" / "munich"
@@ -186,12 +186,25 @@ OLD = Channel(fading=Fading("ar1", rho=0.9995), stale=Stale(miss_prob=1e-10))
 
 
 def test_the_chance_of_a_miss_is_part_of_delta():
-    assert delta_left(1e-5, OLD, 100, 20) == pytest.approx(1e-5 - 2e-7, rel=1e-12)
-    assert delta_left(1e-5, Channel(), 100, 20) == 1e-5
+    privacy = Privacy(delta=1e-5)
+    assert delta_left(privacy, OLD, 100, 20) == pytest.approx((1e-5 - 2e-7, 2e-7), rel=1e-12)
+    assert delta_left(privacy, Channel(), 100, 20) == (1e-5, 0)
     with pytest.raises(InputError, match=r"adds 1e-05 to delta, all of privacy\.delta=1e-05; lower it"):
-        delta_left(1e-5, OLD, 1000, 100)
+        delta_left(privacy, OLD, 1000, 100)
     (line,) = said_of(OLD, 100, 20)
     assert "2e-07, which is part of the declared delta" in line
+
+
+def test_what_an_earlier_run_missed_stays_part_of_delta(tmp_path):
+    earlier = tmp_path / "ledger.otafl"
+    Ledger(Budget(8.0, 6e-6, missed=4e-6), clients=20).save(earlier)
+    privacy = Privacy(delta=1e-5, already_spent=earlier)
+    assert delta_left(privacy, Channel(), 100, 20) == pytest.approx((6e-6, 4e-6))
+    assert delta_left(privacy, OLD, 100, 20) == pytest.approx((5.8e-6, 4.2e-6))
+    with pytest.raises(InputError, match=r"and 4e-06 in the earlier run adds 1\.4e-05 to delta"):
+        delta_left(privacy, OLD, 5000, 20)
+    with pytest.raises(InputError, match="missed=-1"):
+        Budget(8.0, 6e-6, missed=-1.0)
 
 
 def test_an_experiment_with_old_estimates_is_counted_at_the_smaller_delta(tmp_path):

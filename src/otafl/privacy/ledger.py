@@ -49,10 +49,12 @@ class Budget:
     order: float | None = None
     colluders: tuple[int, ...] = ()
     unit: str | None = None  # whose data differ between neighbours; None: not told
+    missed: float = 0.0  # chance that a channel passes what it was declared to do: beside delta, and no part of it
 
     def __post_init__(self) -> None:
         validate.in_left_open("eps", self.eps, 0, np.inf)  # inf: nothing is capped, everything is counted
         validate.in_open("delta", self.delta, 0, 1)
+        validate.not_negative("missed", self.missed)
         validate.one_of("accountant", self.accountant, ACCOUNTANTS)
         validate.one_of("accounting", self.accounting, participation.ACCOUNTINGS)
         validate.one_of("adjacency", self.adjacency, ADJACENCIES)

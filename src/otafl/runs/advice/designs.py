@@ -30,7 +30,7 @@ def design(experiment: Experiment, scheme: Any, facts: Facts | build.Task) -> Op
     channel, deployment = build.site_of(experiment, message, sizes)
     privacy = experiment.privacy
     eps = math.inf if privacy.eps is None else privacy.eps
-    delta = delta_left(privacy.delta, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
+    delta, _ = delta_left(privacy, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
     budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
     try:
         rounds, seed = experiment.horizon(scheme), experiment.seed_list[0]

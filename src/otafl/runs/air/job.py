@@ -60,7 +60,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     if played is not None:
         trace = play(played, trace.coin, 0, trace_seed, channel.csi)
     trace, deployment = receive(trace, deployment)
-    delta = delta_left(privacy.delta, channel, settings.rounds, count)
+    delta, missed = delta_left(privacy, channel, settings.rounds, count)
     left = eps_left(privacy.model_copy(update={"delta": delta}), count) if private else privacy.eps
     context = Context(
         rounds=settings.rounds, eps=left or np.inf, delta=delta, accountant=privacy.accountant,
@@ -80,7 +80,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     budget = Budget(
         eps=(privacy.eps or np.inf) if capped else np.inf, delta=delta, accountant=privacy.accountant,
         accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open",
-        order=privacy.order, unit=message.unit,
+        order=privacy.order, unit=message.unit, missed=missed,
     )  # fmt: skip
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     site = SimpleNamespace(policy=policy, message=message, deployment=deployment)

@@ -60,7 +60,7 @@ def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
     channel, deployment = site_of(experiment, message, sizes)
     privacy = experiment.privacy
     eps = math.inf if privacy.eps is None else privacy.eps
-    delta = delta_left(privacy.delta, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
+    delta, _ = delta_left(privacy, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
     budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
     return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
 

@@ -3,7 +3,8 @@
 from otafl.channels import Channel
 from otafl.channels.measured import remarks
 from otafl.core.errors import InputError
-from otafl.runs.schema import Experiment
+from otafl.runs.planning.prior_spend import read_ledger
+from otafl.runs.schema import Experiment, Privacy
 from otafl.runs.sites import played_by
 
 
@@ -12,15 +13,17 @@ def missed(channel: Channel, rounds: int, clients: int) -> float:
     return rounds * clients * channel.miss_prob
 
 
-def delta_left(delta: float, channel: Channel, rounds: int, clients: int) -> float:
-    """The delta that accountants may use: the declared one less `missed`."""
-    risk = missed(channel, rounds, clients)
-    if risk >= delta:
+def delta_left(privacy: Privacy, channel: Channel, rounds: int, clients: int) -> tuple[float, float]:
+    """The delta that accountants may use, and what is missed of the declared one: by this run and an earlier one."""
+    earlier = 0.0 if privacy.already_spent is None else read_ledger(privacy.already_spent, clients).budget.missed
+    risk = missed(channel, rounds, clients) + earlier
+    if risk >= privacy.delta:
+        before = f" and {earlier:.3g} in the earlier run" if earlier else ""
         raise InputError(
-            f"channel.stale.miss_prob={channel.miss_prob:g} over {rounds} rounds and {clients} clients adds "
-            f"{risk:.3g} to delta, all of privacy.delta={delta:g}; lower it"
+            f"channel.stale.miss_prob={channel.miss_prob:g} over {rounds} rounds and {clients} clients{before} adds "
+            f"{risk:.3g} to delta, all of privacy.delta={privacy.delta:g}; lower it"
         )
-    return delta - risk
+    return privacy.delta - risk, risk
 
 
 def said_of(channel: Channel, rounds: int, clients: int) -> list[str]:

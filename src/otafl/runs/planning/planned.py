@@ -42,7 +42,7 @@ class Planned:
         private = systems.SCHEMES[scheme.name].private
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
         count = experiment.task.clients
-        self.delta = delta_left(experiment.privacy.delta, experiment.channel, experiment.horizon(scheme), count)
+        self.delta, missed = delta_left(experiment.privacy, experiment.channel, experiment.horizon(scheme), count)
         target = experiment.privacy.model_copy(update={"delta": self.delta})
         self.eps_left = eps_left(target, count) if private else target.eps
         with self._planning():
@@ -59,6 +59,7 @@ class Planned:
             adaptive=self.loop != "open",
             order=experiment.privacy.order,
             unit=first.message.unit,
+            missed=missed,
         )
         earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
