@@ -65,7 +65,7 @@ def on_grid(values: Array, noise_std: float) -> Array:
     number in seven was impossible for another message. A step here holds 2^40 values of the noise and more.
     """
     step = 2.0 ** (np.frexp(noise_std)[1] - 1 - GRID_BITS)
-    return np.round(values / step) * step
+    return np.rint(values * (1 / step)) * step
 
 
 class Medium:
@@ -110,7 +110,7 @@ class Medium:
         values = entered.parts[0]
         if self.seed is None:
             std = float(link.noise_std)
-            values = [(on_grid(leaf, std) if std else leaf).astype(np.float32) for leaf in values]
+            values = [_rounded(leaf, std) if std else leaf.astype(np.float32) for leaf in values]
         return Heard(values, entered.norm, entered.sent, False)
 
     def drawn(self, link: Link, shapes: Shapes, number: int) -> Future[Sequence[Any]]:
@@ -152,6 +152,14 @@ def _normals(key: Any, shapes: Shapes) -> list[Any]:
     """The draws of `air.add_noise`, leaf by leaf."""
     keys = jax.random.split(key, len(shapes))
     return [jax.random.normal(k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
+
+
+def _rounded(total: NDArray[Any], noise_std: float) -> NDArray[np.float32]:
+    """`on_grid` of a vector, a block at a time so that it stays in the cache."""
+    found = np.empty(total.size, np.float32)
+    for start in range(0, total.size, BLOCK):
+        found[start : start + BLOCK] = on_grid(total[start : start + BLOCK], noise_std)
+    return found
 
 
 def _add(total: NDArray[Any], part: NDArray[Any], weight: np.float32) -> None:
