@@ -20,7 +20,7 @@ from otafl.privacy.events import pick, total_noise_var
 TOLERANCE = 1e-9  # of products of doubles in another order
 CONFIDENCE = 1e-9  # of refusing an honest uplink
 SAMPLES = 20_000  # noise that is 6 % too small is found with them
-FAINTEST = 2.0**-126  # float32: below, fewer and fewer digits of a standard deviation are left, and then none
+FAINTEST = float(np.finfo(np.float32).tiny)  # below, ever fewer digits are left, and then none
 LOUDEST = 4  # clients whose messages are tried out
 
 

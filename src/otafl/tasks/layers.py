@@ -36,7 +36,6 @@ import numpy as np
 from otafl.core.errors import InputError
 
 Shape = tuple[int, ...]
-SMALLEST = 2.0**-126  # float32: processors take what lies below for zero
 Activation = Literal["relu", "tanh"]
 
 
@@ -176,8 +175,8 @@ def square_above(rows: jax.Array) -> jax.Array:
 
     For a product of two norms, of which the other may be as large as this one is small.
     """
-    lost = np.float32(rows.shape[1] * SMALLEST)
-    return jnp.sum(rows * rows, axis=1) + lost
+    lost = rows.shape[1] * np.finfo(np.float32).tiny  # processors take what lies below for zero
+    return jnp.sum(rows * rows, axis=1) + np.float32(lost)
 
 
 def sq_norms_of(gradients: dict[str, jax.Array]) -> jax.Array:

@@ -42,6 +42,16 @@ class Reads(NamedTuple):
     columns: Callable[[jax.Array], jax.Array]  # (..., B) -> (F, positions * B)
 
 
+def _products(read: jax.Array, err: jax.Array) -> jax.Array:
+    """(K, n, F), (K, n, O) -> (K, F, O)."""
+    count, fan_in, out = read.shape[0], read.shape[2], err.shape[2]
+    if out >= fan_in:
+        return jnp.einsum("knf,kno->kfo", read, err)
+    # The faster product on a CPU has the longer side last; flat, so that XLA keeps it there.
+    flat = settled(jnp.einsum("kno,knf->kof", err, read).reshape(count, -1))
+    return jnp.swapaxes(flat.reshape(count, out, fan_in), 1, 2)
+
+
 def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, reads: Reads) -> Layer:
     """y = rows(x) w + b."""
     rows = reads.rows
@@ -80,12 +90,7 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, reads: Re
         act = groups.spread(kept["act"])
         read = rows(act.reshape(-1, *act.shape[2:])).reshape(count, most, fan_in)
         err = groups.spread(kept["err"]).reshape(count, most, out) * groups.weights[:, :, None]
-        if out < fan_in:  # the faster product on a CPU has the longer side last; flat, so that XLA keeps it there
-            flat = settled(jnp.einsum("kno,knf->kof", err, read).reshape(count, -1))
-            product = jnp.swapaxes(flat.reshape(count, out, fan_in), 1, 2)
-        else:
-            product = jnp.einsum("knf,kno->kfo", read, err)
-        grad = {"w": product.reshape(count, *weight_shape)}
+        grad = {"w": _products(read, err).reshape(count, *weight_shape)}
         if not bias:
             return grad
         # A GPU would gather the errors anew for their sum; on a CPU they are at hand.
