@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from otafl.clients.coins import MOST_HALVINGS, first_places, halvings, packed, toss
+from otafl.core import kernels
 
 LEVEL = 1e-6
 ONE = 2**23  # the numerator of certainty
@@ -27,9 +28,11 @@ def test_first_bits_and_fine_draw_have_the_exact_probability_together(numerator)
         assert m == most or numerator << (m + 1) > ONE  # no more samples pass than need be
 
 
+@pytest.mark.parametrize("by_kernel", [False, True])
 @pytest.mark.parametrize(("shape", "chance", "room"), [((3, 41), 0.1, 30), ((20, 97), 0.02, 33), ((2, 16), 1.0, 32),
-                                                       ((2, 16), 0.0, 5), ((4, 100), 0.9, 40)])  # fmt: skip
-def test_first_places_are_those_of_numpy(shape, chance, room):
+                                                       ((2, 16), 0.0, 5), ((4, 100), 0.9, 140)])  # fmt: skip
+def test_first_places_are_those_of_numpy(shape, chance, room, by_kernel, monkeypatch):
+    monkeypatch.setattr(kernels, "compiled_here", lambda: by_kernel)
     find = jax.jit(lambda hit: first_places(packed(hit.reshape(-1)), room))
     for seed in range(20):
         hit = np.random.default_rng(seed).random(shape) < chance

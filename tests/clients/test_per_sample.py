@@ -197,20 +197,18 @@ def test_a_huge_feature_with_a_tiny_error_stays_within_the_clip_norm(by_kernel):
     """The error's square is zero in float32, the feature's nearly infinite: their product says nothing."""
     model = build("logistic", (4,), CLASSES)
     no_params, start = model.init(jax.random.key(0))
-    x, y = jnp.array([[[1.8e19, 0, 0, 0]]], jnp.float32), jnp.zeros((1, 1), jnp.int32)
+    data = Data(jnp.array([[1.8e19, 0, 0, 0]], jnp.float32), jnp.zeros(1, jnp.int32))
     clipped, longest = Clipped(PerSample(clip_norm=1.0), model, model.ghost), []
 
     @jax.jit
     def norm(gap):
         params = (no_params, start | {"b": start["b"].at[0].set(gap)})
         if by_kernel:
-            sums, _ = one_kernel.of_dense((4, CLASSES), "relu", 1)(
-                params, x, y, jnp.ones((1, 1)), None, clipped.longest
-            )
+            at_once = one_kernel.of_dense((4, CLASSES), "relu", 1)
+            sums, *_ = at_once(params, data, jnp.zeros((1, 1), jnp.int32), jnp.ones(1), None, clipped.longest)
         else:
-            saved = model.ghost.trace(params, x[0], y[0])
-            factor, sound = clipped.factors(saved)
-            sums = clipped.sums(saved, sound, Groups(factor[None]))
+            saved = model.ghost.trace(params, *data)
+            sums = clipped.sums(saved, Groups(clipped.factors(saved)[0][None]))
         return [leaf.reshape(-1) for leaf in jax.tree.leaves(sums)]
 
     for gap in np.arange(38, 48, 0.5, np.float32):  # errors of exp(-gap)

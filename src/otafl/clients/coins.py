@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from otafl.core import kernels
 from otafl.core.arrays import Array
 
 WORD = 32  # bits
@@ -87,8 +88,12 @@ def first_places(words: Array, room: int) -> tuple[Array, Array]:
     """
     counts = jax.lax.population_count(words).astype(jnp.int32)
     ends = jnp.cumsum(counts, dtype=jnp.int32)
+    if kernels.compiled_here():
+        from otafl.clients import places_kernel
+
+        return places_kernel.places(words, ends, room), ends[-1]
     number = jnp.arange(room, dtype=jnp.int32)
-    # Every step of a loop would be kernels of its own; written out all of them are one.
+    # Written out, all steps of the search are one loop over the numbers.
     word = jnp.searchsorted(ends, number, side="right", method="scan_unrolled").astype(jnp.int32)
     word = jnp.minimum(word, words.size - 1)
     rank, left, place = number - (ends[word] - counts[word]), words[word], word * WORD

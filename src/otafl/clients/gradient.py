@@ -14,7 +14,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.core.plan import Adjacency, Message, Unit
-from otafl.tasks.models import Model, client_gradients
+from otafl.tasks.models import Model, client_gradients, penalised
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     """Samples of a few clients; () stands for what needs no drawing."""
 
     rows: Array | tuple[()]  # (n, B) positions in the data; (): all samples of each client
-    weights: Array | tuple[()]  # (n, B) that average over real samples; (): all slots are real
+    counts: Array | tuple[()]  # (n,) slots in use, the first ones; (): all
 
 
 def draw_batch(seed: Seed, keys: Array, ids: Array, batch: int, min_size: int) -> tuple[Batch, Array]:
@@ -75,26 +75,39 @@ def draw_batch(seed: Seed, keys: Array, ids: Array, batch: int, min_size: int) -
     max_size = rows.shape[1]
     if batch == 0 or batch >= max_size:
         return Batch((), ()), jnp.zeros((), bool)
-    positions, mask, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(keys, sizes)
-    weights = () if min_size >= batch else averaging(mask)
-    return Batch(jnp.take_along_axis(rows, positions, axis=1), weights), jnp.any(short)
+    positions, _, short = jax.vmap(lambda k, n: without_replacement(k, n, batch, max_size, min_size))(keys, sizes)
+    counts = () if min_size >= batch else jnp.minimum(sizes, batch)
+    return Batch(jnp.take_along_axis(rows, positions, axis=1), counts), jnp.any(short)
 
 
-def averaging(mask: Array) -> Array:
-    """Weights (n, B) that average over the slots in use."""
-    count = jnp.maximum(jnp.sum(mask, axis=1, keepdims=True), 1)
-    return mask.astype(jnp.float32) / count.astype(jnp.float32)
+def chosen(seed: Seed, drawn: Batch, ids: Array) -> tuple[Array, Array | None, Any]:
+    """Rows (n, B) of the samples, how many are in use (n,) or None for all, and the share of each in the mean, (n,) or
+    one for all."""
+    if isinstance(drawn.rows, tuple):
+        rows, counts = seed.rows[ids], seed.sizes[ids]
+    else:
+        rows, counts = drawn.rows, drawn.counts
+    if isinstance(counts, tuple):
+        return rows, None, np.float32(1) / np.float32(rows.shape[1])
+    return rows, counts, np.float32(1) / jnp.maximum(counts, 1).astype(jnp.float32)
 
 
 def take(data: Data, seed: Seed, drawn: Batch, ids: Array) -> tuple[Array, Array, Array]:
-    """The samples themselves: x (n, B, ...), y (n, B), weights (n, B)."""
-    if isinstance(drawn.rows, tuple):
-        rows = seed.rows[ids]
-        weights = averaging(jnp.arange(rows.shape[1], dtype=jnp.int32) < seed.sizes[ids][:, None])
-        return (*data.at(rows), weights)
-    full = np.float32(1) / np.float32(drawn.rows.shape[1])
-    weights = jnp.full(drawn.rows.shape, full) if isinstance(drawn.weights, tuple) else drawn.weights
-    return (*data.at(drawn.rows), weights)
+    """The samples themselves: x (n, B, ...), y (n, B), and weights (n, B) that average over those in use."""
+    rows, counts, share = chosen(seed, drawn, ids)
+    if counts is None:
+        return (*data.at(rows), jnp.full(rows.shape, share))
+    used = jnp.arange(rows.shape[1], dtype=jnp.int32) < counts[:, None]
+    return (*data.at(rows), jnp.where(used, share[:, None], np.float32(0)))
+
+
+def mean_gradients(model: Model, params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array) -> tuple[Any, ...]:
+    """Each client's gradient over its batch, and the norms of these where they come along."""
+    rows, counts, share = chosen(seed, drawn, ids)
+    if model.ghost is None or not (at_once := model.ghost.at_once(rows.shape[1])):
+        return client_gradients(model, params, *take(data, seed, drawn, ids)),
+    sums, _, norms = at_once(params, data, rows, share, counts, None)
+    return (penalised(model, params, sums, jnp.ones_like(norms)),) if model.l2 else (sums, norms)
 
 
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
@@ -108,8 +121,9 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
         return draw_batch(seed, keys, ids, config.batch, min_size)
 
-    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
-        return client_gradients(model, params, *take(data, seed, drawn, ids)), none_left_out(ids)
+    def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, ...]:
+        means, *norms = mean_gradients(model, params, data, seed, drawn, ids)
+        return means, none_left_out(ids), *norms
 
     promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
     return Clients(draw, messages, identity_lift, promise, config.clip_norm)

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
+from otafl.clients.gradient import Batch, clipped_promise, draw_batch, mean_gradients
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.core.plan import Adjacency, Unit
-from otafl.tasks.models import Model, client_gradients
+from otafl.tasks.models import Model
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
     def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
         def one(own: Batch, client: Array) -> Any:
             def step(local: Any, batch: Batch) -> tuple[Any, None]:
-                slope = client_gradients(model, local, *take(data, seed, batch, client[None]))
+                slope, *_ = mean_gradients(model, local, data, seed, batch, client[None])
                 return jax.tree.map(lambda p, g: p - config.local_step_size * g[0], local, slope), None
 
             end, _ = jax.lax.scan(step, params, own, length=config.steps)

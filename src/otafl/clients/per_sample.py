@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.clients.coins import GRID_BITS, toss
-from otafl.clients.gradient import Batch, draw_batch, take
+from otafl.clients.gradient import Batch, chosen, draw_batch, take
 from otafl.clients.in_parts import by_parts, part_size
 from otafl.clients.per_sample_promise import (
     UNIFORM_GRID,
@@ -20,7 +20,7 @@ from otafl.clients.per_sample_promise import (
     rooms,
 )
 from otafl.core.arrays import Array
-from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift, per_client
+from otafl.core.messages import Clients, Data, Seed, clip_factors, identity_lift
 from otafl.core.uplink import product_slack
 from otafl.tasks.ghost import Ghost, Saved
 from otafl.tasks.layers import Groups
@@ -89,12 +89,12 @@ class Clipped(NamedTuple):
         """Each sample's clip factor, and whether its gradient is finite."""
         norms = jnp.sqrt(self.ghost.sq_norms(saved))
         sound = jnp.isfinite(norms)
-        return clip_factors(jnp.where(sound, norms, 0), self.longest, 0.0), sound
+        return jnp.where(sound, clip_factors(jnp.where(sound, norms, 0), self.longest, 0.0), 0), sound
 
-    def sums(self, saved: Saved, sound: Array, groups: Groups) -> Any:
+    def sums(self, saved: Saved, groups: Groups) -> Any:
         """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither
-        stop a run nor move a message by more than the clip norm."""
-        kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), saved.kept)
+        stop a run nor move a message by more than the clip norm. Its weight is zero; zero times infinity is not."""
+        kept = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), saved.kept)
         return self.ghost.sums(saved._replace(kept=kept), groups)
 
     def draw(self, seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
@@ -112,7 +112,7 @@ class Clipped(NamedTuple):
         def part(own: Array, weights: Array) -> tuple[Any, Array]:
             saved = self.ghost.trace(params, x[own], y[own])
             factor, sound = self.factors(saved)
-            total = self.sums(saved, sound, Groups((weights * factor)[None]))
+            total = self.sums(saved, Groups((weights * factor)[None]))
             return jax.tree.map(lambda leaf: leaf[0], total), jnp.sum((weights > 0) & ~sound, dtype=jnp.int32)
 
         messages, left_out = by_parts(part, slots, weights, counts, size)
@@ -120,13 +120,13 @@ class Clipped(NamedTuple):
 
     def poisson(
         self, params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
-    ) -> tuple[Any, Array]:
+    ) -> tuple[Any, ...]:
         room = rooms(self.config, ids.shape[0], *seed.rows.shape)
-        counts = drawn.counts
-        used = jnp.arange(room.own, dtype=jnp.int32) < counts[:, None]
-        weights = used.astype(jnp.float32) / _wanted(self.config, seed.sizes[ids])[:, None]
+        counts, wanted = drawn.counts, _wanted(self.config, seed.sizes[ids])
         if at_once := self.ghost.at_once(room.own):
-            return at_once(params, *data.at(drawn.rows), weights, counts, self.longest)
+            return at_once(params, data, drawn.rows, 1 / wanted, counts, self.longest)
+        used = jnp.arange(room.own, dtype=jnp.int32) < counts[:, None]
+        weights = used.astype(jnp.float32) / wanted[:, None]
         if size := part_size(self.model, room.mean, room.together):
             return self.in_parts(params, *data.at(drawn.rows), drawn.slots, weights, counts, size)
 
@@ -136,7 +136,7 @@ class Clipped(NamedTuple):
             factor, sound = self.factors(saved)
             slots = jnp.minimum(drawn.slots[:, :own], together - 1)
             left_out = jnp.sum(used[:, :own] & ~sound[slots], axis=1, dtype=jnp.int32)
-            return self.sums(saved, sound, Groups(weights[:, :own] * factor[slots], slots)), left_out
+            return self.sums(saved, Groups(weights[:, :own] * factor[slots], slots)), left_out
 
         # Room for the largest batches is much more than most rounds need: on a CPU only a round that needs it pays for
         # it. An accelerator, whose seeds would take both branches, has one.
@@ -148,10 +148,11 @@ class Clipped(NamedTuple):
         messages, left_out = jax.lax.cond(crowded, whole, few)
         return messages, left_out
 
-    def fixed(self, params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, Array]:
+    def fixed(self, params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, ...]:
+        rows, counts, share = chosen(seed, drawn, ids)
+        if at_once := self.ghost.at_once(rows.shape[1]):
+            return at_once(params, data, rows, share, counts, self.longest)
         x, y, weights = take(data, seed, drawn, ids)
-        if at_once := self.ghost.at_once(weights.shape[1]):
-            return at_once(params, x, y, weights, None, self.longest)
         x, y, (clients, batch) = x.reshape(-1, *x.shape[2:]), y.reshape(-1), weights.shape
         if size := part_size(self.model, batch, clients * batch):
             slots = jnp.arange(clients * batch, dtype=jnp.int32).reshape(clients, batch)
@@ -159,7 +160,7 @@ class Clipped(NamedTuple):
         saved = self.ghost.trace(params, x, y)
         factor, sound = self.factors(saved)
         left_out = jnp.sum((weights > 0) & ~sound.reshape(weights.shape), axis=1, dtype=jnp.int32)
-        return self.sums(saved, sound, Groups(weights * factor.reshape(weights.shape))), left_out
+        return self.sums(saved, Groups(weights * factor.reshape(weights.shape))), left_out
 
 
 def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:

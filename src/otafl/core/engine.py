@@ -84,21 +84,36 @@ def make_engine(
         return Engine(_in_x64(jax.jit(start)), _in_x64(over(mesh, chunk)))
     if seed_map == "threads":
         return Engine(_in_x64(jax.jit(start)), _a_core_for_each_seed(chunk))
-    whole = jax.jit(chunk, donate_argnames="carry", compiler_options=_side_by_side())
+    whole = jax.jit(chunk, donate_argnames="carry", compiler_options=_as_one_graph())
     return Engine(_in_x64(jax.jit(start)), _in_x64(whole))
 
 
+IN_A_GRAPH = ("FUSION", "CUBLAS", "CUBLASLT", "CUDNN", "CUSTOM_CALL", "CONVOLUTION", "DYNAMIC_SLICE_FUSION", "WHILE")
+
+
 @functools.cache
-def _side_by_side() -> dict[str, str] | None:
-    """Kernels of a round that do not wait for each other may overlap on a GPU; None where that cannot be asked for."""
-    wish = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+def _as_one_graph() -> dict[str, Any]:
+    """A GPU takes all rounds of a call in one launch, and kernels that do not wait for each other may overlap.
+
+    Of this what can be asked for: nothing on other machines.
+    """
     if jax.default_backend() != "gpu":
-        return None
+        return {}
+    kinds = [kind for kind in IN_A_GRAPH if _accepted("xla_gpu_enable_command_buffer", kind)]
+    wishes = {
+        "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+        "xla_gpu_enable_command_buffer": ",".join(kinds),
+        "xla_gpu_command_buffer_unroll_loops": True,
+    }
+    return {name: value for name, value in wishes.items() if _accepted(name, value)}
+
+
+def _accepted(name: str, value: Any) -> bool:
     try:
-        jax.jit(lambda: jnp.zeros(()), compiler_options=wish).lower().compile()
+        jax.jit(lambda: jnp.zeros(()), compiler_options={name: value}).lower().compile()
     except Exception:  # an XLA that knows no such option says so in several ways
-        return None
-    return wish
+        return False
+    return True
 
 
 def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:

@@ -74,12 +74,13 @@ class Clients(NamedTuple):
     """One kind of client.
 
     draw(seed, keys (n,), ids (n,)) -> (which samples they take, whether that did not fit its fixed shape).
-    messages(params, data, seed, drawn, ids (n,), round) -> (pytree with leading axis n, samples left out (n,)).
+    messages(params, data, seed, drawn, ids (n,), round) -> (pytree with leading axis n, samples left out (n,)), and the
+    messages' norms (n,) as a third where they are known already.
     lift(received, params, seed, round) -> gradient, a pytree like params.
     """
 
     draw: Callable[[Seed, Array, Array], tuple[Pytree, Array]]
-    messages: Callable[..., tuple[Pytree, Array]]
+    messages: Callable[..., tuple[Pytree, ...]]
     lift: Callable[[Pytree, Pytree, Seed, Array], Pytree]
     promise: Callable[[np.ndarray], Message]  # sizes (K,) of one seed -> what its messages promise
     clip_norm: float  # bound that `fold` enforces on every message; inf where `messages` bounds its own parts
@@ -110,13 +111,13 @@ def clip_factors(norms: Array, bound: float, slack: float = FLOAT32_SLACK) -> Ar
     return jnp.where(norms > limit, limit / norms, np.float32(1))
 
 
-def zero_unless_finite(messages: Pytree) -> tuple[Pytree, Array, Array]:
+def zero_unless_finite(messages: Pytree, norms: Array | None = None) -> tuple[Pytree, Array, Array]:
     """Messages with the non-finite ones set to zero, their norms (n,), and which were set to zero (n,).
 
     A message without a finite float32 norm counts as non-finite. Stopping the run for it would publish what one
     client's data did, outside every epsilon; zero is within every norm bound and charged like any other message.
     """
-    norms = norms_of(messages)
+    norms = norms_of(messages) if norms is None else norms
     sound = jnp.isfinite(norms)
     kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), messages)
     return kept, jnp.where(sound, norms, 0), ~sound
@@ -164,8 +165,8 @@ def fold(
     """
 
     def some(ids: Array, own: Pytree) -> tuple[Pytree, tuple[Array, ...]]:
-        messages, left_out = clients.messages(params, data, seed, own, ids, round_)
-        messages, raw, zeroed = zero_unless_finite(messages)
+        messages, left_out, *norms = clients.messages(params, data, seed, own, ids, round_)
+        messages, raw, zeroed = zero_unless_finite(messages, *norms)
         factor = clip_factors(raw, clients.clip_norm) if np.isfinite(clients.clip_norm) else jnp.ones_like(raw)
         norm = raw * factor
         sent = norm <= link.max_norm[ids]

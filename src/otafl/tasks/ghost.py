@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from otafl.core.messages import Data
 from otafl.tasks.layers import Groups, Layer
 
 Loss = Callable[[Any, jax.Array, jax.Array], jax.Array]
-# params, x (K, B, ...), y (K, B), weights (K, B), counts (K,) of slots in use or None for all, longest gradient or None
-# -> sum_i w_i g_i of each client, each g_i clipped or, if not finite, left out; how many were left out (K,).
-AtOnce = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array | None, float | None], tuple[Any, jax.Array]]
+# params, samples, their rows (K, B), share (K,) or one for all, counts (K,) of slots in use or None for all, longest
+# gradient or None -> share_k sum_i g_ki of each client, each g_ki clipped or, if not finite, left out; how many were
+# left out (K,); the norms of these sums (K,).
+AtOnce = Callable[[Any, Data, jax.Array, Any, jax.Array | None, float | None], tuple[Any, jax.Array, jax.Array]]
 
 LANES = 16  # float32 numbers of the widest vectors of a CPU
 

@@ -151,11 +151,23 @@ def window_shape(shape: Shape, size: int, stride: int, pad: int, what: str) -> t
     return height, width
 
 
+@jax.custom_vjp
+def _gradient_written(x: jax.Array) -> jax.Array:
+    """x, whose gradient is written once: a GPU would work it out anew in each of the windows that read it."""
+    return x
+
+
+_gradient_written.defvjp(
+    lambda x: (x, None),
+    lambda _, gradient: (gradient if jax.default_backend() == "cpu" else jax.lax.optimization_barrier(gradient),),
+)
+
+
 def max_pool(size: int, stride: int) -> Builder:
     def build(shape: Shape) -> Layer:
         def pool(x: jax.Array) -> jax.Array:
             for axis in (1, 2):
-                x = functools.reduce(jnp.maximum, shifted(x, axis, size, stride))
+                x = _gradient_written(functools.reduce(jnp.maximum, shifted(x, axis, size, stride)))
             return x
 
         return _plain((*window_shape(shape, size, stride, 0, "pooling"), shape[2]), pool)

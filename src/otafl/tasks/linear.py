@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.tasks.layers import Builder, Groups, Layer, Shape, shifted, sq_norms_of, square_above, window_shape
+from otafl.tasks.layers import Builder, Groups, Layer, Shape, sq_norms_of, square_above, window_shape
+from otafl.tasks.windows import Windows
 
 Init = Literal["he", "uniform", "zero"]
 
@@ -36,10 +37,10 @@ def settled(x: jax.Array) -> jax.Array:
 
 
 class Reads(NamedTuple):
-    """What each output position reads, laid out for one product: F numbers."""
+    """What each output position reads: F numbers."""
 
-    rows: Callable[[jax.Array], jax.Array]  # (B, ...) -> (B * positions, F)
-    columns: Callable[[jax.Array], jax.Array]  # (..., B) -> (F, positions * B)
+    rows: Callable[[jax.Array], jax.Array]  # (B, ...) -> (B * positions, F), laid out for one product
+    times: Callable[[jax.Array, jax.Array], jax.Array]  # x (..., B), weights -> (O, positions * B)
 
 
 def _products(read: jax.Array, err: jax.Array) -> jax.Array:
@@ -64,7 +65,7 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, reads: Re
         return y.reshape(-1, *shape) + tap, x
 
     def predict(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-        y = params["w"].reshape(fan_in, out).T @ reads.columns(x)
+        y = reads.times(x, params["w"])
         y = y + params["b"][:, None] if bias else y
         return y.reshape(out, *shape[:-1], x.shape[-1])
 
@@ -119,7 +120,7 @@ def dense(units: int, init: Init = "he", bias: bool = True) -> Builder:
     def build(shape: Shape) -> Layer:
         if len(shape) != 1:
             raise InputError(f"a dense layer needs flat inputs but got shape {shape}")
-        return _linear((units,), (shape[0], units), init, bias, Reads(lambda x: x, lambda x: x))
+        return _linear((units,), (shape[0], units), init, bias, Reads(lambda x: x, lambda x, w: w.T @ x))
 
     return build
 
@@ -130,20 +131,14 @@ def conv(channels: int, size: int, stride: int = 1, pad: int = 0, init: Init = "
     def build(shape: Shape) -> Layer:
         height, width = window_shape(shape, size, stride, pad, "convolution")
         fan_in = size * size * shape[2]
+        windows = Windows(shape, size, stride, pad)
 
-        def padded(x: jax.Array) -> jax.Array:
-            return jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-
-        def rows(x: jax.Array) -> jax.Array:
-            windows = jnp.stack(shifted(padded(x), 2, size, stride), axis=3)  # (B, H, W', size, C)
-            # What a position reads of a row is one run now; the other way round every number would be copied alone.
-            return jnp.stack(shifted(windows, 1, size, stride), axis=3).reshape(-1, fan_in)
-
-        def columns(x: jax.Array) -> jax.Array:
-            by_row = jnp.stack(shifted(padded(x), 1, size, stride))  # (size, C, H', W, B)
-            return jnp.stack(shifted(by_row, 3, size, stride), axis=1).reshape(fan_in, -1)
+        def times(x: jax.Array, w: jax.Array) -> jax.Array:
+            if jax.default_backend() == "cpu":
+                return w.reshape(fan_in, channels).T @ windows.columns(x)
+            return windows.convolved(x, w).reshape(channels, -1)
 
         weight_shape = (size, size, shape[2], channels)
-        return _linear((height, width, channels), weight_shape, init, bias, Reads(rows, columns))
+        return _linear((height, width, channels), weight_shape, init, bias, Reads(windows.rows(), times))
 
     return build

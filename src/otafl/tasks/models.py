@@ -90,7 +90,7 @@ def from_layers(name: str, builder: Builder, in_shape: Shape, l2: float = 0.0) -
         return network.forward(params, x, network.tap(x.shape[0]))[0]
 
     def logits(params: Any, x: jax.Array) -> jax.Array:
-        if not network.images or jax.default_backend() != "cpu":
+        if not network.images:
             return forward(params, x)
         return network.predict(params, jnp.swapaxes(x, 0, -1)).T
 
@@ -137,16 +137,16 @@ def client_gradients(model: Model, params: Any, x: jax.Array, y: jax.Array, w: j
     x (K, B, ...), y (K, B), w (K, B), zero for padding; weights that sum to 1 per client give its mean gradient.
     Returns a pytree like `params` with leading axis K.
     """
-    if model.ghost is not None and (at_once := model.ghost.at_once(w.shape[1])):
-        sums, _ = at_once(params, x, y, w, None, None)
-    elif model.ghost is not None:
+    if model.ghost is not None:
         saved = model.ghost.trace(params, x.reshape(-1, *x.shape[2:]), y.reshape(-1))
         sums = model.ghost.sums(saved, Groups(w))
     else:
         sums = jax.vmap(lambda xk, yk, wk: _weighted_gradient(model.loss, params, xk, yk, wk))(x, y, w)
-    if model.l2 == 0:
-        return sums
-    mass = w.sum(axis=1)
+    return sums if model.l2 == 0 else penalised(model, params, sums, w.sum(axis=1))
+
+
+def penalised(model: Model, params: Any, sums: Any, mass: jax.Array) -> Any:
+    """Sums of gradients of the data's loss, with the penalty's for weights that sum to `mass` (K,)."""
     return jax.tree.map(lambda s, p: s + model.l2 * mass.reshape(-1, *[1] * p.ndim) * p, sums, params)
 
 

@@ -16,12 +16,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from otafl.core.kernels import padded
+from otafl.core.messages import Data
 from otafl.tasks.ghost import AtOnce
 from otafl.tasks.layers import Activation, square_above
 
 TILE, WARPS = 32, 4  # samples, and warps of a program
 MOST_NUMBERS = 2**14  # of a tile's activations, and of the weights: what a program's registers hold
-TILES_EVALUATED = 8  # by a program, which reads the weights once
+TILES_EVALUATED = 4  # by a program, which reads the weights once
+MOST_INDEXED = 2**31 - 1  # numbers: a kernel's pointers count by int32
 MOST_SLOTS = 512  # of a client, whose samples go through one program: with more, products of matrices are faster
 SLOPES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": lambda a: (a > 0).astype(jnp.float32),
@@ -33,6 +35,7 @@ class Sums(NamedTuple):
     weights: list[jax.Array]  # (K, in, out) of each layer
     biases: list[jax.Array]  # (K, out)
     left_out: jax.Array  # (K,) int32 samples whose gradient is not finite
+    squares: jax.Array  # (K,) squared norms of the sums
 
 
 def fits(widths: Sequence[int], slots: int) -> bool:
@@ -48,39 +51,47 @@ def of_dense(widths: tuple[int, ...], activation: Activation, slots: int) -> AtO
         return None
 
     def at_once(
-        params: Any, x: jax.Array, y: jax.Array, weights: jax.Array, counts: jax.Array | None, clip: float | None
-    ) -> tuple[Any, jax.Array]:
-        x = x.reshape(*y.shape, -1).astype(jnp.float32)
-        found = sums([own for own in params if own], activation, x, y, weights, counts, clip)
+        params: Any, data: Data, rows: jax.Array, share: Any, counts: jax.Array | None, clip: float | None
+    ) -> tuple[Any, jax.Array, jax.Array]:
+        if not isinstance(data, Data) or data.x.size > MOST_INDEXED:  # brought from elsewhere, or too many to point to
+            x, y = data.at(rows)
+            data, rows = Data(x.reshape(rows.size, -1), y.reshape(-1)), jnp.arange(rows.size).reshape(rows.shape)
+        samples = Data(data.x.reshape(data.x.shape[0], -1), data.y)
+        found = sums([own for own in params if own], activation, samples, rows, share, counts, clip)
         pairs = ({"w": w, "b": b} for w, b in zip(found.weights, found.biases))
-        return tuple(next(pairs) if own else () for own in params), found.left_out
+        return tuple(next(pairs) if own else () for own in params), found.left_out, jnp.sqrt(found.squares)
 
     return at_once
 
 
 def sums(
-    layers: Sequence[dict[str, jax.Array]], activation: Activation, x: jax.Array, y: jax.Array, weights: jax.Array,
+    layers: Sequence[dict[str, jax.Array]], activation: Activation, samples: Data, rows: jax.Array, share: Any,
     counts: jax.Array | None = None, clip: float | None = None,
 ) -> Sums:  # fmt: skip
-    """Weighted sums of the cross-entropy's gradients over x (K, B, F), y (K, B), weights (K, B).
+    """share times the sums of the cross-entropy's gradients over each client's rows (K, B) of samples (N, F).
 
-    counts (K,): so many slots of a client are in use, the others are not looked at; None: all. clip: the longest that a
-    sample's gradient may be; one that is not finite then counts as zero.
+    share: (K,) or a number; counts (K,): so many slots of a client are in use, the others are not looked at; None: all.
+    clip: the longest that a sample's gradient may be; one that is not finite then counts as zero.
     """
-    clients, batch, _ = x.shape
+    clients, batch = rows.shape
     sides = [layers[0]["w"].shape[0], *(layer["w"].shape[1] for layer in layers)]
-    shapes = [(clients, *layer["w"].shape) for layer in layers], [(clients, *layer["b"].shape) for layer in layers]
-    out = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (*shapes[0], *shapes[1])]
-    counted = jnp.full(clients, batch, jnp.int32) if counts is None else counts
-    limit = np.inf if clip is None else clip
-    kernel = _Kernel(sides, activation, batch, counts is None, np.float32(limit))
-    call = pl.pallas_call(
-        kernel.run, grid=(clients,), out_shape=[*out, jax.ShapeDtypeStruct((clients,), jnp.int32)], name="client_sums",
-        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+    weights, biases = [layer["w"] for layer in layers], [layer["b"] for layer in layers]
+
+    def result(dtype: Any, *shape: int) -> Any:
+        return jax.ShapeDtypeStruct((clients, *shape), dtype)
+
+    out: Any = Sums(
+        [result(jnp.float32, *w.shape) for w in weights], [result(jnp.float32, *b.shape) for b in biases],
+        result(jnp.int32), result(jnp.float32),
     )  # fmt: skip
-    params = [*(layer["w"] for layer in layers), *(layer["b"] for layer in layers)]
-    *found, left_out = call(x, y, weights, counted, *params)
-    return Sums(found[: len(layers)], found[len(layers) :], left_out)
+    # A number is a part of the program: an array of it would be written anew in every round.
+    fixed, each = (None, share) if np.ndim(share) else (np.float32(share), None)
+    kernel = _Kernel(sides, activation, batch, fixed, np.float32(np.inf if clip is None else clip))
+    found: Sums = pl.pallas_call(
+        kernel.run, grid=(clients,), out_shape=out, name="client_sums",
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+    )(_Given(*samples, rows.astype(np.int32), each, counts, weights, biases))  # fmt: skip
+    return found
 
 
 def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: jax.Array) -> jax.Array:
@@ -110,43 +121,56 @@ def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: ja
     return found
 
 
+class _Given(NamedTuple):
+    """References to what the kernel reads."""
+
+    x: Any  # (N, F)
+    y: Any  # (N,)
+    rows: Any  # (K, B)
+    share: Any  # (K,); None: the same for all
+    counts: Any  # (K,); None: every slot is in use
+    weights: Any
+    biases: Any
+
+
 class _Kernel(NamedTuple):
-    """The program of a client; refs: x, y, weights, counts, the network's weights and biases; their sums, left out."""
+    """The program of a client."""
 
     sides: list[int]
     activation: Activation
     batch: int
-    full: bool  # every slot is in use
+    share: np.float32 | None
     limit: np.float32  # inf: samples are not clipped
 
-    def run(self, *refs: Any) -> None:
-        depth = len(self.sides) - 1
-        samples, params, out = refs[:4], refs[4 : 4 + 2 * depth], refs[4 + 2 * depth :]
-        client = pl.program_id(0)
-        weights, biases = _params(params, self.sides)
+    def run(self, given: _Given, *results: Any) -> None:
+        out, client = Sums(*results), pl.program_id(0)
+        weights, biases = _params((*given.weights, *given.biases), self.sides)
+        count = self.batch if given.counts is None else given.counts[client]
 
         def step(number: Any, totals: Any) -> Any:
-            return jax.tree.map(jnp.add, totals, self.part(samples, client, number, weights, biases))
+            return jax.tree.map(jnp.add, totals, self.part(given, client, count, number, weights, biases))
 
-        if self.full and self.batch <= TILE:
-            totals = self.part(samples, client, 0, weights, biases)
+        if given.counts is None and self.batch <= TILE:
+            totals = self.part(given, client, count, 0, weights, biases)
         else:
             zero = jax.tree.map(jnp.zeros_like, (weights, biases, jnp.int32(0)))
-            tiles = (samples[3][client] + TILE - 1) // TILE
-            totals = jax.lax.fori_loop(0, -(-self.batch // TILE) if self.full else tiles, step, zero)
-        grads, shifts, left_out = totals
-        for ref, total in zip(out, (*grads, *shifts)):
+            totals = jax.lax.fori_loop(0, (count + TILE - 1) // TILE, step, zero)
+        *sums, left_out = totals
+        sums = jax.tree.map(lambda total: total * (given.share[client] if self.share is None else self.share), sums)
+        for ref, total in zip((*out.weights, *out.biases), jax.tree.leaves(sums)):
             _write(ref, client, total)
-        out[-1][client] = left_out
+        out.left_out[client] = left_out
+        out.squares[client] = sum((jnp.sum(total * total) for total in jax.tree.leaves(sums)), jnp.float32(0))
 
-    def part(self, samples: Any, client: Any, number: Any, weights: Any, biases: Any) -> Any:
+    def part(self, given: _Given, client: Any, count: Any, number: Any, weights: Any, biases: Any) -> Any:
         slots = number * TILE + jax.lax.iota(jnp.int32, TILE)
-        used = slots < self.batch
+        used = slots < count
+        place = triton.load(given.rows.at[client, slots], mask=used, other=0)
         columns = jax.lax.iota(jnp.int32, padded(self.sides[0]))
         inside = used[:, None] & (columns < self.sides[0])[None]
-        x = triton.load(samples[0].at[client, slots[:, None], columns[None]], mask=inside, other=0.0)
-        y = triton.load(samples[1].at[client, slots], mask=used, other=0)
-        share = triton.load(samples[2].at[client, slots], mask=used, other=0.0)
+        x = triton.load(given.x.at[place[:, None], columns[None]], mask=inside, other=0).astype(jnp.float32)
+        y = triton.load(given.y.at[place], mask=used, other=0)
+        factor = used.astype(jnp.float32)
         acts, logits = _forward(x, weights, biases, self.activation)
         errors = [self.error(logits, y)]
         for weight, act in zip(weights[:0:-1], acts[:0:-1]):
@@ -156,10 +180,10 @@ class _Kernel(NamedTuple):
             squares = sum((square_above(e) * (square_above(a) + 1) for a, e in zip(acts, errors)), jnp.float32(0))
             sound = squares < np.inf
             norms = jnp.sqrt(jnp.where(sound, squares, 0))
-            left_out = jnp.sum(jnp.where(sound | (share == 0), 0, 1), dtype=jnp.int32)
-            share *= jnp.where(norms > self.limit, self.limit / norms, 1)
+            left_out = jnp.sum(jnp.where(sound | ~used, 0, 1), dtype=jnp.int32)
+            factor *= jnp.where(norms > self.limit, self.limit / norms, 1)
             acts, errors = ([jnp.where(sound[:, None], part, 0) for part in parts] for parts in (acts, errors))
-        errors = [part * share[:, None] for part in errors]
+        errors = [part * factor[:, None] for part in errors]
         return [jnp.dot(a.T, e) for a, e in zip(acts, errors)], [jnp.sum(e, 0) for e in errors], left_out
 
     def error(self, logits: jax.Array, y: jax.Array) -> jax.Array:

@@ -93,7 +93,7 @@ def _compiled(
     def talk(params: Any, round_: Any) -> Any:
         key = jax.random.split(jax.random.fold_in(seed.key, round_))[0]
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(ids)
-        messages, _ = clients.messages(params, data, seed, clients.draw(seed, keys, ids)[0], ids, round_)
+        messages, *_ = clients.messages(params, data, seed, clients.draw(seed, keys, ids)[0], ids, round_)
         messages, norms, _ = zero_unless_finite(messages)
         return messages * clip_factors(norms, clients.clip_norm)[:, None]
 
