@@ -243,14 +243,17 @@ def _decode(job: Job, keys: Keys) -> Any:
     """Play the phases, centre, check, and let the scalars out. EEZOFL 3.5, 7.5"""
     p, expected, phases = job.computed, job.expected_rms, NOISY.get(job.mode, modes.PHASES)
     bits = unreduced.decode_bits(p) if job.mode == "lifted" else decode_bits(p, job.mode)
+    total_bits = message_bits(job.parameters, job.mode) + (0 if job.mode == "digital" else p.f)
 
     def decode(total: Array, link: Link, key: Array) -> tuple[Array, Array]:
         ring_key, noise_key = jax.random.split(key)
-        received = opened_sum(job, keys, simulation.draws(p, job.fading.N, phases, ring_key), total, link.extra)
+        # Clients add their noise before they encrypt: whether a round is refused is told of the noisy sum alone.
+        noise = link.noise_std * jax.random.normal(noise_key, (p.P,), jnp.float64)
+        noisy = rings.add(p.ring, total, scaling.pack(p, noise, total_bits))
+        received = opened_sum(job, keys, simulation.draws(p, job.fading.N, phases, ring_key), noisy, link.extra)
         opened = scaling.decode(p, received[:, p.layout.kept], bits)
         refused = failed(opened, expected)
-        values = jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32)
-        return uplink.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
+        return jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32), refused
 
     return decode
 
