@@ -695,11 +695,16 @@ def test_no_noise_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_seed_is_the_same_for_all_messages_but_for_the_answer(tmp_path: Path) -> None:
-    """The hash of a sum without its noise told guesses of a message apart, whatever eps is."""
+    """The hash of a sum without its noise told guesses of a message apart, whatever eps is; so did counted faults."""
     states = []
-    for name, factor in (("one", 1.0), ("other", 0.5)):
-        with opened(folder=tmp_path / name, seed=None) as air:
+    for factor in (1.0, 0.5, 1e3, np.nan):
+        folder = tmp_path / str(factor)
+        with opened(folder=folder, seed=None) as air:
             r = next(air)
             r.send({k: factor * m for k, m in replies(r).items()})
-        states.append(json.loads((tmp_path / name / "state.json").read_text()))
-    assert {key for key in states[0] if states[0][key] != states[1][key]} <= {"chain", "seal"}  # of another channel
+        head = json.loads((folder / "answer.bin").read_bytes().partition(b"\n")[0])
+        states.append({**json.loads((folder / "state.json").read_text()), "with answer": head})
+    own = {"chain", "seal", "answer"}  # of another channel
+    for state in states:
+        states[0]["with answer"] |= {key: state["with answer"][key] for key in own}
+        assert {key for key in state if states[0][key] != state[key]} <= own
