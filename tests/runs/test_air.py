@@ -412,6 +412,10 @@ def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
     assert air.num_clients == 2 and air.job.deployment.trusted_noise_var < air.job.deployment.noise_var
     with pytest.raises(InputError, match=r"\[radio\]"):
         otafl.Air("weakest", site=tmp_path / "site.toml", num_params=6, noise_std=0.1)
+    otafl.Air("weakest", site=tmp_path / "site.toml", num_params=6, rounds=2, folder=tmp_path / "loop").close()
+    (tmp_path / "site.csv").write_text("gain_db,power_dbm,samples\n-60,10,100\n-66,10,300\n")
+    with pytest.raises(InputError, match=r"site\.csv was changed since the loop began"):
+        otafl.Air.restore(tmp_path / "loop")
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
