@@ -238,9 +238,11 @@ def audit(
     else:
         audits.show(found, out, wide)
     folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
-    for path in audits.write_audit(found, folder):
-        err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    found.check()
+    try:
+        for path in audits.write_audit(found, folder):
+            err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    finally:
+        found.check()  # a page that cannot be written does not hide what was found
 
 
 @app.command(short_help="A published table or figure, ours beside it.")
