@@ -79,7 +79,7 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {
         "scheme": [named(entry) for entry in found],
         metric: [result(entry, figures(metric)[0]) for entry in found],
-        "ε": [mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞" for entry in found],
+        "ε": [spent(entry) for entry in found],
         "rounds": [f"{np.mean(numbers(entry['rounds'])):.0f}" for entry in found],
         "μ": [mu for mu, _ in attacks],
         "TPR@1 %": [power for _, power in attacks],
@@ -95,6 +95,16 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
 def metric_of(found: list[dict[str, Any]]) -> str:
     """What the results of one run are told in; runs of before are told in accuracy."""
     return next((str(entry["metric"]) for entry in found if "metric" in entry), "accuracy")
+
+
+def spent(entry: dict[str, Any]) -> str:
+    """ε of the worst seed, rounded up: no seed spent more than a table says.
+
+    >>> spent({"private": True, "final_eps": [38.40, 38.441]}), spent({"private": False})
+    ('38.45', '∞')
+    """
+    worst = float(np.max(numbers(entry["final_eps"]))) if entry["private"] else np.inf
+    return "–" if np.isnan(worst) else round_up(worst, "∞")
 
 
 def attack_cells(entry: dict[str, Any]) -> list[str]:
@@ -121,7 +131,8 @@ def footer(found: list[dict[str, Any]]) -> str:
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
-    return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"
+    over = f"Mean ± sd over {seeds} paired seeds, ε of the worst; last round."
+    return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(alarms)}"
 
 
 def _closed(entry: dict[str, Any]) -> str:
