@@ -139,6 +139,15 @@ def test_a_run_from_start_to_report(otafl: Call) -> None:
     assert (code, out) == (4, ""), err
 
 
+def test_no_text_steers_the_terminal(otafl: Call) -> None:
+    code, out, err = otafl("run", "\x1b[31m\x1b]0;owned\x07none\u202e.toml")
+    assert code == 2 and "none" in err and not {"\x1b", "\x07", "\u202e"} & set(out + err)
+    for key in ("title", "outside"):
+        value = '"a\\u001b[31m"' if key == "title" else '["a\\nb"]'
+        code, _, err = otafl("run", "small.toml", "--set", f"{key}={value}")
+        assert code == 2 and f"{key} " in err and "must be one line of printable characters" in err
+
+
 def test_brackets_in_labels_and_titles_are_printed_as_they_are(otafl: Call) -> None:
     labels, title = ["x [/y]", "constant [bound]", "[red]x", "a\\\\[b]"], "t [red]x [/y] a\\\\[b]"
     tables = [f"{{name='{name}', label='{label}'}}" for name, label in zip(["constant", "fedavg"] * 2, labels)]
