@@ -9,7 +9,8 @@ from rich.markup import escape
 from otafl.privacy.card_text import round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers, paired
 from otafl.runs.folder.results import figures
-from otafl.runs.folder.store import RunFolder
+from otafl.runs.folder.sealed import reading
+from otafl.runs.folder.store import AGAIN, RunFolder
 from otafl.runs.folder.summaries import by_seed, guaranteed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
@@ -61,15 +62,16 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict
 
 def comparison(folder: Path) -> tuple[Fitted, str]:
     """The main table of a run, and the footer that says what its epsilon means."""
-    found = summaries(folder)
-    title = RunFolder.open(folder).manifest["title"]
-    table = Fitted(title=escape(title) if title else None, title_justify="left")
-    columns = _columns(found)
-    for name in columns:
-        table.add_column(name, justify="left" if name == "scheme" else "right")
-    for cells in zip(*columns.values()):
-        table.add_row(*map(escape, cells))
-    return table, footer(found)
+    with reading(folder, AGAIN):
+        found = summaries(folder)
+        title = RunFolder.open(folder).manifest["title"]
+        table = Fitted(title=escape(title) if title else None, title_justify="left")
+        columns = _columns(found)
+        for name in columns:
+            table.add_column(name, justify="left" if name == "scheme" else "right")
+        for cells in zip(*columns.values()):
+            table.add_row(*map(escape, cells))
+        return table, footer(found)
 
 
 def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
