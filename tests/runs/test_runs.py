@@ -231,6 +231,13 @@ def test_an_infeasible_later_scheme_is_refused_before_the_first_one_runs(tiny: T
     assert not (tmp_path / "run").exists()
 
 
+def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference: Path) -> None:
+    card = json.loads((reference / "schemes/constant/card.json").read_text())
+    assert any("worst client's result weighs classes" in text for text in card["outside_the_guarantee"])
+    assert not any("own training data" in text for text in card["outside_the_guarantee"])
+    assert any("own training data" in text for text in build.build_task(tiny("task.report_on=train")).notes)
+
+
 # --- spent before ----------------------------------------------------------------------------------------------------
 
 
@@ -269,7 +276,7 @@ def test_an_unsuitable_earlier_ledger_is_refused(tiny: Tiny, tmp_path: Path, ref
     for file, override, said in (
         (spent, "task.clients=5", "has 4 clients but task.clients=5"),
         (broken, "rounds=5", "damaged"),
-        (tmp_path / "none.bin", "rounds=5", "cannot be read"),
+        (tmp_path / "none.bin", "rounds=5", r"none\.bin: is missing"),
         (spent, "clients.clip_norm=2.0", "sensitivity changed"),
     ):
         with pytest.raises(InputError, match=said):
