@@ -192,6 +192,20 @@ def test_a_seal_around_nonsense_is_no_traceback(reference: Path, tmp_path: Path,
     assert refused(lambda: runner.resume(run))
 
 
+@pytest.mark.parametrize("place", ["schemes", "schemes/constant", "schemes/constant/checkpoints"])
+def test_a_link_does_not_lead_a_run_to_other_files(reference: Path, tmp_path: Path, place: str) -> None:
+    """Whoever goes on with a folder of somebody else's must not lose what that folder points to."""
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(reference, run)
+    shutil.copytree(reference / "schemes", other)
+    (other / "precious").write_text("mine")
+    if (run / place).exists():
+        shutil.rmtree(run / place)
+    (run / place).symlink_to(other)
+    assert refused(lambda: runner.resume(run))
+    assert (other / "precious").read_text() == "mine"
+
+
 @pytest.mark.parametrize("forged", [{"final_eps": [[]]}, {"seeds": 3}, {"delta": {}}, {"target_eps": ["x"]}])
 def test_nonsense_in_a_summary_that_was_sealed_again_is_no_traceback(
     reference: Path, tmp_path: Path, forged: dict[str, object]

@@ -172,6 +172,9 @@ class RunFolder:
         if not (path / "manifest.json").exists():
             hint = f"it holds one: {run_of(path)}" if run_of(path) != path else "give one that otafl run has written"
             raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
+        for part in [path / "schemes", *path.glob("schemes/*"), *path.glob("schemes/*/checkpoints")]:
+            if part.is_symlink():  # checkpoints are removed, and would be wherever it leads
+                raise InputError(f"{part}: is a link; a run is written where it lies, put the folder itself there")
         manifest = read_sealed(path / "manifest.json", AGAIN)
         if missing := {"config_sha256", "data", "schemes", "seeds", "title"} - set(manifest):
             raise InputError(f"{path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing); {AGAIN}")
