@@ -1,6 +1,7 @@
 """The command line: exit codes, one-line refusals, machine-readable output."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -421,6 +422,12 @@ def test_the_package_runs_as_a_module():
     )
     assert found.returncode == 0
     assert tomllib.loads(found.stdout)["eps_target"] == 500.0
+
+
+def test_a_locale_without_an_epsilon_keeps_the_exit_code():
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)
+    assert found.returncode == 2 and found.stderr.startswith("otafl: ?.toml: no such file")
 
 
 def test_help_does_not_speak_of_types(otafl: Call) -> None:

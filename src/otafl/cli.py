@@ -1,6 +1,7 @@
 """The command line: `otafl run | sweep | compare | list | plan | ...`. Thin; all work is elsewhere."""
 
 import gc
+import io
 import json
 import os
 import sys
@@ -316,6 +317,9 @@ def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
     gc.set_threshold(100_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale without an epsilon must not turn exit code 5 into another
+            stream.reconfigure(errors="replace")
     main()
 
 
