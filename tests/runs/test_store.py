@@ -23,6 +23,7 @@ from otafl.runs.folder.sealed import npz, pack, unpack
 from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
+from otafl.runs.sweep import Point, verified
 
 Same = Callable[[Path, Path], None]
 Tiny = Callable[..., Experiment]
@@ -343,6 +344,8 @@ def test_files_that_the_config_names_are_a_part_of_the_run(tiny: Tiny, tmp_path:
         for verb in (runner.resume, lambda run: runner.run_in(run, experiment), lambda run: audit(run, 4)):
             with pytest.raises(InputError, match=f"{file.name} has changed since the run began"):
                 verb(folder)
+        outcome = verified(Point({}, folder, experiment))  # of a sweep
+        assert outcome is not None and "has changed since the run began" in outcome.said
         file.write_bytes(before)
     shutil.rmtree(folder / "schemes")
     runner.resume(folder)

@@ -89,7 +89,9 @@ def unpacked(place: Path, like: ArrayRecord) -> tuple[ArrayRecord, list[Row]]:
         with np.load(place, allow_pickle=False) as found:
             names, rows = found["names"].tolist(), json.loads(str(found["rounds"]))
             model = ArrayRecord({name: Array(found[f"leaf{n}"]) for n, name in enumerate(names)})
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and "eps" in row for row in rows):
+            raise ValueError("its rounds are none")
+    except (OSError, EOFError, ValueError, LookupError, TypeError, RecursionError, zipfile.BadZipFile) as problem:
         raise InputError(f"{place}: cannot be read ({type(problem).__name__}); the run cannot go on") from None
     if form(model) != form(like):
         raise InputError(f"{place}: is another model than the app's; use another folder")
