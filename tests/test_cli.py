@@ -1,6 +1,7 @@
 """The command line: exit codes, one-line refusals, machine-readable output."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -137,6 +138,15 @@ def test_a_run_from_start_to_report(otafl: Call) -> None:
     ledger = "runs/small/schemes/constant/ledger-0.bin"
     code, out, err = otafl("run", "small.toml", "--set", f"privacy.already_spent={ledger}", "--set", "privacy.eps=70")
     assert (code, out) == (4, ""), err
+
+
+def test_no_text_steers_the_terminal(otafl: Call) -> None:
+    code, out, err = otafl("run", "\x1b[31m\x1b]0;owned\x07none\u202e.toml")
+    assert code == 2 and "none" in err and not {"\x1b", "\x07", "\u202e"} & set(out + err)
+    for key in ("title", "outside"):
+        value = '"a\\u001b[31m"' if key == "title" else '["a\\nb"]'
+        code, _, err = otafl("run", "small.toml", "--set", f"{key}={value}")
+        assert code == 2 and f"{key} " in err and "must be one line of printable characters" in err
 
 
 def test_brackets_in_labels_and_titles_are_printed_as_they_are(otafl: Call) -> None:
@@ -412,6 +422,12 @@ def test_the_package_runs_as_a_module():
     )
     assert found.returncode == 0
     assert tomllib.loads(found.stdout)["eps_target"] == 500.0
+
+
+def test_a_locale_without_an_epsilon_keeps_the_exit_code():
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)
+    assert found.returncode == 2 and found.stderr.startswith("otafl: ?.toml: no such file")
 
 
 def test_help_does_not_speak_of_types(otafl: Call) -> None:

@@ -1,6 +1,7 @@
 """The command line: `otafl run | sweep | compare | list | plan | ...`. Thin; all work is elsewhere."""
 
 import gc
+import io
 import json
 import os
 import sys
@@ -238,9 +239,11 @@ def audit(
     else:
         audits.show(found, out, wide)
     folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
-    for path in audits.write_audit(found, folder):
-        err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    found.check()
+    try:
+        for path in audits.write_audit(found, folder):
+            err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    finally:
+        found.check()  # a page that cannot be written does not hide what was found
 
 
 @app.command(short_help="A published table or figure, ours beside it.")
@@ -314,6 +317,9 @@ def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
     gc.set_threshold(100_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale without an epsilon must not turn exit code 5 into another
+            stream.reconfigure(errors="replace")
     main()
 
 

@@ -154,9 +154,14 @@ def test_two_servers_at_once_are_refused(tmp_path):
 
 
 def test_damaged_model_is_refused(stopped):
-    (stopped / "model.npz").write_bytes(b"PK")
-    with pytest.raises(InputError, match="cannot be read"):
-        strategy(stopped)
+    whole = dict(np.load(stopped / "model.npz"))
+    for rows in (b"PK", "{}", "[3]", "[" * 10**5):
+        if isinstance(rows, bytes):
+            (stopped / "model.npz").write_bytes(rows)
+        else:
+            np.savez(stopped / "model.npz", **{**whole, "rounds": np.array(rows)})
+        with pytest.raises(InputError, match="cannot be read"):
+            strategy(stopped)
 
 
 def test_refused_plan_leaves_nothing_to_go_on_from(tmp_path):

@@ -1,11 +1,12 @@
 """`OverTheAir` on a grid in this process: the round of the air, its faults, its record. Messages and apps are real."""
 
+import io
 import json
 import re
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from grids import LocalGrid
 
@@ -252,6 +253,35 @@ def test_reply_of_another_shape_counts_as_zero(tmp_path):
     assert faults_of(result, 1, "malformed") == [1]
 
 
+def npy(shape: tuple[int, ...], **other) -> Array:
+    """A leaf whose header promises a shape and whose data never come."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return Array(**{"dtype": "float32", "shape": (2, 3), "stype": "numpy.ndarray", "data": content.getvalue(), **other})
+
+
+@pytest.mark.parametrize("leaf", [npy((2, 3)), npy((10**13,)), npy((2, 3), data=b""), npy((2, 3), stype="other")])
+def test_reply_that_cannot_be_read_counts_as_zero(tmp_path, leaf):
+    def tamper(replies):
+        if of_round(replies, 2):
+            replies[1].content = RecordDict({"arrays": ArrayRecord({"weight": leaf, "bias": Array(MODEL["bias"])})})
+        return replies
+
+    made, _, _ = run(tmp_path, tamper=tamper)
+    assert [row["faults"] for row in made.folder.rows] == [[], ["client 1: malformed (holds no arrays)"], []]
+
+
+@pytest.mark.parametrize("said", ["²", "9" * 5000, "", "one"])
+def test_reply_to_a_round_that_is_no_number_is_late(tmp_path, said):
+    def tamper(replies):
+        if of_round(replies, 1):
+            replies[2].metadata.__dict__["_group_id"] = said
+        return replies
+
+    made, _, _ = run(tmp_path, tamper=tamper)
+    assert made.folder.rows[0]["late"] == [2]
+
+
 def test_oversized_reply_is_clipped_and_reported(tmp_path):
     """A device whose mod was left out, or tampered with: the bound is enforced where it is charged."""
 
@@ -313,6 +343,27 @@ def test_node_outside_the_site_is_refused(tmp_path):
     grid.contexts[103].node_config["partition-id"] = 4
     with pytest.raises(InputError, match="partition-id=4"):
         start(tmp_path, grid)
+
+
+@pytest.mark.parametrize("said", ["two", [1, 2], b"\xff", np.nan, True])
+def test_node_that_names_no_device_is_refused(tmp_path, said):
+    def tamper(replies):
+        replies[0].content = RecordDict({"otafl": ConfigRecord({"device": said})})
+        return replies
+
+    with pytest.raises(InputError, match=r"node 100: partition-id=.* must lie in"):
+        run(tmp_path, tamper=tamper)
+
+
+def test_a_federation_that_ends_in_its_first_round_leaves_its_papers(tmp_path):
+    def tamper(replies):
+        if of_round(replies, 1):
+            raise ConnectionError("gone")
+        return replies
+
+    with pytest.raises(ConnectionError):
+        run(tmp_path, tamper=tamper)
+    assert "ε" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_app_without_the_mod_is_named(tmp_path):

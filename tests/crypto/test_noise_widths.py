@@ -62,3 +62,20 @@ def test_noise_that_rounds_to_zero_is_refused_even_in_experiments(name, width):
 def test_a_toy_ring_says_that_nothing_is_secret():
     p = Parameters(toy_ring(64), f=8, scale_bits=20, sigma_phi=3.2, allow_insecure=True)
     assert any("none: n, q" in line for line in uplink.remarks(uplink.Job(p, TEN, "fixed-point")))
+
+
+@pytest.mark.parametrize(("share", "apart"), [(1.0, (0, 1e-6)), (1 / 56, (0.3, 1))])
+def test_clients_noise_adds_up_as_if_it_were_real_from_the_least_width_on(share, apart):
+    """Total variation between 5 n_1 + 7 n_2, n rounded normals, and the Gaussian that is charged."""
+    p = Parameters(toy_ring(64), f=2, scale_bits=20, allow_insecure=True)
+    job = uplink.Job(p, budget.fading(np.array([1.25, 1.75]), np.array([1.25, 1.75]) ** 2), "hybrid")
+    width = share * job.least_noise * 2.0 ** budget.message_bits(p, "hybrid")  # in steps of the grid
+    cut = int(12 * width) + 2
+    k = np.arange(-cut, cut + 1)
+    law = stats.norm.cdf((k + 0.5) / width) - stats.norm.cdf((k - 0.5) / width)
+    first, second = np.zeros(5 * 2 * cut + 1), np.zeros(7 * 2 * cut + 1)
+    first[::5], second[::7] = law, law
+    heard = np.convolve(first, second)
+    charged = stats.norm.pdf(np.arange(heard.size) - heard.size // 2, scale=np.sqrt(74 * (width**2 + 1 / 12)))
+    low, high = apart
+    assert low <= np.abs(heard - charged).sum() / 2 <= high

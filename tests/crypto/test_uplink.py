@@ -247,6 +247,27 @@ def test_a_wrapped_scalar_is_refused():
     assert bool(refused) and not np.any(values)
 
 
+def test_whether_a_round_is_refused_is_told_of_the_noisy_sum():
+    """Sums 0.1 noise apart at the edge of the ring: refused as often, but for what the noise hides (0.05 here)."""
+    p = dataclasses.replace(COARSE, scale_bits=60)
+    made = uplink.make(Job(p, FADING))
+    link = jax.tree.map(lambda leaf: leaf[0], links(made, real_trace(1), noise=0.5)[0])
+    edge, std, rounds = 2.0 ** (p.log2_q - 1 - budget.decode_bits(p)), float(link.noise_std), 600
+
+    def refused(total, key):
+        values = jnp.asarray([total, 0.0], jnp.float64)
+        packed = scaling.pack(p, values, budget.decode_bits(p))
+        return made.decode(packed, link, key)[1]
+
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(0), rounds)
+        often = jax.jit(lambda total: jnp.mean(jax.lax.map(lambda key: refused(total, key), keys)))
+        below, above = (float(often(edge + part * std)) for part in (-0.05, 0.05))
+    spread = np.sqrt(2 * 0.25 / rounds)
+    assert abs(above - below) < 0.05 + 4 * spread
+    assert abs((above + below) / 2 - 0.5) < 4 * spread
+
+
 def test_refusals(coarse):
     with pytest.raises(InputError, match="headroom"):
         uplink.make(Job(dataclasses.replace(COARSE, scale_bits=80), FADING))

@@ -1,3 +1,4 @@
+import json
 import math
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release, horizon, pld_eps
+from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release, export, horizon, pld_eps
 
 ADDITIVE = sorted(name for name, entry in ACCOUNTANTS.items() if entry.additive)
 ALL = [*ADDITIVE, "rdp", "pld"]
@@ -93,6 +94,23 @@ def test_affordable_is_what_can_be_spent(make_events, name):
     with pytest.raises(BudgetExceeded):
         ledger.spend(cut(run, fit, fit + 1)[1])
     assert not ledger.affordable(cut(run, fit)[1]).any()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"budget": 3}, {"budget": {}}, {"parts": 2}, {"parts": "x"}, {"clients": 7}, {"clients": []}, {"releases": [1]},
+     {"payload": b""}, {"payload": b"PK"}],
+)  # fmt: skip
+def test_a_checksum_around_nonsense_is_one_line(forged, make_events):
+    ledger = Ledger(Budget(100.0, 1e-5), 3)
+    ledger.spend(make_events(np.full((4, 3), 2.0)))
+    line, _, whole = ledger.to_bytes().partition(b"\n")
+    head = json.loads(line) | forged
+    payload = head.pop("payload", whole)
+    del head["sha256"]
+    head["sha256"] = export._checksum(head, payload)
+    with pytest.raises(InputError, match=r"^[^\n]+$"):
+        Ledger.from_bytes(json.dumps(head, sort_keys=True).encode() + b"\n" + payload)
 
 
 def test_affordable_counts_what_is_already_spent_and_treats_seeds_apart(make_events):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,12 +21,14 @@ from hypothesis import strategies as st
 import otafl
 from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
-from otafl.core.plan import Feedback, Message, Plan, Policy
-from otafl.core.uplink import ANALOG, FLOAT32_SLACK, lower
+from otafl.core.messages import clip_factors
+from otafl.core.plan import Feedback, Link, Message, Plan, Policy
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, lower, superpose
 from otafl.privacy import Ledger
 from otafl.privacy.events import pick
 from otafl.privacy.sums import no_rounds
 from otafl.runs.air.round import noisy_metric
+from otafl.runs.air.sums import Medium
 from otafl.runs.air.trees import square_norm
 from otafl.runs.folder.sealed import with_seal
 
@@ -100,6 +103,20 @@ def test_oversized_messages_are_clipped_below_the_bound() -> None:
     assert np.linalg.norm(got) <= 0.01
     np.testing.assert_allclose(got, 0.01 * big / np.linalg.norm(big), rtol=1e-5)
     assert [f.kind for f in r.faults if f.client == 0] == ["clipped"]
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-12, 1e-15, 1e-17, 7.5e-18])
+def test_a_huge_message_at_a_tiny_weight_is_never_louder_than_charged(weight: float) -> None:
+    """Their product has few digits left below 1e-38: one was 1.87 times as loud."""
+    link = Link(np.array([weight], np.float32), np.array([np.inf], np.float32), np.float32(1e-30), np.array(True))
+    huge = np.array([1e19, 0], np.float32)
+    for seed in (0, None):
+        entered = Medium(ANALOG, seed).add_up({0: [huge]}, {0: 1e19}, link, ((2,),), 1e-9)
+        assert np.linalg.norm(entered.parts[0][0]) <= weight * 1e-9
+    with jax.enable_x64(True):
+        everybody, factor = (jnp.arange(1), jnp.ones(1, bool)), clip_factors(jnp.array([1e19], jnp.float32), 1e-9)
+        total = superpose(jax.tree.map(jnp.asarray, link), *everybody, factor, jnp.asarray(huge)[None])
+    assert np.linalg.norm(total) <= weight * 1e-9
 
 
 @pytest.mark.parametrize(("bad", "kind"), [
@@ -412,6 +429,10 @@ def test_a_deployment_file_is_a_site(tmp_path: Path) -> None:
     assert air.num_clients == 2 and air.job.deployment.trusted_noise_var < air.job.deployment.noise_var
     with pytest.raises(InputError, match=r"\[radio\]"):
         otafl.Air("weakest", site=tmp_path / "site.toml", num_params=6, noise_std=0.1)
+    otafl.Air("weakest", site=tmp_path / "site.toml", num_params=6, rounds=2, folder=tmp_path / "loop").close()
+    (tmp_path / "site.csv").write_text("gain_db,power_dbm,samples\n-60,10,100\n-66,10,300\n")
+    with pytest.raises(InputError, match=r"site\.csv was changed since the loop began"):
+        otafl.Air.restore(tmp_path / "loop")
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
@@ -695,11 +716,16 @@ def test_no_noise_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_seed_is_the_same_for_all_messages_but_for_the_answer(tmp_path: Path) -> None:
-    """The hash of a sum without its noise told guesses of a message apart, whatever eps is."""
+    """The hash of a sum without its noise told guesses of a message apart, whatever eps is; so did counted faults."""
     states = []
-    for name, factor in (("one", 1.0), ("other", 0.5)):
-        with opened(folder=tmp_path / name, seed=None) as air:
+    for factor in (1.0, 0.5, 1e3, np.nan):
+        folder = tmp_path / str(factor)
+        with opened(folder=folder, seed=None) as air:
             r = next(air)
             r.send({k: factor * m for k, m in replies(r).items()})
-        states.append(json.loads((tmp_path / name / "state.json").read_text()))
-    assert {key for key in states[0] if states[0][key] != states[1][key]} <= {"chain", "seal"}  # of another channel
+        head = json.loads((folder / "answer.bin").read_bytes().partition(b"\n")[0])
+        states.append({**json.loads((folder / "state.json").read_text()), "with answer": head})
+    own = {"chain", "seal", "answer"}  # of another channel
+    for state in states:
+        states[0]["with answer"] |= {key: state["with answer"][key] for key in own}
+        assert {key for key in state if states[0][key] != state[key]} <= own

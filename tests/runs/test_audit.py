@@ -1,7 +1,9 @@
 """`otafl audit` on experiments and runs: every scheme stands, what a run broke is found, and the exit codes say so."""
 
+import functools
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 
 from otafl import cli, systems
+from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.files import to_json
+from otafl.core.plan import Events
 from otafl.privacy import Ledger
 from otafl.reports import audits
 from otafl.runs.audit import audit as whole
@@ -161,17 +165,23 @@ def test_a_run_is_audited_under_its_own_ledgers(reference: Path, monkeypatch: py
 
     whole_content = SchemeFolder.content
 
-    def cheaper(place: SchemeFolder, name: str) -> bytes:
+    def forged(place: SchemeFolder, change: dict[str, Callable[[Events], Array]], name: str) -> bytes:
         content = whole_content(place, name)
         if not name.startswith("ledger"):
             return content
         ledger = Ledger.from_bytes(content)
-        ledger.parts[-1] = ledger.parts[-1]._replace(amp=ledger.parts[-1].amp * 0.9)
+        ledger.parts[-1] = ledger.parts[-1]._replace(**{key: made(ledger.parts[-1]) for key, made in change.items()})
         return ledger.to_bytes()
 
-    monkeypatch.setattr(SchemeFolder, "content", cheaper)
-    with pytest.raises(PrivacyViolation, match="constant: its ledger charges client 0 less in round 0 than its plan"):
-        audit(reference, 20, ["constant"])
+    said = "constant: its ledger charges client 0 less in round 0 than its plan"
+    for change, refusal in (
+        ({"amp": lambda part: part.amp * 0.9}, said),
+        ({"rate": lambda part: part.rate * 0.5}, said),
+        ({"amp": lambda part: part.amp * 1.1}, "constant: its summary says ε = .*, its ledger"),
+    ):
+        monkeypatch.setattr(SchemeFolder, "content", functools.partialmethod(forged, change))
+        with pytest.raises(PrivacyViolation, match=refusal):
+            audit(reference, 20, ["constant"])
 
 
 # --- the command and the page --------------------------------------------------------------------------------------
@@ -198,6 +208,8 @@ def test_the_command_writes_a_page_and_exits_5_where_a_charge_is_refuted(
     quieter(monkeypatch)
     assert call(monkeypatch, "one.toml", "--runs", "60", "--out", "bad") == 5
     out, err = capsys.readouterr()
+    (tmp_path / "file").touch()
+    assert call(monkeypatch, "one.toml", "--runs", "60", "--out", "file") == 5  # no page, and yet as loud
     assert "REFUTED" in out and "AUDIT FAILED" in err and 'role="alert"' in (tmp_path / "bad/audit.html").read_text()
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json
-from otafl.reports import collect
-from otafl.reports.tables import summaries
+from otafl.reports import collect, write_report
+from otafl.reports.tables import comparison, summaries
 from otafl.runs import runner
-from otafl.runs.folder.sealed import with_seal
+from otafl.runs.folder.sealed import digest, with_seal
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.progress import Reporter
 from otafl.runs.runner import run_in
@@ -190,3 +190,33 @@ def test_a_seal_around_nonsense_is_no_traceback(reference: Path, tmp_path: Path,
     (place.path / "done.json").write_text(to_json(with_seal({**own, **forged})))
     assert refused(lambda: seen(run))
     assert refused(lambda: runner.resume(run))
+
+
+@pytest.mark.parametrize("place", ["schemes", "schemes/constant", "schemes/constant/checkpoints"])
+def test_a_link_does_not_lead_a_run_to_other_files(reference: Path, tmp_path: Path, place: str) -> None:
+    """Whoever goes on with a folder of somebody else's must not lose what that folder points to."""
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(reference, run)
+    shutil.copytree(reference / "schemes", other)
+    (other / "precious").write_text("mine")
+    if (run / place).exists():
+        shutil.rmtree(run / place)
+    (run / place).symlink_to(other)
+    assert refused(lambda: runner.resume(run))
+    assert (other / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize("forged", [{"final_eps": [[]]}, {"seeds": 3}, {"delta": {}}, {"target_eps": ["x"]}])
+def test_nonsense_in_a_summary_that_was_sealed_again_is_no_traceback(
+    reference: Path, tmp_path: Path, forged: dict[str, object]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(reference, run)
+    place = RunFolder.open(run).scheme("constant")
+    summary = to_json({**place.json("summary"), **forged})
+    (place.path / "summary.json").write_text(summary)
+    own = {"label": place.label, "run_sha256": place.run, "rounds": 5}
+    files = {**place.hashes(), "summary.json": digest(summary.encode())}
+    (place.path / "done.json").write_text(to_json(with_seal({**own, "files": files})))
+    assert refused(lambda: write_report([run], plots=False))
+    assert refused(lambda: comparison(run))

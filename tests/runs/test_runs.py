@@ -15,7 +15,8 @@ from rich.console import Console
 
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import to_json
-from otafl.privacy import Ledger
+from otafl.core.plan import Events, Message
+from otafl.privacy import Budget, Ledger
 from otafl.privacy.card import round_up
 from otafl.reports import collect
 from otafl.reports.tables import comparison, summaries
@@ -26,6 +27,7 @@ from otafl.runs.folder.disk import StorageError, locked
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import SchemeFolder, read_table
 from otafl.runs.planning.afford import without_rounds
+from otafl.runs.planning.prior_spend import open_ledger
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
 from otafl.tasks.ghost import Ghost
@@ -229,6 +231,13 @@ def test_an_infeasible_later_scheme_is_refused_before_the_first_one_runs(tiny: T
     assert not (tmp_path / "run").exists()
 
 
+def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference: Path) -> None:
+    card = json.loads((reference / "schemes/constant/card.json").read_text())
+    assert any("worst client's result weighs classes" in text for text in card["outside_the_guarantee"])
+    assert not any("own training data" in text for text in card["outside_the_guarantee"])
+    assert any("own training data" in text for text in build.build_task(tiny("task.report_on=train")).notes)
+
+
 # --- spent before ----------------------------------------------------------------------------------------------------
 
 
@@ -267,12 +276,33 @@ def test_an_unsuitable_earlier_ledger_is_refused(tiny: Tiny, tmp_path: Path, ref
     for file, override, said in (
         (spent, "task.clients=5", "has 4 clients but task.clients=5"),
         (broken, "rounds=5", "damaged"),
-        (tmp_path / "none.bin", "rounds=5", "cannot be read"),
+        (tmp_path / "none.bin", "rounds=5", r"none\.bin: is missing"),
         (spent, "clients.clip_norm=2.0", "sensitivity changed"),
     ):
         with pytest.raises(InputError, match=said):
             runner.start(tiny(f"privacy.already_spent='{file}'", "privacy.eps=1e4", override), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["rounds", "sums", "whitened"])
+def test_noise_of_new_colluders_is_taken_out_of_an_earlier_ledger_or_that_is_refused(kind: str, tmp_path: Path) -> None:
+    """Noise of variance 1 each of two clients: half of it is left where one of them hands his to the adversary."""
+    ones = np.ones((3, 2))
+    events = Events(ones, ones, ones > 0, ones, 0 * ones[:, 0], ones[:, 0] > 0, ones[0], ones[0])
+    if kind == "whitened":
+        events = events._replace(amp=ones / np.sqrt(2), artificial_var=0 * ones, receiver_var=ones[:, 0])
+    message = Message(5, 1.0, ones[0], ones[0], ones[0], "client", "add-remove")
+    ledger = Ledger(Budget(100.0, 1e-5), 2)
+    ledger.charge(ledger.opening(ones[0], ones[0]).add(events)) if kind == "sums" else ledger.spend(events)
+    ledger.save(tmp_path / "ledger.bin")
+    whole = open_ledger(Budget(100.0, 1e-5), 2, message, tmp_path / "ledger.bin")
+    assert whole.zcdp() == pytest.approx([0.75, 0.75])
+    told = Budget(100.0, 1e-5, colluders=(1,))
+    if kind == "rounds":
+        assert open_ledger(told, 2, message, tmp_path / "ledger.bin").zcdp()[0] == pytest.approx(1.5)
+    else:
+        with pytest.raises(InputError, match="may count the noise of client 1, who colludes in this run"):
+            open_ledger(told, 2, message, tmp_path / "ledger.bin")
 
 
 def test_an_earlier_ledger_is_found_beside_the_experiment_file(tiny: Tiny) -> None:

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
+from otafl.runs.audit.audit import audit
 from otafl.runs.folder.disk import StorageError
 from otafl.runs.folder.sealed import npz, pack, unpack
 from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
+from otafl.runs.sweep import Point, verified
 
 Same = Callable[[Path, Path], None]
 Tiny = Callable[..., Experiment]
@@ -323,6 +325,30 @@ def test_a_changed_config_is_not_resumed(tiny: Tiny, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("rounds = 5", "rounds = 6"))
     with pytest.raises(InputError, match="was changed since the run began"):
         runner.resume(tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_files_that_the_config_names_are_a_part_of_the_run(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    """Rounds that ran under one noise would be charged by the other."""
+    site, devices, spent = (tmp_path / name for name in ("site.toml", "devices.csv", "ledger.bin"))
+    site.write_text('devices_file = "devices.csv"\n[radio]\nbandwidth_hz = 1e6\nnoise_dbm = -90\n')
+    devices.write_text("name,gain_db,power_dbm,samples\n" + "".join(f"{n},-80,10,10\n" for n in "abcd"))
+    spent.write_bytes((reference / "schemes/constant/ledger-0.bin").read_bytes())
+    named = ("radio={}", f"devices='{site}'", f"privacy.already_spent='{spent}'")
+    experiment = tiny(*named, "privacy.eps=1e6", "seeds=1", "scheme=[{name='constant', rx_scale=1e-7}]")
+    folder = runner.start(experiment, tmp_path / "run")
+    assert runner.run_in(folder, experiment) == folder
+    for file in (site, devices, spent):
+        before = file.read_bytes()
+        file.write_bytes(before + b"\n")
+        for verb in (runner.resume, lambda run: runner.run_in(run, experiment), lambda run: audit(run, 4)):
+            with pytest.raises(InputError, match=f"{file.name} has changed since the run began"):
+                verb(folder)
+        outcome = verified(Point({}, folder, experiment))  # of a sweep
+        assert outcome is not None and "has changed since the run began" in outcome.said
+        file.write_bytes(before)
+    shutil.rmtree(folder / "schemes")
+    runner.resume(folder)
 
 
 def test_no_run_no_resume(tmp_path: Path) -> None:

@@ -72,6 +72,17 @@ def load_site(path: str | Path, radio: Radio | None = None) -> Site:
     return Site(devices, own or radio)  # type: ignore[arg-type]
 
 
+def files_of(path: str | Path) -> list[Path]:
+    """A deployment file, and the files beside it that it names."""
+    from otafl.core.files import read_toml
+
+    path = Path(path)
+    data = read_toml(path) if path.suffix.lower() == ".toml" else {}
+    gains = data.get("gains_file")
+    named = (data.get("devices_file"), gains.get("file") if isinstance(gains, dict) else gains)
+    return [path, *(path.parent / name for name in named if isinstance(name, str))]
+
+
 def has_radio(path: str | Path) -> bool:
     """Whether a TOML deployment file says what the receiver is."""
     from otafl.core.files import read_toml

@@ -1,13 +1,28 @@
 """Where the command line speaks, and the options that several verbs share."""
 
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-out = Console(width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True)
+# Control characters but for tabs and line ends, and those that turn the direction of what follows.
+STEERING = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+
+
+class Screen(Console):
+    """A terminal that no text out of a file, a folder or a file name can steer."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            safe = segment.text.translate(dict.fromkeys(STEERING, "\ufffd"))
+            yield segment if segment.control else segment._replace(text=safe)
+
+
+out = Screen(width=None if sys.stdout.isatty() else 120)
+err = Screen(stderr=True)
 
 Override = Annotated[
     list[str],

@@ -19,6 +19,7 @@ Release = Callable[[Plan, Trace, Deployment, Message, Array], Events]
 
 # Float32 sums of squares are good to about 1e-6; bounds are enforced this much below their declared value.
 FLOAT32_SLACK = 4e-6
+FAINTEST = float(np.finfo(np.float32).tiny)  # below, ever fewer digits are left, and then none
 
 
 def product_slack() -> float:
@@ -72,7 +73,10 @@ def weighted_sum(weights: Array, messages: Pytree) -> Pytree:
 
 def superpose(link: Link, ids: Array, sent: Array, factor: Array, messages: Pytree) -> Pytree:
     """What some clients contribute: silent ones nothing, the others their message times clip factor and weight."""
-    return weighted_sum(jnp.where(sent, link.weight[ids] * factor, np.float32(0)), messages)
+    weights = link.weight[ids] * factor
+    # What is left of a huge message at a tiny weight is lost: rounded to a few digits, it may be louder than charged.
+    whole = sent & (jnp.abs(weights) >= np.float32(FAINTEST))
+    return weighted_sum(jnp.where(whole, weights, np.float32(0)), messages)
 
 
 def add_noise(key: Array, total: Pytree, std: Array) -> Pytree:

@@ -58,6 +58,7 @@ NOISY = {  # phases that meet receiver noise, where not all do
 WITHOUT_RING = ("analytic", "digital-analytic")
 DIGITAL = ("digital", "digital-analytic")  # error-free links: gains 1
 CONTROLS = ("naive-reuse", "zf", "mmse")
+REACH = 8.0  # standard deviations: of a gain that must be counted with, and of noise wide against a lattice
 
 
 class RingLink(NamedTuple):
@@ -102,6 +103,19 @@ class Job:
     def expected_rms(self) -> float:
         """Of the empty coefficients, in the unit of the messages: all that a server without the gains can expect."""
         return math.sqrt(average_variance(self.parameters, self.fading, self.budget_mode))
+
+    @property
+    def least_noise(self) -> float:
+        """Least std of each client's noise, per scalar, that the sum may be charged with as real-valued.
+
+        The sum H_i m_i of whole numbers tells m up to the lattice on which it is zero, whose vectors need be no longer
+        than sqrt(2) max H. Narrower noise can be taken apart: a client is then hidden by its own alone, or by nothing
+        where it rounds to zero. Noise REACH max H wide smooths that lattice (Micciancio and Regev 2007, Lemma 3.3).
+        """
+        p, spread = self.parameters, np.sqrt(np.maximum(self.fading.Omega - self.fading.mu**2, 0))
+        mean = np.abs(self.fading.mu)
+        widest = 1 / np.min(mean) if self.mode in DIGITAL else math.ldexp(np.max(mean + REACH * spread), p.f)
+        return float(REACH * widest * 2.0 ** -message_bits(p, self.budget_mode))
 
 
 def make(job: Job) -> Uplink:
@@ -243,14 +257,17 @@ def _decode(job: Job, keys: Keys) -> Any:
     """Play the phases, centre, check, and let the scalars out. EEZOFL 3.5, 7.5"""
     p, expected, phases = job.computed, job.expected_rms, NOISY.get(job.mode, modes.PHASES)
     bits = unreduced.decode_bits(p) if job.mode == "lifted" else decode_bits(p, job.mode)
+    total_bits = message_bits(job.parameters, job.mode) + (0 if job.mode == "digital" else p.f)
 
     def decode(total: Array, link: Link, key: Array) -> tuple[Array, Array]:
         ring_key, noise_key = jax.random.split(key)
-        received = opened_sum(job, keys, simulation.draws(p, job.fading.N, phases, ring_key), total, link.extra)
+        # Clients add their noise before they encrypt: whether a round is refused is told of the noisy sum alone.
+        noise = link.noise_std * jax.random.normal(noise_key, (p.P,), jnp.float64)
+        noisy = rings.add(p.ring, total, scaling.pack(p, noise, total_bits))
+        received = opened_sum(job, keys, simulation.draws(p, job.fading.N, phases, ring_key), noisy, link.extra)
         opened = scaling.decode(p, received[:, p.layout.kept], bits)
         refused = failed(opened, expected)
-        values = jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32)
-        return uplink.add_noise(noise_key, values, jnp.where(refused & job.discard, 0, link.noise_std)), refused
+        return jnp.where(refused & job.discard, 0.0, opened.values).astype(jnp.float32), refused
 
     return decode
 

@@ -87,7 +87,7 @@ class Finding(NamedTuple):
             if counts.refutes:
                 seen = f"{1 - counts.fnr:.4g} true positives at {counts.fpr:.4g} false ones"
                 return f"counts: at least {seen}, charged {counts.power:.4g}"
-        return f"counts: ε ≥ {self.point.eps:.4g}" if self.point.eps > self.charge.eps else ""
+        return f"ε ≥ {self.eps:.4g}" if self.eps > self.charge.eps else ""
 
     @property
     def eps(self) -> float:

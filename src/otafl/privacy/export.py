@@ -54,8 +54,6 @@ def pack(ledger: "Ledger") -> bytes:
 
 def unpack(content: bytes) -> "Ledger":
     """The ledger that `pack` wrote; InputError if a single byte changed."""
-    from otafl.privacy.ledger import Budget, Ledger
-
     line, _, payload = content.partition(b"\n")
     try:
         head = json.loads(line)
@@ -66,6 +64,17 @@ def unpack(content: bytes) -> "Ledger":
         raise InputError(f"ledger format {head.get('format')!r} must be one of {', '.join(READABLE)}")
     if stated != _checksum(head, payload):
         raise InputError("ledger is damaged: its checksum does not match")
+    try:
+        return _ledger_of(head, payload)
+    except InputError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"ledger is damaged: {type(error).__name__} under a checksum that matches") from None
+
+
+def _ledger_of(head: dict[str, Any], payload: bytes) -> "Ledger":
+    from otafl.privacy.ledger import Budget, Ledger
+
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
         parts = [_part(arrays, n) for n in range(head["parts"])]
         kept = {name.removeprefix("sums_"): arrays[name] for name in arrays if name.startswith("sums_")}
@@ -76,6 +85,7 @@ def unpack(content: bytes) -> "Ledger":
         plain: dict[str, Any] = {name: float(v) if v == "inf" else v for name, v in head["sums"].items()}
         ledger.sums = Sums(**{**kept, **plain})
     for part in parts:
+        ledger._check(part)
         if budget.accountant == "rdp":
             ledger._rdp = ledger._rdp_total(part, ())
         ledger.parts.append(part)

@@ -14,13 +14,12 @@ from scipy.special import erf, gammaincinv
 
 from otafl.core.errors import PrivacyViolation
 from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen, ours
-from otafl.core.uplink import Uplink, to_float32, transmit_energy
+from otafl.core.uplink import FAINTEST, Uplink, to_float32, transmit_energy
 from otafl.privacy.events import pick, total_noise_var
 
 TOLERANCE = 1e-9  # of products of doubles in another order
 CONFIDENCE = 1e-9  # of refusing an honest uplink
 SAMPLES = 20_000  # noise that is 6 % too small is found with them
-FAINTEST = float(np.finfo(np.float32).tiny)  # below, ever fewer digits are left, and then none
 LOUDEST = 4  # clients whose messages are tried out
 
 

@@ -8,6 +8,8 @@ from otafl.reports.data import collect
 from otafl.reports.page import render
 from otafl.reports.plots import draw
 from otafl.runs.folder.disk import storage
+from otafl.runs.folder.sealed import reading
+from otafl.runs.folder.store import AGAIN
 
 
 def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = True) -> list[Path]:
@@ -16,7 +18,10 @@ def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = T
     The page goes to `out_file` (a file, or a folder that gets a report.html), else into the first run's folder; the
     plots go beside it, into `plots` (for a page NAME.html other than report.html into `NAME-plots`).
     """
-    data = collect([Path(run) for run in runs])
+    folders = [Path(run) for run in runs]
+    with reading(folders[0] if folders else Path(), AGAIN):
+        data = collect(folders)
+        content = render(data)
     page = Path(runs[0]) / "report.html" if out_file is None else Path(out_file)
     if page.is_dir() or page.suffix == "":
         page = page / "report.html"
@@ -24,7 +29,7 @@ def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = T
         raise InputError(f"{page}: a report is an HTML page; give a name that ends in .html, or a folder")
     with storage(page):
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(page, render(data))
+        write_atomic(page, content)
         if not plots:
             return [page]
         return [page, *draw(data, page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots"))]

@@ -26,6 +26,10 @@ from otafl.systems import in_hindsight
 from otafl.tasks.losses import METRICS
 
 Row = dict[str, Any]
+PRIVATE = (
+    "Who was silent, clipped or not finite, SNR and energies are told of the messages themselves: no ε covers them. "
+    "They are for whoever runs the federation, not for publication."
+)
 Columns = dict[str, NDArray[Any]]
 
 
@@ -86,8 +90,9 @@ def _evaluations(rounds: Sequence[Row], seed: int, metric: str) -> Evaluations:
 
 
 def _known(columns: Columns) -> Columns:
-    """Without the columns that have no number."""
-    return {name: column for name, column in columns.items() if not np.all(np.isnan(column.astype(float)))}
+    """Without the columns that have no number, where there are rounds."""
+    empty = {name for name, column in columns.items() if column.size and np.all(np.isnan(column.astype(float)))}
+    return {name: column for name, column in columns.items() if name not in empty}
 
 
 def _answered(rounds: Sequence[Row]) -> list[int]:
@@ -144,4 +149,5 @@ def _notes(air: Air, rounds: Sequence[Row], told: Row) -> list[str]:
     counts = ", ".join(f"{kind} {count}" for kind, count in air.state.faults.items())
     said += [f"Faults of replies (each changed its own part of a sum and no charge): {counts}."] if counts else []
     none = without_rounds(told)
+    said += [PRIVATE] if _answered(rounds) else []
     return [*said, *([f"{told['label']}: {none}."] if none else []), *air.summary["remarks"]]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
+from otafl.reports.tables import spent
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import guaranteed, on_air
@@ -128,7 +129,7 @@ def _values(scheme: dict[str, Any], metric: str) -> dict[str, str]:
     spends = on_air(s) and np.all(np.isfinite(energy))
     return {
         "worst client": mean_sd(numbers(s["worst_client"])),
-        "ε": mean_sd(numbers(s["final_eps"]), 1) if s["private"] else "∞",
+        "ε": spent(s),
         "at the ε target": mean_sd(numbers(s[figures(metric)[2]])),
         "loss": mean_sd(numbers(s["final_loss"])),
         "rounds": f"{np.mean(numbers(s['rounds'])):.0f}",

@@ -18,8 +18,8 @@ from otafl.reports import write_report
 from otafl.reports.audits import STYLE_SHEET
 from otafl.reports.page import asset
 from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
-from otafl.reports.tables import attack_cells, footer, metric_of, named, result
-from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.reports.tables import attack_cells, footer, metric_of, named, result, spent
+from otafl.runs.comparing.statistics import numbers
 from otafl.runs.executors import DONE, Outcome
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
@@ -107,7 +107,7 @@ def rows(entries: list[Entry], keys: list[str]) -> list[list[str]]:
         *(
             [
                 *entry["values"].values(), named(entry), result(entry, figures(metric)[0]),
-                mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞",
+                spent(entry),
                 f"{np.mean(numbers(entry['rounds'])):.0f}", result(entry, "worst_client"), *attack_cells(entry),
             ]
             for entry in entries

@@ -9,7 +9,8 @@ from rich.markup import escape
 from otafl.privacy.card_text import round_up
 from otafl.runs.comparing.statistics import mean_sd, numbers, paired
 from otafl.runs.folder.results import figures
-from otafl.runs.folder.store import RunFolder
+from otafl.runs.folder.sealed import reading
+from otafl.runs.folder.store import AGAIN, RunFolder
 from otafl.runs.folder.summaries import by_seed, guaranteed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
@@ -61,15 +62,16 @@ def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict
 
 def comparison(folder: Path) -> tuple[Fitted, str]:
     """The main table of a run, and the footer that says what its epsilon means."""
-    found = summaries(folder)
-    title = RunFolder.open(folder).manifest["title"]
-    table = Fitted(title=escape(title) if title else None, title_justify="left")
-    columns = _columns(found)
-    for name in columns:
-        table.add_column(name, justify="left" if name == "scheme" else "right")
-    for cells in zip(*columns.values()):
-        table.add_row(*map(escape, cells))
-    return table, footer(found)
+    with reading(folder, AGAIN):
+        found = summaries(folder)
+        title = RunFolder.open(folder).manifest["title"]
+        table = Fitted(title=escape(title) if title else None, title_justify="left")
+        columns = _columns(found)
+        for name in columns:
+            table.add_column(name, justify="left" if name == "scheme" else "right")
+        for cells in zip(*columns.values()):
+            table.add_row(*map(escape, cells))
+        return table, footer(found)
 
 
 def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -79,7 +81,7 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {
         "scheme": [named(entry) for entry in found],
         metric: [result(entry, figures(metric)[0]) for entry in found],
-        "ε": [mean_sd(numbers(entry["final_eps"]), 1) if entry["private"] else "∞" for entry in found],
+        "ε": [spent(entry) for entry in found],
         "rounds": [f"{np.mean(numbers(entry['rounds'])):.0f}" for entry in found],
         "μ": [mu for mu, _ in attacks],
         "TPR@1 %": [power for _, power in attacks],
@@ -95,6 +97,16 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
 def metric_of(found: list[dict[str, Any]]) -> str:
     """What the results of one run are told in; runs of before are told in accuracy."""
     return next((str(entry["metric"]) for entry in found if "metric" in entry), "accuracy")
+
+
+def spent(entry: dict[str, Any]) -> str:
+    """ε of the worst seed, rounded up: no seed spent more than a table says.
+
+    >>> spent({"private": True, "final_eps": [38.40, 38.441]}), spent({"private": False})
+    ('38.45', '∞')
+    """
+    worst = float(np.max(numbers(entry["final_eps"]))) if entry["private"] else np.inf
+    return "–" if np.isnan(worst) else round_up(worst, "∞")
 
 
 def attack_cells(entry: dict[str, Any]) -> list[str]:
@@ -121,7 +133,8 @@ def footer(found: list[dict[str, Any]]) -> str:
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
-    return f"{'; '.join(said)}{cap}{diagnostic}. Mean ± sd over {seeds} paired seeds; last round.{''.join(alarms)}"
+    over = f"Mean ± sd over {seeds} paired seeds, ε of the worst; last round."
+    return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(alarms)}"
 
 
 def _closed(entry: dict[str, Any]) -> str:

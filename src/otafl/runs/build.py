@@ -139,11 +139,18 @@ def build_task(experiment: Experiment) -> Task:
         partitions=dealt,
         label_mix=mix,
         classes=data.classes,
-        notes=list(data.notes),
+        notes=[*data.notes, *_told_of_private_data(wanted.report_on, data.classes)],
         sources=sources,
         drawn={},
         metric=metric,
     )
+
+
+def _told_of_private_data(report_on: str, classes: int) -> list[str]:
+    """What results say of the clients' data beside the model, for the privacy card."""
+    trained = ["results were measured on the clients' own training data: outside the guarantee"]
+    worst = ["the worst client's result weighs classes by the clients' own labels: outside the guarantee"]
+    return [*(trained if report_on == "train" else []), *(worst if classes else [])]
 
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:

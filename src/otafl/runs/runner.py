@@ -20,6 +20,7 @@ from otafl.runs.interrupts import graceful_stop
 from otafl.runs.lanes import run_all
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
+from otafl.runs.sites import files_named_by
 from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.execution import StreamedExecution
 from otafl.runs.workbench import Workbench
@@ -41,7 +42,8 @@ def start(
     config, reporter, shared = resolved(experiment), reporter or Reporter(), shared or Workbench()
     RunFolder.free(path)
     task = _task(experiment, shared)
-    folder = RunFolder(path, config_hash(experiment), task.sources)
+    files = files_named_by(experiment)
+    folder = RunFolder(path, config_hash(experiment), task.sources, files)
     executions = _prepare(experiment, task, folder, reporter)
     refuse_all_unaffordable(executions)
     manifest = {
@@ -50,6 +52,7 @@ def start(
         "seeds": experiment.seed_list,
         "created": datetime.now(UTC).date().isoformat(),  # a day: what one machine runs twice has the same bytes
         "data": task.sources,
+        "files": files,
         "parameters": task.model.num_params,
         "versions": doctor.versions(),
         "machine": doctor.machine(),
@@ -69,6 +72,7 @@ def resume(
         experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
+        folder.check_files(files_named_by(experiment))
         task = _task(experiment, shared)
         if task.sources != folder.data:
             changed = "data set" if task.sources["sha256"] != folder.data["sha256"] else "model"
@@ -86,6 +90,7 @@ def run_in(
     found = RunFolder.open(folder)
     if found.config != config_hash(experiment):
         raise InputError(f"{folder}: holds a run with other settings; choose another --out")
+    found.check_files(files_named_by(experiment))
     if all(found.scheme(label).finished for label in found.labels()):
         return folder
     return resume(folder, reporter, experiment.own, shared)

@@ -3,10 +3,12 @@
 from functools import lru_cache
 from pathlib import Path
 
+from otafl.channels import Channel, Site, load_site
 from otafl.channels import Radio as Receiver
-from otafl.channels import Site, load_site
+from otafl.channels.deployment import files_of
 from otafl.channels.measured import Played, Recording, open_recording
 from otafl.core.errors import InputError
+from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schema import Experiment, Radio
 
 
@@ -61,6 +63,18 @@ def played_by(experiment: Experiment) -> Played | None:
 @lru_cache(maxsize=4)
 def _open(recording: Recording, antennas: int, stamp: tuple[int, int]) -> Played:
     return open_recording(recording, antennas=antennas)
+
+
+def hashes_of(site: Path | None, channel: Channel, earlier: Path | None) -> dict[str, str]:
+    """SHA-256 of every file that says what is sent, heard or already spent: what they say is a part of a run."""
+    listed = [] if site is None else files_of(site)
+    named = [*listed, *([] if channel.trace is None else [channel.trace.file]), *([] if earlier is None else [earlier])]
+    return {str(path): file_digest(path, "it is needed here") for path in named}
+
+
+def files_named_by(experiment: Experiment) -> dict[str, str]:
+    """The files beside an experiment's own, and their hashes."""
+    return hashes_of(experiment.devices, experiment.channel, experiment.privacy.already_spent)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from otafl.runs.folder.store import RunFolder, slug
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.remote import run_point, task_of
 from otafl.runs.schema import Experiment, config_hash
+from otafl.runs.sites import files_named_by
 
 FILE = "sweep.json"
 MOST = 10_000  # points of one sweep
@@ -125,6 +126,7 @@ def verified(point: Point) -> Outcome | None:
         run = RunFolder.open(point.folder)
         if run.config != config_hash(point.experiment):
             raise InputError(f"{point.folder}: holds a run with other settings; sweep into another folder")
+        run.check_files(files_named_by(point.experiment))
         places = run.verified()
     except InputError as refusal:
         return Outcome(str(refusal), refusal.exit_code)

@@ -67,6 +67,13 @@ def test_noise_inside_the_encryption_is_charged_client_by_client():
     assert any("what protects whom" in line for line in policy.uplink.remarks)
 
 
+@pytest.mark.parametrize(("mode", "f"), [("fixed-point", 16), ("digital", 16), ("hybrid", 4)])
+def test_noise_that_the_grid_would_take_apart_is_refused(mode, f):
+    made(mode=mode, dp_noise=3.0, scale_bits=20, f=f, **TOY)
+    with pytest.raises(InputError, match=r"dp_noise=3 must be 0 or at least .* raise scale_bits"):
+        made(mode=mode, dp_noise=3.0, scale_bits=0, f=f, **TOY)
+
+
 def test_gains_are_put_on_the_grid_and_the_card_says_so():
     policy, trace, _ = made(mode="fixed-point", f=8, **TOY)
     drawn = draw(PUBLISHED["eezofl"], N, ROUNDS, 1).gain.real

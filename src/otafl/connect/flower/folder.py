@@ -63,14 +63,14 @@ class RunFolder:
 
     def write_papers(self, air: Any) -> None:
         """Rounds, ledger, card and report of what was charged so far."""
-        from otafl.reports.federation import federation_page
+        from otafl.reports.federation import PRIVATE, federation_page
 
         card = air.card
         write_atomic(self.path / "rounds.json", to_json(self.rows))
         write_atomic(self.path / "ledger.bin", air.ledger_bytes())
         write_atomic(self.path / "card.json", card.to_json())
         write_atomic(self.path / "card.md", card.to_markdown())
-        write_atomic(self.path / "report.md", report(air.summary, self.rows, card.to_markdown()))
+        write_atomic(self.path / "report.md", report(air.summary, self.rows, PRIVATE, card.to_markdown()))
         asked = (self.path / "flower.json").read_text(encoding="utf-8")
         page = federation_page(air, self.rows, "Federation over the air", self.path.name, asked)
         write_atomic(self.path / "report.html", page)
@@ -89,7 +89,9 @@ def unpacked(place: Path, like: ArrayRecord) -> tuple[ArrayRecord, list[Row]]:
         with np.load(place, allow_pickle=False) as found:
             names, rows = found["names"].tolist(), json.loads(str(found["rounds"]))
             model = ArrayRecord({name: Array(found[f"leaf{n}"]) for n, name in enumerate(names)})
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and "eps" in row for row in rows):
+            raise ValueError("its rounds are none")
+    except (OSError, EOFError, ValueError, LookupError, TypeError, RecursionError, zipfile.BadZipFile) as problem:
         raise InputError(f"{place}: cannot be read ({type(problem).__name__}); the run cannot go on") from None
     if form(model) != form(like):
         raise InputError(f"{place}: is another model than the app's; use another folder")
@@ -100,7 +102,7 @@ def form(model: ArrayRecord) -> list[Any]:
     return [(name, array.dtype, tuple(array.shape)) for name, array in model.items()]
 
 
-def report(summary: Row, rows: list[Row], card: str) -> str:
+def report(summary: Row, rows: list[Row], private: str, card: str) -> str:
     """One page: what happened, round by round, and the card."""
     lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
     lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
@@ -109,7 +111,7 @@ def report(summary: Row, rows: list[Row], card: str) -> str:
         f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
         for number, row in enumerate(rows, 1)
     ]
-    return "\n".join([*lines, "", card])
+    return "\n".join([*lines, "", private, "", card])
 
 
 def devices(numbers: list[int]) -> str:

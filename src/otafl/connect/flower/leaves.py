@@ -48,7 +48,15 @@ def arrays_of(record: ArrayRecord, names: Sequence[str]) -> Leaves:
     missing = [name for name in names if name not in record]
     if missing:
         raise InputError(f"leaf {missing[0]!r} is missing")
-    return {name: record[name].numpy() for name in names}
+    return {name: _read(name, record[name]) for name in names}
+
+
+def _read(name: str, array: Array) -> np.ndarray:
+    """A leaf that somebody sent: bytes of anything, with a header that may ask for any amount of memory."""
+    try:
+        return np.asarray(array.numpy())
+    except Exception as problem:
+        raise InputError(f"leaf {name!r} cannot be read ({type(problem).__name__})") from None
 
 
 def update_of(reply: ArrayRecord, model: Mapping[str, np.ndarray]) -> Leaves:

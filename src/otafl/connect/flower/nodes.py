@@ -60,9 +60,12 @@ class Nodes:
                 f"node {node} does not say which device it is ({' '.join(why.split())[:200]}); "
                 "its ClientApp needs mods=[clip_mod]"
             )
-        device = int(reply.content[RECORD][DEVICE])  # type: ignore[arg-type, call-overload, index]
-        if not 0 <= device < self.devices:
-            raise InputError(f"node {node}: partition-id={device} must lie in [0, {self.devices}): the site's devices")
+        said = reply.content[RECORD]
+        device = said.get(DEVICE) if isinstance(said, ConfigRecord) else None
+        if isinstance(device, bool) or not isinstance(device, int) or not 0 <= device < self.devices:
+            raise InputError(
+                f"node {node}: partition-id={device!r:.40} must lie in [0, {self.devices}): the site's devices"
+            )
         before = self.node_of.get(device)
         if before == node:
             return

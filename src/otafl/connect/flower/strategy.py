@@ -211,11 +211,11 @@ class OverTheAir(Strategy):
 
         out = []
         for reply in replies:
-            device, of_round = self.nodes.device_of.get(reply.metadata.src_node_id, -1), reply.metadata.group_id
+            device = self.nodes.device_of.get(reply.metadata.src_node_id, -1)
             if reply.has_error():
                 log(WARNING, "Device %d failed: %s", device, " ".join(reply.error.reason.split())[:500])
                 continue
-            out.append(Reply(device, _update(reply, model, device), int(of_round) - 1 if of_round.isdigit() else -1))
+            out.append(Reply(device, _update(reply, model, device), _round_of(reply)))
         return out
 
     # --- what this strategy does not do, or only says -----------------------------------------------------------------
@@ -233,6 +233,12 @@ class OverTheAir(Strategy):
         for name, value in self.air.summary.items():
             log(INFO, "\t├──> %s: %s", name, value)
         log(INFO, "\t└──> folder: %s", self.folder.path)
+
+
+def _round_of(reply: Message) -> int:
+    """The air's round that a reply says it answers; -1 where it says no number that this strategy gives."""
+    said = reply.metadata.group_id
+    return int(said) - 1 if said.isdecimal() and len(said) < 10 else -1
 
 
 def _update(reply: Message, model: Leaves, device: int) -> list[np.ndarray]:

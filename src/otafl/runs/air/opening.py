@@ -15,6 +15,7 @@ from otafl.core.files import FileModel, parse
 from otafl.core.plan import Message
 from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schemes import Chosen, choose, chosen
+from otafl.runs.sites import hashes_of
 
 RADIO = ("max_energy", "power_dbm", "noise_std", "noise_dbm", "trusted_share")
 PRIVACY = ("eps", "delta", "accountant", "order", "accounting", "stop", "retired_noise", "already_spent")
@@ -49,8 +50,9 @@ class Settings:
         plain["channel"] = dataclasses.asdict(self.channel)
         if self.message is not None:
             plain["message"] = {n: np.asarray(v).tolist() for n, v in self.message._asdict().items()}
-        read = (name for name in (self.site, self.privacy["already_spent"]) if isinstance(name, str))
-        plain["files"] = {name: file_digest(Path(name), "it is needed here") for name in read}
+        spent = self.privacy["already_spent"]
+        site = Path(self.site) if isinstance(self.site, str) else None
+        plain["files"] = hashes_of(site, self.channel, None if spent is None else Path(spent))
         return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
 
 

@@ -15,6 +15,7 @@ from otafl.runs.air.trees import Flat, Form, flatten, square_norm
 from otafl.runs.execution import NORM_TOLERANCE
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
+OF_CONTENT = ("not finite", "clipped")  # these tell something of the numbers in a message
 
 
 class Reply(NamedTuple):

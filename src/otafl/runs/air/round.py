@@ -13,7 +13,7 @@ from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Plan
 from otafl.core.streams import Seed
 from otafl.core.uplink import received_snr
-from otafl.runs.air.replies import Fault, Sorted, sort
+from otafl.runs.air.replies import OF_CONTENT, Fault, Sorted, sort
 from otafl.runs.air.state import other_messages
 from otafl.runs.air.sums import Heard, Shapes, on_grid
 from otafl.runs.air.trees import digest, unflatten
@@ -93,8 +93,8 @@ class Round:
         """What the server hears; with a folder it is kept that the round is sent before, the answer after, then given.
 
         An answer is a function of the sum and of its noise: messages with the same sum are the same release, so that
-        the hash of the sum will do, which costs the same for any number of clients. It is kept of simulations only:
-        whoever reads the folder could try out on it what is under the noise.
+        the hash of the sum will do, which costs the same for any number of clients. It is kept of simulations only, and
+        so are faults that tell of a message: whoever reads the folder could learn what is under the noise.
         """
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
         drawn = self._draw(shapes)
@@ -112,7 +112,8 @@ class Round:
             air._state = air._folder.keep(air._state.sent(self.number, kept))
         heard = air._medium.hear(entered, self._link, shapes, self.number, drawn.result())
         self._heard, self.failed = heard, heard.refused
-        air._state = air._folder.keep_answer(air._state.answered(self.number, found.faults, self.failed), heard.flat)
+        told = [fault for fault in found.faults if air.settings.seed is not None or fault.kind not in OF_CONTENT]
+        air._state = air._folder.keep_answer(air._state.answered(self.number, told, self.failed), heard.flat)
         return heard.flat
 
     def reward(self, accuracy: float) -> None:

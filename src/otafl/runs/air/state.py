@@ -45,7 +45,7 @@ class State:
     last_answered: int = -1
     answers: int = 0
     failed: int = 0
-    faults: dict[str, int] = dataclasses.field(default_factory=dict)  # how often each kind
+    faults: dict[str, int] = dataclasses.field(default_factory=dict)  # how often each kind that may be kept
 
     def entered(self, metric: float, plan: Plan) -> "State":
         told = self.metrics if np.isnan(metric) else (*self.metrics, metric)

@@ -18,7 +18,7 @@ from scipy.linalg.blas import daxpy, saxpy
 
 from otafl.core.arrays import Array, Bools, Floats
 from otafl.core.plan import Link
-from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
+from otafl.core.uplink import ANALOG, FAINTEST, FLOAT32_SLACK, Uplink
 from otafl.runs.air.trees import BLOCK, Flat
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -91,7 +91,8 @@ class Medium:
         there = np.isin(np.arange(count), list(messages))
         if not self.analog:
             return Sum(messages, norm, sent & there, factor)
-        weight = np.where(sent & there, np.asarray(link.weight) * factor, np.float32(0))
+        weight = np.asarray(link.weight) * factor
+        weight = np.where(sent & there & (np.abs(weight) >= FAINTEST), weight, np.float32(0))  # as in the engine
         precise = np.float64 if self.seed is None else np.float32
         total = [np.zeros(int(np.prod(shape)), precise) for shape in shapes]
         for client, flat in messages.items():

@@ -17,6 +17,7 @@ from otafl.runs.executors import Outcome, attempt
 from otafl.runs.folder.store import RunFolder, run_of
 from otafl.runs.remote import Elsewhere, Task, arrived, task_of, values_of
 from otafl.runs.schema import Experiment, Own, config_hash, load
+from otafl.runs.sites import files_named_by
 
 DEAREST = 0.99  # of the largest charge: such clients decide whether an attack was weak
 RUNS = 1000  # of each world of each pattern
@@ -176,6 +177,7 @@ def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:
     experiment = load(folder.path / "config.toml").bring(own)
     if config_hash(experiment) != folder.config:
         raise InputError(f"{folder.path}/config.toml: is read otherwise by this version; run the experiment again")
+    folder.check_files(files_named_by(experiment))
     return experiment, folder
 
 

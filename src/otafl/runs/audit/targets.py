@@ -27,6 +27,7 @@ from otafl.runs.audit.target import MOST, Records, Target, certified
 from otafl.runs.execution import Execution
 from otafl.runs.folder.chunks import merge
 from otafl.runs.folder.store import SchemeFolder
+from otafl.runs.folder.summaries import by_seed
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter
@@ -34,6 +35,7 @@ from otafl.runs.schema import Experiment, options_of
 
 NORM_TOLERANCE = 1e-5
 ROUNDING = 1e-9  # of a charge that is computed again
+RECOUNTED = 1e-6  # of an eps that was counted along the rounds
 REALISED = (
     "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
 )
@@ -112,8 +114,14 @@ class Rehearsal(Execution):
 
 
 def _ledger_of(place: SchemeFolder, seed: int) -> Events:
-    """What a finished run was charged for, round by round."""
+    """What a finished run was charged for, round by round; PrivacyViolation where its summary says less."""
     ledger = Ledger.from_bytes(place.content(f"ledger-{seed}.bin"))
+    if ledger.sums is not None:
+        raise InputError(f"{place.label}: its ledger keeps sums and no rounds; audit the experiment file")
+    summary = place.json("summary")
+    said, counted = by_seed(summary, "final_eps").get(seed, np.nan), ledger.worst()
+    if not said >= counted * (1 - RECOUNTED):
+        raise PrivacyViolation(f"{place.label}: its summary says ε = {said:.6g}, its ledger {counted:.6g}")
     if not ledger.parts:
         raise PrivacyViolation(f"{place.label}: its ledger has no rounds, its plan has")
     return pick(ledger.parts[-1], np.asarray(ledger.parts[-1].live, bool))
@@ -123,7 +131,7 @@ def _not_less(place: SchemeFolder, found: Events, planned: Events) -> Events:
     """The recorded charge; PrivacyViolation where that is less than the plan releases."""
     if found.amp.shape != planned.amp.shape:
         raise PrivacyViolation(f"{place.label}: its ledger has {len(found.amp)} rounds, its plan {len(planned.amp)}")
-    short = inverse_square(planned) > inverse_square(found) * (1 + ROUNDING)
+    short = (inverse_square(planned) > inverse_square(found) * (1 + ROUNDING)) | (planned.rate > found.rate)
     if np.any(short):
         round_, client = (int(i) for i in np.argwhere(short)[0])
         raise PrivacyViolation(

@@ -22,6 +22,10 @@ from otafl.core.files import plain
 
 MAGIC = b"otafl-2 "
 SEAL = "seal"
+# What reading something else than was written ends in.
+NONSENSE = (
+    ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException
+)  # fmt: skip
 
 Arrays = dict[str, np.ndarray]
 
@@ -49,7 +53,7 @@ def reading(path: Path, mend: str) -> Iterator[None]:
         raise InputError(f"{path}: is damaged ({_line(error)}); {mend}") from None
     except InputError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
+    except NONSENSE as error:
         raise InputError(f"{path}: is damaged ({_line(error)}); {mend}") from None
 
 

@@ -1,6 +1,6 @@
 """The run folder: everything a run leaves behind, written so that a kill at any moment loses little and breaks nothing.
 
-    RUN/config.toml, manifest.json, report.html, plots/
+    RUN/config.toml, manifest.json (with the hashes of data and of files that the config names), report.html, plots/
     RUN/schemes/<label>/rounds.parquet    one row per seed and round
                         devices.parquet   one row per seed, round and client
                         evaluations.parquet  one row per seed and evaluation
@@ -142,8 +142,9 @@ def read_table(source: Path | io.BytesIO) -> Arrays:
 class RunFolder:
     """A run: its resolved config, its manifest and one folder per scheme."""
 
-    def __init__(self, path: Path, config: str, data: dict[str, str]):
+    def __init__(self, path: Path, config: str, data: dict[str, str], files: dict[str, str] | None = None):
         self.path, self.config, self.data = Path(path), config, data  # config: its hash; data: names and hashes
+        self.files = files or {}  # that the config names, and their hashes
 
     @classmethod
     def create(cls, path: Path, config: str, manifest: dict[str, Any]) -> "RunFolder":
@@ -154,7 +155,7 @@ class RunFolder:
             sweep(path)
             write_atomic(path / "config.toml", config)
             write_atomic(path / "manifest.json", to_json(with_seal({**manifest, "config_sha256": hashed})))
-        return cls(path, hashed, manifest["data"])
+        return cls(path, hashed, manifest["data"], manifest.get("files"))
 
     @staticmethod
     def free(path: Path) -> Path:
@@ -171,17 +172,27 @@ class RunFolder:
         if not (path / "manifest.json").exists():
             hint = f"it holds one: {run_of(path)}" if run_of(path) != path else "give one that otafl run has written"
             raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
+        for part in [path / "schemes", *path.glob("schemes/*"), *path.glob("schemes/*/checkpoints")]:
+            if part.is_symlink():  # checkpoints are removed, and would be wherever it leads
+                raise InputError(f"{part}: is a link; a run is written where it lies, put the folder itself there")
         manifest = read_sealed(path / "manifest.json", AGAIN)
         if missing := {"config_sha256", "data", "schemes", "seeds", "title"} - set(manifest):
             raise InputError(f"{path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing); {AGAIN}")
         if file_digest(path / "config.toml", AGAIN) != manifest["config_sha256"]:
             raise InputError(f"{path}/config.toml: was changed since the run began; {AGAIN}")
-        return cls(path, manifest["config_sha256"], manifest["data"])
+        return cls(path, manifest["config_sha256"], manifest["data"], manifest.get("files"))
 
     @property
     def identity(self) -> str:
         """What tells runs apart: one config may be run with other data, given in Python or changed in their file."""
-        return str(with_seal({"config": self.config, "data": self.data})[SEAL])
+        named = {"files": self.files} if self.files else {}
+        return str(with_seal({"config": self.config, "data": self.data, **named})[SEAL])
+
+    def check_files(self, found: dict[str, str]) -> None:
+        """InputError where a file that the config names is not as it was: earlier rounds were charged by that one."""
+        for name in sorted({*found, *self.files}):
+            if found.get(name) != self.files.get(name):
+                raise InputError(f"{self.path}: {name} has changed since the run began; put it back, or run anew")
 
     @property
     def manifest(self) -> dict[str, Any]:

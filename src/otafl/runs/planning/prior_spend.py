@@ -32,6 +32,7 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
         return ledger
     before = read_ledger(earlier, clients)
     _refuse_other_neighbours(before, budget, earlier)
+    _refuse_more_colluders(before, budget, earlier)
     try:
         if before.sums is not None:
             ledger.charge(before.sums)
@@ -72,6 +73,17 @@ def _refuse_other_neighbours(before: Ledger, budget: Budget, earlier: Path) -> N
                 f"privacy.already_spent={str(earlier)!r}: was counted for {name}={was!r}, this run for {now!r}; one "
                 "eps cannot cover both"
             )
+
+
+def _refuse_more_colluders(before: Ledger, budget: Budget, earlier: Path) -> None:
+    """Sums, and charges of uplinks that count their noise themselves, hold noise that nobody can take out again."""
+    more = sorted(set(budget.colluders) - set(before.budget.colluders))
+    counted = [part for part in before.parts if not np.any(part.artificial_var) and np.all(part.receiver_var == 1)]
+    if more and (before.sums is not None or counted):
+        raise InputError(
+            f"privacy.already_spent={str(earlier)!r}: may count the noise of client {more[0]}, who colludes in this "
+            "run; charge the earlier run with the same privacy.colluders"
+        )
 
 
 def _nothing(message: Message) -> Events:

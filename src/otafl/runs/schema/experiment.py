@@ -142,9 +142,11 @@ class Experiment(FileModel):
         if len(set(self.seed_list)) < len(self.seed_list):
             raise InputError(f"seeds={self.seeds} must not repeat")
         folders: dict[str, str] = {}
+        for name, texts in (("title", [self.title]), ("outside", self.outside), ("scheme label", self.labels)):
+            for text in texts:
+                if not text.isprintable():
+                    raise InputError(f"{name} {text!r} must be one line of printable characters")
         for label in self.labels:
-            if not label.isprintable():
-                raise InputError(f"scheme label {label!r} must be one line of printable characters")
             if (folder := slug(label)) in folders:
                 raise InputError(
                     f"scheme labels {folders[folder]!r} and {label!r} share a folder; give each its own label"

@@ -27,7 +27,7 @@ OPEN_MODES = ("single-key", "lifted")  # do not hide single scalars
 DP_REMARK = (
     "what protects whom: the encryption hides each client's scalars from the server and from the other clients; the "
     "clients' own noise, added before encrypting, protects each client against everyone who sees the public sum. It is "
-    "counted as real-valued: that it is rounded to the ring's scale is neglected"
+    "counted as real-valued: it is wide against the grid that it is rounded to"
 )
 MEAN_REMARK = "devices know their mean gain; nothing else about the channel is used by them"
 
@@ -151,7 +151,13 @@ def job_of(config: Config, count: int, message: Message, seed: int) -> Any:
 def _encrypted(config: Config, count: int, message: Message, seed: int) -> Uplink:
     from otafl.crypto import uplink
 
-    made = uplink.make(job_of(config, count, message, seed))
+    job = job_of(config, count, message, seed)
+    if 0 < config.dp_noise < job.least_noise:
+        raise InputError(
+            f"dp_noise={config.dp_noise:g} must be 0 or at least {job.least_noise:.3g}: rounded to this ring's grid, "
+            "the clients' noises can be told apart in the sum; raise scale_bits"
+        )
+    made = uplink.make(job)
     extra = [_flooding(config), MEAN_REMARK, *([DP_REMARK] if config.dp_noise else [])]
     return made._replace(remarks=(*made.remarks, *extra))
 
