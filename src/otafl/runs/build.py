@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
@@ -28,6 +27,9 @@ from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import LANES, evaluated_at_once
 from otafl.tasks.losses import METRICS
 from otafl.tasks.models import Model, penalty
+
+if TYPE_CHECKING:
+    import optax
 
 
 class Task(NamedTuple):
@@ -167,8 +169,12 @@ class SchemeSetup(NamedTuple):
 
     label: str
     clients: Clients
-    optimizer: optax.GradientTransformation
+    server: Server
     sites: list[Site]  # per seed
+
+    @property
+    def optimizer(self) -> "optax.GradientTransformation":
+        return optimizer_of(self.server)
 
 
 def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, streamed: bool = False) -> SchemeSetup:
@@ -182,7 +188,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, stream
     sites = [_site(scheme, *one) for one in told]
     if streamed:
         sites = [site._replace(rows=_rows(experiment, site.message, task.sizes[n], n)) for n, site in enumerate(sites)]
-    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+    return SchemeSetup(scheme.label or scheme.name, clients, server_of(experiment, scheme), sites)
 
 
 def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clients:
@@ -347,12 +353,12 @@ def server_of(experiment: Experiment, scheme: Any) -> Server:
     return experiment.server.model_copy(update=own)
 
 
-def optimizer_of(experiment: Experiment, scheme: Any) -> optax.GradientTransformation:
+def optimizer_of(server: Server) -> "optax.GradientTransformation":
     """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy.
 
     Numbers live in the optimizer's state, so that schemes with other step sizes share one compiled program.
     """
-    server = server_of(experiment, scheme)
+    import optax  # not before something is trained: plans do without it
 
     def descent(step_size: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
         decay = [optax.add_decayed_weights(weight_decay)] if server.weight_decay else []
