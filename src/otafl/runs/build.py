@@ -78,7 +78,7 @@ def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> He
 
     group = padded(y.astype(np.int32) if labelled else np.zeros(len(y), np.int32), -1)
     targets = group if labelled else padded(y, 0)
-    return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
+    return HeldOut(*jax.device_put((padded(x, 0), targets, group)))
 
 
 def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], Evaluation]:
@@ -135,7 +135,7 @@ def build_task(experiment: Experiment) -> Task:
     at_once = min(10_000, evaluated_at_once(model.footprint))
     return Task(
         model=model,
-        data=Data(jnp.asarray(x), jnp.asarray(y)) if source is None else source.data(whole_numbers=own),
+        data=Data(*jax.device_put((np.array(x), np.array(y)))) if source is None else source.data(whole_numbers=own),
         held_out=blocks(*held_out, at_once, labelled=data.classes > 0),
         public=blocks(*data.reward, at_once, labelled=data.classes > 0),
         partitions=dealt,
@@ -150,8 +150,8 @@ def build_task(experiment: Experiment) -> Task:
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:
     """Keys and partitions of all seeds, stacked; padded to the largest client of any seed."""
-    keys = jax.vmap(jax.random.key)(jnp.asarray(experiment.seed_list, jnp.uint32))
-    return Seed(keys, *jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32), partitions.stacked(task.partitions)))
+    keys = jax.vmap(jax.random.key)(np.asarray(experiment.seed_list, np.uint32))
+    return Seed(keys, *jax.device_put(partitions.stacked(task.partitions)))
 
 
 class Site(NamedTuple):
@@ -378,5 +378,8 @@ def numbers_of(server: Server) -> dict[str, float]:
 def with_numbers(state: Any, server: Server) -> Any:
     """An optimizer's state, all seeds, with this server's numbers: a shared program was started with another's."""
     return state._replace(
-        hyperparams={name: jnp.full_like(state.hyperparams[name], value) for name, value in numbers_of(server).items()}
+        hyperparams={
+            name: jax.device_put(np.full(state.hyperparams[name].shape, value, np.float32))
+            for name, value in numbers_of(server).items()
+        }
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy, saxpy
 
 from otafl.core.arrays import Array, Bools, Floats
+from otafl.core.draws import in_a_row
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 from otafl.runs.air.trees import BLOCK, Flat, Form, digest
@@ -159,7 +160,7 @@ class Medium:
 def _normals(key: Any, shapes: Shapes) -> list[Any]:
     """The draws of `air.add_noise`, leaf by leaf."""
     keys = jax.random.split(key, len(shapes))
-    return [jax.random.normal(k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
+    return [in_a_row(jax.random.normal, k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
 
 
 def _rounded(total: NDArray[np.float64], noise: NDArray[np.float64], std: np.float32) -> NDArray[np.float32]:
