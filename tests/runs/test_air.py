@@ -594,6 +594,24 @@ def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
     np.testing.assert_array_equal(r.send(replies(r)), whole.send(replies(whole)))
 
 
+@pytest.mark.parametrize("seed", [1, None])
+def test_the_same_messages_are_answered_after_a_failed_write(
+    tmp_path: Path, seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise had been added: what was sent must still be known."""
+    air = opened(folder=tmp_path, seed=seed)
+    r = next(air)
+    with monkeypatch.context() as patch:
+        patch.setattr(air._folder, "keep_answer", killed)
+        with pytest.raises(OSError, match="killed here"):
+            r.send(replies(r))
+    other = replies(r)
+    other[0][0] += np.float32(1e-3)
+    with pytest.raises(InputError, match="second release"):
+        r.send(other)
+    assert np.all(np.isfinite(r.send(replies(r)))) and air.summary["answers"] == 1
+
+
 def test_an_entered_round_is_not_charged_again(tmp_path: Path) -> None:
     air = opened(folder=tmp_path)
     next(air)

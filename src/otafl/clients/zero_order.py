@@ -10,6 +10,7 @@ import numpy as np
 from otafl.clients.gradient import Batch, clipped_promise, draw_batch, take
 from otafl.core import streams, validate
 from otafl.core.arrays import Array
+from otafl.core.draws import in_a_row
 from otafl.core.messages import Clients, Data, Seed, none_left_out
 from otafl.core.plan import Adjacency, Unit
 from otafl.tasks.models import Model, sample_losses
@@ -33,14 +34,12 @@ def draw_directions(key: Array, params: Any, law: str, count: int) -> Any:
     """`count` directions like params (leading axis), one law; everyone draws the same from the round's shared key."""
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(key, len(leaves))
-    if law == "rademacher":
-        drawn = [jax.random.rademacher(k, (count, *leaf.shape), jnp.float32) for k, leaf in zip(keys, leaves)]
-    else:
-        drawn = [jax.random.normal(k, (count, *leaf.shape), jnp.float32) for k, leaf in zip(keys, leaves)]
+    each = jax.random.rademacher if law == "rademacher" else jax.random.normal
+    ways = [in_a_row(each, k, (count, *leaf.shape), jnp.float32) for k, leaf in zip(keys, leaves)]
     if law == "sphere":
-        square = sum(jnp.sum(d.reshape(count, -1) ** 2, axis=1) for d in drawn)
-        drawn = [d / jnp.sqrt(square).reshape((count,) + (1,) * (d.ndim - 1)) for d in drawn]
-    return jax.tree.unflatten(tree, drawn)
+        square = sum(jnp.sum(d.reshape(count, -1) ** 2, axis=1) for d in ways)
+        ways = [d / jnp.sqrt(square).reshape((count,) + (1,) * (d.ndim - 1)) for d in ways]
+    return jax.tree.unflatten(tree, ways)
 
 
 def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:

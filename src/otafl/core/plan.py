@@ -197,7 +197,8 @@ class Policy(NamedTuple):
     float64). csi: the channel knowledge it is given. gate: whether silence
     may depend on nothing, on the declared bound, or on the message itself. uplink: "perfect" for ideal baselines that
     do not use the radio, or an `air.Uplink` of the scheme's own. feedback: what a "round" policy learns from. A "round"
-    policy keeps all that differs between seeds in its state.
+    policy keeps all that differs between seeds in its state. spans: `step` also takes many rounds (T, K) in one call,
+    goes through them in order and returns the state after the last, as every policy without a state does.
     """
 
     name: str
@@ -208,6 +209,7 @@ class Policy(NamedTuple):
     gate: Gate
     uplink: Any = "analog"  # "analog", "perfect" or an air.Uplink
     feedback: Feedback = Feedback()
+    spans: bool = False
 
 
 def namespace(array: Array) -> Any:

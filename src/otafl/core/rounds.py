@@ -9,12 +9,11 @@ learning in float32: all of it is traced inside one `jax.enable_x64(True)` scope
 
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from otafl.core import streams
 from otafl.core.arrays import Array, Pytree
@@ -22,6 +21,9 @@ from otafl.core.errors import InputError
 from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
 from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
+
+if TYPE_CHECKING:
+    import optax
 
 # (params, data, public, seed, key) -> () float64: what a policy inside the loop sees of the model before a round.
 Measure = Callable[[Pytree, Data, Any, Seed, Array], Array]
@@ -95,25 +97,23 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tupl
 
     `first` is the number of the first of them: a long run may be planned some rounds at a time.
 
-    A stateless policy of otafl's is one broadcast call. Everybody else's is asked round by round, in order: in one call
-    for all rounds it could read later channels off the rows below. The policy gets read-only copies, and what it
-    returns is copied: neither the trace nor a plan can change behind the ledger's back.
+    A policy of otafl's without a state, or one that spans rounds, is one call. Everybody else's is asked round by
+    round, in order: in one call for all rounds it could read later channels off the rows below. The policy gets
+    read-only copies, and what it returns is copied: neither the trace nor a plan can change behind the ledger's back.
     """
     rounds = trace.gain.shape[0]
-    if isinstance(state, tuple) and not state and ours(policy.step):
+    if ours(policy.step) and (policy.spans or (isinstance(state, tuple) and not state)):
         seen = frozen(observe(policy, trace, first + np.arange(rounds)))
         state, plan, info = ask(policy, state, seen, trace.gain.shape)
         return state, _numbers(policy, plan, first), info
     plans: list[Plan] = []
     infos: list[Any] = []
-    shape = ""
     for t in range(rounds):
         row = cut(trace, t)
         state, plan, info = ask(policy, state, frozen(observe(policy, row, first + t)), row.gain.shape)
         plans.append(_numbers(policy, plan, first + t))
         infos.append(info)
-        shape = shape or str(jax.tree.structure(info))
-        if str(jax.tree.structure(info)) != shape:
+        if str(jax.tree.structure(info)) != str(jax.tree.structure(infos[0])):
             raise InputError(f"{policy.name}: info of round {first + t} has other fields than that of round {first}")
     return state, stack(plans), stack(infos)
 
@@ -137,7 +137,7 @@ def ask(policy: Policy, state: Any, obs: Obs, per_client: tuple[int, ...]) -> tu
             raise InputError(f"{policy.name}: plan.{name} has dtype {found.dtype} but must be {what}")
         if found.ndim > len(wanted) or any(a not in (1, b) for a, b in zip(found.shape[::-1], wanted[::-1])):
             raise InputError(f"{policy.name}: plan.{name} has shape {found.shape} but must broadcast to {wanted}")
-        full[name] = xp.broadcast_to(found, wanted)
+        full[name] = found if found.shape == wanted else xp.broadcast_to(found, wanted)
     return state, Plan(**full), info
 
 
@@ -173,7 +173,7 @@ def stack(items: list[Any]) -> Any:
 
 def make_round(
     clients: Clients,
-    optimizer: optax.GradientTransformation,
+    optimizer: "optax.GradientTransformation",
     client_map: ClientMap,
     policy: Policy | None = None,
     deployment: Deployment | None = None,
@@ -185,6 +185,7 @@ def make_round(
 
     client_axis: the axis of a mesh over which clients are split; `link` and `seed` then hold those of one device.
     """
+    import optax  # not before a round is made: plans do without it
 
     def source(data: Data, public: Any, seed: Seed, carry: Carry, row: Row) -> tuple[Any, Plan | tuple[()], Link, Any]:
         if policy is None or deployment is None:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array, Pytree
+from otafl.core.draws import in_a_row
 from otafl.core.plan import Deployment, Events, Link, Message, Plan, Policy, Trace
 
 Release = Callable[[Plan, Trace, Deployment, Message, Array], Events]
@@ -83,7 +84,7 @@ def add_noise(key: Array, total: Pytree, std: Array) -> Pytree:
     """Receiver and artificial noise: one real draw per coordinate and round, never reused."""
     leaves, tree = jax.tree.flatten(total)
     keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + std * jax.random.normal(k, leaf.shape, jnp.float32) for leaf, k in zip(leaves, keys)]
+    noisy = [leaf + std * in_a_row(jax.random.normal, k, leaf.shape, jnp.float32) for leaf, k in zip(leaves, keys)]
     return jax.tree.unflatten(tree, noisy)
 
 

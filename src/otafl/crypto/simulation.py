@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array
+from otafl.core.draws import in_a_row
 from otafl.crypto import modes, randomness, xmkckks
 from otafl.crypto import ring as rings
 from otafl.crypto.parameters import Parameters
@@ -35,8 +36,8 @@ def draws(p: Parameters, count: int, phases: tuple[str, ...], key: Array) -> Dra
     silent = jnp.zeros((ring.limbs, ring.n), jnp.uint32)
     noise = [wide_normal(ring, math.ldexp(p.sigma_w, p.f), k, shape[1:]) if phase in phases else silent
              for phase, k in zip(modes.PHASES, heard)]  # fmt: skip
-    v = (jax.random.bits(v_key, shape, jnp.uint16).astype(jnp.int32) * 3 >> 16) - 1
-    e0, e1 = (_table(p.sigma_e)[jax.random.bits(k, shape, jnp.uint16)] for k in (e0_key, e1_key))
+    v = (in_a_row(jax.random.bits, v_key, shape, jnp.uint16).astype(jnp.int32) * 3 >> 16) - 1
+    e0, e1 = (_table(p.sigma_e)[in_a_row(jax.random.bits, k, shape, jnp.uint16)] for k in (e0_key, e1_key))
     return Draws(v.astype(jnp.int8), e0, e1, wide_normal(ring, p.sigma_phi, share_key, shape), *noise)
 
 
@@ -49,6 +50,6 @@ def wide_normal(ring: rings.Ring, std: float, key: Array, shape: tuple[int, ...]
     """Residues (.., L, n) of round(std * normal), to 20 bits: the low bits of wide noise are zero, which a device must
     never send (`randomness.flooding` is the real one)."""
     shift = max(0, math.frexp(std)[1] - 20)
-    whole = jnp.rint(math.ldexp(std, -shift) * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
+    whole = jnp.rint(math.ldexp(std, -shift) * in_a_row(jax.random.normal, key, shape, jnp.float32)).astype(jnp.int32)
     power = np.array([[pow(2, shift, prime)] for prime in ring.primes], dtype=np.uint32)
     return rings.pointwise(ring, rings.small_residues(ring, whole), power)

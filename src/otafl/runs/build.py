@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from otafl import clients as client_kinds
 from otafl import systems
@@ -28,6 +27,9 @@ from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import LANES, evaluated_at_once
 from otafl.tasks.losses import METRICS
 from otafl.tasks.models import Model, penalty
+
+if TYPE_CHECKING:
+    import optax
 
 
 class Task(NamedTuple):
@@ -76,7 +78,7 @@ def blocks(x: np.ndarray, y: np.ndarray, size: int, labelled: bool = True) -> He
 
     group = padded(y.astype(np.int32) if labelled else np.zeros(len(y), np.int32), -1)
     targets = group if labelled else padded(y, 0)
-    return HeldOut(jnp.asarray(padded(x, 0)), jnp.asarray(targets), jnp.asarray(group))
+    return HeldOut(*jax.device_put((padded(x, 0), targets, group)))
 
 
 def evaluator(model: Model, classes: int, metric: str = "accuracy") -> Callable[[Any, HeldOut], Evaluation]:
@@ -133,7 +135,7 @@ def build_task(experiment: Experiment) -> Task:
     at_once = min(10_000, evaluated_at_once(model.footprint))
     return Task(
         model=model,
-        data=Data(jnp.asarray(x), jnp.asarray(y)) if source is None else source.data(whole_numbers=own),
+        data=Data(*jax.device_put((np.array(x), np.array(y)))) if source is None else source.data(whole_numbers=own),
         held_out=blocks(*held_out, at_once, labelled=data.classes > 0),
         public=blocks(*data.reward, at_once, labelled=data.classes > 0),
         partitions=dealt,
@@ -155,8 +157,8 @@ def _told_of_private_data(report_on: str, classes: int) -> list[str]:
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:
     """Keys and partitions of all seeds, stacked; padded to the largest client of any seed."""
-    keys = jax.vmap(jax.random.key)(jnp.asarray(experiment.seed_list, jnp.uint32))
-    return Seed(keys, *jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32), partitions.stacked(task.partitions)))
+    keys = jax.vmap(jax.random.key)(np.asarray(experiment.seed_list, np.uint32))
+    return Seed(keys, *jax.device_put(partitions.stacked(task.partitions)))
 
 
 class Site(NamedTuple):
@@ -174,8 +176,12 @@ class SchemeSetup(NamedTuple):
 
     label: str
     clients: Clients
-    optimizer: optax.GradientTransformation
+    server: Server
     sites: list[Site]  # per seed
+
+    @property
+    def optimizer(self) -> "optax.GradientTransformation":
+        return optimizer_of(self.server)
 
 
 def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, streamed: bool = False) -> SchemeSetup:
@@ -189,7 +195,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, stream
     sites = [_site(scheme, *one) for one in told]
     if streamed:
         sites = [site._replace(rows=_rows(experiment, site.message, task.sizes[n], n)) for n, site in enumerate(sites)]
-    return SchemeSetup(scheme.label or scheme.name, clients, optimizer_of(experiment, scheme), sites)
+    return SchemeSetup(scheme.label or scheme.name, clients, server_of(experiment, scheme), sites)
 
 
 def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clients:
@@ -354,12 +360,12 @@ def server_of(experiment: Experiment, scheme: Any) -> Server:
     return experiment.server.model_copy(update=own)
 
 
-def optimizer_of(experiment: Experiment, scheme: Any) -> optax.GradientTransformation:
+def optimizer_of(server: Server) -> "optax.GradientTransformation":
     """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy.
 
     Numbers live in the optimizer's state, so that schemes with other step sizes share one compiled program.
     """
-    server = server_of(experiment, scheme)
+    import optax  # not before something is trained: plans do without it
 
     def descent(step_size: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
         decay = [optax.add_decayed_weights(weight_decay)] if server.weight_decay else []
@@ -379,5 +385,8 @@ def numbers_of(server: Server) -> dict[str, float]:
 def with_numbers(state: Any, server: Server) -> Any:
     """An optimizer's state, all seeds, with this server's numbers: a shared program was started with another's."""
     return state._replace(
-        hyperparams={name: jnp.full_like(state.hyperparams[name], value) for name, value in numbers_of(server).items()}
+        hyperparams={
+            name: jax.device_put(np.full(state.hyperparams[name].shape, value, np.float32))
+            for name, value in numbers_of(server).items()
+        }
     )

@@ -160,7 +160,7 @@ class Execution(Planned):
     def _loop_states(self) -> Any:
         if self.loop == "round":
             return stack(self.states)
-        return jnp.zeros((len(self.setup.sites), 0))
+        return np.zeros((len(self.setup.sites), 0), np.float32)
 
     def _anyone_live(self, carry: Carry, done: int) -> bool:
         return bool(np.any(carry.live)) if done else True

@@ -47,16 +47,20 @@ def stacked(parts: Sequence[Partition]) -> tuple[Any, NDArray[np.int32]]:
 def from_lists(lists: Sequence[NDArray[Any]], num_samples: int) -> Partition:
     """One array of sample numbers per client; refuses a sample with two owners."""
     sizes = np.array([len(own) for own in lists], np.int32)
+    samples = np.concatenate([np.asarray(own, np.int64) for own in lists])
+    client, place = np.repeat(np.arange(len(lists), dtype=np.int32), sizes), np.arange(len(samples))
+    if np.any(outside := (samples < 0) | (samples >= num_samples)):
+        raise InputError(f"client {client[np.argmax(outside)]} holds a sample outside 0..{num_samples - 1}")
+    first = np.zeros(num_samples, np.int64)
+    first[samples[::-1]] = place[::-1]  # the first place is written last
+    if np.any(again := first[samples] != place):
+        raise InputError(f"client {client[np.argmax(again)]} holds a sample that is already owned")
     owner = np.full(num_samples, -1, np.int32)
+    owner[samples] = client
     rows = np.zeros((len(lists), max(1, int(sizes.max(initial=0)))), np.int32)
-    for client, own in enumerate(lists):
-        if len(own) and (np.min(own) < 0 or np.max(own) >= num_samples):
-            raise InputError(f"client {client} holds a sample outside 0..{num_samples - 1}")
-        if len(np.unique(own)) < len(own) or np.any(owner[own] >= 0):
-            raise InputError(f"client {client} holds a sample that is already owned")
-        owner[own] = client
-        rows[client, : len(own)] = own
-        rows[client, len(own) :] = own[0] if len(own) else 0
+    some = sizes > 0
+    rows[some] = samples[(np.cumsum(sizes) - sizes)[some], None]  # the rest of a row repeats its first sample
+    rows[np.arange(rows.shape[1]) < sizes[:, None]] = samples
     return Partition(rows, sizes, owner)
 
 

@@ -189,6 +189,18 @@ def test_the_fast_path_is_taken_and_an_unsettled_one_is_not(monkeypatch):
     np.testing.assert_array_equal(algorithm1(floors, 1.0, 0.04, MNIST).excess, slow)
 
 
+def test_few_lanes_and_many_lanes_have_the_same_bits(monkeypatch):
+    rng = np.random.default_rng(4)
+    floors = np.exp(rng.normal(-3, 1, (60, 3)))
+    lanes = [np.array(x) for x in ([0.3, 1.0, 40.0], [0.04] * 3, [0.0, 0.5, 0.0])]
+    few = whole_trace(floors, lanes[0], lanes[1], MNIST, lanes[2], max_floor=0.2)
+    monkeypatch.setattr(sweeps, "FEW", 0)
+    many = whole_trace(floors, lanes[0], lanes[1], MNIST, lanes[2], max_floor=0.2)
+    assert few is not None and many is not None
+    np.testing.assert_array_equal(few.excess, many.excess)
+    np.testing.assert_array_equal(few.queue, many.queue)
+
+
 def test_algorithm_one_refuses_a_leakage_that_changes():
     with pytest.raises(InputError, match="one leakage for all rounds"):
         algorithm1(np.ones(3), 1.0, 0.1, Leakage(np.array([[0.1], [0.1], [0.2]]), np.full((3, 1), 0.01)))

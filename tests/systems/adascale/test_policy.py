@@ -7,6 +7,7 @@ import pytest
 
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Obs, Trace, check_gate
+from otafl.core.rounds import plan_ahead
 from otafl.systems.adascale import policy as ours
 from otafl.systems.adascale import rival_policies as rivals
 from otafl.systems.adascale import variables
@@ -163,12 +164,24 @@ def test_calibration_is_reproducible_and_seeded():
 
 
 def test_plan_ahead_of_the_runner_accepts_the_policy():
-    from otafl.core.rounds import plan_ahead
-
     trace = trace_of()
     policy = ours.adascale(ours.Config(0.05, tuning="given", V=1.0), DEPLOYMENT, MESSAGE, context())
     _, plan, info = plan_ahead(policy, policy.init(None), trace)
     assert plan.tx.shape == (60, 5) and info.noise.shape == (60,)
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_many_rounds_in_one_call_are_the_rounds_one_by_one(name):
+    """To the bit, also in two parts: no round looks at a later one."""
+    factory, config = EVERY[name]
+    trace = trace_of()
+    policy = factory(config, DEPLOYMENT, MESSAGE, context(trace))
+    assert policy.spans
+    _, one_by_one, infos = plan_ahead(policy._replace(spans=False), policy.init(None), trace)
+    state, plan, info = plan_ahead(policy, policy.init(None), Trace(*(leaf[:25] for leaf in trace)))
+    _, rest, more = plan_ahead(policy, state, Trace(*(leaf[25:] for leaf in trace)), 25)
+    for whole, *parts in zip((*one_by_one, *infos), (*plan, *info), (*rest, *more)):
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_effective_noise_of_the_plan_is_what_the_paper_says():

@@ -60,6 +60,9 @@ def test_static_takes_the_certified_arm_and_flags_rounds_that_lose_their_certifi
     _, plan, info = plan_ahead(policy, policy.init(None), told.trace)
     assert np.all(plan.rx_scale == certify(problem(), ARMS).eta_init)
     assert info.certified.tolist() == [True] * 6 + [False] * 6
+    _, one_by_one, infos = plan_ahead(policy._replace(spans=False), policy.init(None), told.trace)
+    for together, alone in zip((*plan, *info), (*one_by_one, *infos)):
+        np.testing.assert_array_equal(together, alone)
     outcome = SimpleNamespace(info={"certified": info.certified[None]}, live=np.ones((1, 12), bool))
     assert uncertified(outcome) == [f"{NO_CERTIFICATE} in 50.0% of the rounds"]  # type: ignore[arg-type]
 

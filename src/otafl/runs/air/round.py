@@ -16,7 +16,7 @@ from otafl.core.uplink import received_snr
 from otafl.runs.air.replies import OF_CONTENT, Fault, Sorted, sort
 from otafl.runs.air.state import other_messages
 from otafl.runs.air.sums import Heard, Shapes, on_grid
-from otafl.runs.air.trees import digest, unflatten
+from otafl.runs.air.trees import unflatten
 
 if TYPE_CHECKING:
     from otafl.runs.air import Air
@@ -40,7 +40,7 @@ class Round:
         self.failed = False
         self._heard: Heard | None = None
         self._answered = False
-        self._entered = ""  # hash of what was sent
+        self._entered: list[Any] = []  # what tells the sum that was sent, until it is answered
         self._link = air.link(number)
         self._noise: tuple[Shapes, Future[Any]] | None = None
         if air._form is not None:  # known from `like` or an earlier round: drawn while the devices compute
@@ -93,27 +93,28 @@ class Round:
         """What the server hears; with a folder it is kept that the round is sent before, the answer after, then given.
 
         An answer is a function of the sum and of its noise: messages with the same sum are the same release, so that
-        the hash of the sum will do, which costs the same for any number of clients. It is kept of simulations only, and
-        so are faults that tell of a message: whoever reads the folder could learn what is under the noise.
+        the sum will do, or its hash, which costs the same for any number of clients. The folder has that of simulations
+        only, and so it is with faults that tell of a message: whoever reads it could learn what is under the noise.
         """
         air, shapes = self._air, ((self._air.settings.num_params,),) if found.form is None else found.form.shapes
         drawn = self._draw(shapes)
         entered = air._medium.add_up(found.messages, found.norms, self._link, shapes, air.job.message.bound)
         if air._folder.path is not None:
-            name = digest(found.form, entered.parts)
-            if self._entered not in ("", name):
+            mark = air._medium.mark(found.form, entered)
+            if self._entered and not _same(self._entered, mark):
                 raise other_messages(self.number)
-            kept = "" if air.settings.seed is None else name
+            kept = "" if air.settings.seed is None else mark[0]
             stored = air._folder.stored(air._state, self.number, kept)
             if stored is not None:
                 ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
                 return np.split(stored, ends[:-1])
-            self._entered = name
+            self._entered = mark
             air._state = air._folder.keep(air._state.sent(self.number, kept))
         heard = air._medium.hear(entered, self._link, shapes, self.number, drawn.result())
         self._heard, self.failed = heard, heard.refused
         told = [fault for fault in found.faults if air.settings.seed is not None or fault.kind not in OF_CONTENT]
         air._state = air._folder.keep_answer(air._state.answered(self.number, told, self.failed), heard.flat)
+        self._entered = []
         return heard.flat
 
     def reward(self, accuracy: float) -> None:
@@ -150,6 +151,10 @@ class Round:
         if self._heard is None:
             raise InputError(f"round {self.number}: known once it was sent, and not of an answer out of a folder")
         return self._heard
+
+
+def _same(before: list[Any], now: list[Any]) -> bool:
+    return len(before) == len(now) and all(map(np.array_equal, before, now))
 
 
 def noisy_metric(air: "Air", number: int, accuracy: float) -> float:

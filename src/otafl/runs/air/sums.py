@@ -1,6 +1,6 @@
 """The sum in the air: scaled, silenced, added up, noise added, decoded. What `clients.base.fold` and an uplink do.
 
-The analog sum is formed message by message in place, so that a round of a million parameters costs two passes over each
+The analog sum is formed block by block in place, so that a round of a million parameters costs two passes over each
 message: in float32 as the engine does, or, where no seed makes it a simulation, in float64 and rounded under its noise
 (`on_grid`). Other uplinks (encrypted ones) go through their own compiled functions.
 """
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy, saxpy
 
 from otafl.core.arrays import Array, Bools, Floats
+from otafl.core.draws import in_a_row
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FAINTEST, FLOAT32_SLACK, Uplink
-from otafl.runs.air.trees import BLOCK, Flat
+from otafl.runs.air.trees import BLOCK, Flat, Form, digest
 
 Shapes = tuple[tuple[int, ...], ...]
 GRID_BITS = 6  # answers are rounded to 2^-6 of their noise's standard deviation or finer: 2e-5 more variance at most
@@ -94,25 +95,33 @@ class Medium:
         weight = np.asarray(link.weight) * factor
         weight = np.where(sent & there & (np.abs(weight) >= FAINTEST), weight, np.float32(0))  # as in the engine
         precise = np.float64 if self.seed is None else np.float32
+        heard = {client: flat for client, flat in messages.items() if weight[client]}
         total = [np.zeros(int(np.prod(shape)), precise) for shape in shapes]
-        for client, flat in messages.items():
-            if weight[client]:
-                for leaf, part in zip(total, flat):
-                    _add(leaf, part, weight[client])
+        for place, leaf in enumerate(total):
+            _add(leaf, [flat[place] for flat in heard.values()], [weight[client] for client in heard])
         return Sum({0: total}, norm, sent & there, factor)
+
+    def mark(self, form: Form | None, entered: Sum) -> list[Any]:
+        """What tells the sum of a round from another: its hash, or itself where no file will ever hold that."""
+        if self.analog and self.seed is None:
+            return entered.parts[0]
+        return [digest(form, entered.parts)]
 
     def hear(self, entered: Sum, link: Link, shapes: Shapes, number: int, drawn: Sequence[Any]) -> Heard:
         """What the server reads of it: under the noise that was drawn, decoded."""
         if not self.analog:
             values, refused = self._encrypted(entered.parts, link, entered.factor, entered.sent, shapes, number)
             return Heard(values, entered.norm, entered.sent, refused)
-        for leaf, part in zip(entered.parts[0], drawn):
-            _add(leaf, np.asarray(part).reshape(-1), np.float32(link.noise_std))
-        values = entered.parts[0]
-        if self.seed is None:
-            std = float(link.noise_std)
-            values = [_rounded(leaf, std) if std else leaf.astype(np.float32) for leaf in values]
-        return Heard(values, entered.norm, entered.sent, False)
+        total: list[Any] = entered.parts[0]
+        std = np.float32(link.noise_std)
+        if self.seed is not None:
+            for leaf, part in zip(total, drawn):
+                _add(leaf, [part.reshape(-1)], [std])
+        elif std:
+            total = [_rounded(leaf, part, std) for leaf, part in zip(total, drawn)]
+        else:
+            total = [leaf.astype(np.float32) for leaf in total]
+        return Heard(total, entered.norm, entered.sent, False)
 
     def drawn(self, link: Link, shapes: Shapes, number: int) -> Future[Sequence[Any]]:
         """`draw`, beside whatever else is going on: noise depends on no message, and the devices take their time."""
@@ -152,19 +161,22 @@ class Medium:
 def _normals(key: Any, shapes: Shapes) -> list[Any]:
     """The draws of `air.add_noise`, leaf by leaf."""
     keys = jax.random.split(key, len(shapes))
-    return [jax.random.normal(k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
+    return [in_a_row(jax.random.normal, k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
 
 
-def _rounded(total: NDArray[Any], noise_std: float) -> NDArray[np.float32]:
-    """`on_grid` of a vector, a block at a time so that it stays in the cache."""
+def _rounded(total: NDArray[np.float64], noise: NDArray[np.float64], std: np.float32) -> NDArray[np.float32]:
+    """A vector under its noise, `on_grid`; a block at a time so that it stays in the cache. The vector itself stays."""
     found = np.empty(total.size, np.float32)
     for start in range(0, total.size, BLOCK):
-        found[start : start + BLOCK] = on_grid(total[start : start + BLOCK], noise_std)
+        block = slice(start, start + BLOCK)
+        found[block] = on_grid(daxpy(noise[block], total[block].copy(), a=std), float(std))
     return found
 
 
-def _add(total: NDArray[Any], part: NDArray[Any], weight: np.float32) -> None:
-    """total += weight * part, in place, in one pass."""
+def _add(total: NDArray[Any], parts: Sequence[NDArray[Any]], weights: Sequence[np.float32]) -> None:
+    """total += sum of weight * part, in place, in this order; a block of the total stays in the cache meanwhile."""
     add = saxpy if total.dtype == np.float32 else daxpy
     for start in range(0, total.size, BLOCK):
-        add(part[start : start + BLOCK], total[start : start + BLOCK], a=weight)
+        block = slice(start, start + BLOCK)
+        for part, weight in zip(parts, weights):
+            add(part[block], total[block], a=weight)

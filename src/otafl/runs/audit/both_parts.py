@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array
+from otafl.core.draws import in_a_row
 from otafl.core.plan import Deployment, Link, Plan, Trace
 from otafl.core.uplink import ANALOG, Uplink, add_leaves, weighted_sum
 from otafl.privacy.antennas import covariance, received
@@ -48,7 +49,7 @@ def _combine(link: Link, ids: Array, sent: Array, factor: Array, messages: Any) 
 def _decode(total: tuple[Any, ...], link: Link, key: Array) -> tuple[tuple[Any, ...], Array]:
     leaves, tree = jax.tree.flatten(total[0])
     keys = jax.random.split(key, len(leaves))
-    noise = [jnp.tensordot(link.extra.root, jax.random.normal(k, (len(total), *leaf.shape), jnp.float32), 1)
+    noise = [jnp.tensordot(link.extra.root, in_a_row(jax.random.normal, k, (len(total), *leaf.shape), jnp.float32), 1)
              for k, leaf in zip(keys, leaves)]  # fmt: skip
     drawn = tuple(jax.tree.unflatten(tree, [part[n] for part in noise]) for n in range(len(total)))
     return add_leaves(total, drawn), jnp.zeros((), bool)

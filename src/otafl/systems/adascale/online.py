@@ -15,6 +15,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array, Floats, Integers
 from otafl.core.errors import InputError
+from otafl.core.plan import cut
 from otafl.systems.adascale.leakage import Leakage
 from otafl.systems.adascale.sweeps import whole_trace
 
@@ -26,7 +27,7 @@ STEP_TOLERANCE = 1e-7  # relative; the step that passes it is still taken, which
 class View(NamedTuple):
     """What a receive-scaling rule may look at in one round. Arrays (...)."""
 
-    round: int  # t, from 0
+    round: Any  # t, from 0
     floor: Any  # f_t: the current channels
     typical: Any = np.nan  # floor at the mean of the weakest channel: statistics only
     optimistic: Any = np.nan  # floor at the weakest of the mean channels: statistics only
@@ -50,6 +51,17 @@ def play(rule: Rule, floors: Any, typical: Any = np.nan, optimistic: Any = np.na
         state, excess = rule.step(state, View(t, floors[..., t], typical, optimistic))
         chosen.append(excess)
     return np.stack(np.broadcast_arrays(*chosen), axis=-1), [*states, state]
+
+
+def follow(rule: Rule, state: Any, view: View) -> tuple[Any, Floats]:
+    """One step of a rule, or one for each of the rounds (T,) that are in view: the last state, the excess."""
+    if not np.ndim(view.round):
+        return rule.step(state, view)
+    chosen = []
+    for t in range(len(view.round)):
+        state, excess = rule.step(state, cut(view, t))
+        chosen.append(excess)
+    return state, np.array(chosen)
 
 
 def best_excess(leakage: Leakage, floor: Any, queue: Any, V: Any, start: Any = None, floor_slope: Any = None) -> Floats:

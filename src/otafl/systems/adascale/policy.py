@@ -22,7 +22,7 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.odometer import Odometer
-from otafl.systems.adascale.online import Rule, View, adascale_rule, capped_rule
+from otafl.systems.adascale.online import Rule, View, adascale_rule, capped_rule, follow
 from otafl.systems.adascale.refusals import silenced, with_odometer
 from otafl.systems.adascale.tuning import CALIBRATION_TRACES, WARM_FACTOR, simulated_floors, tune_V, warm_start
 
@@ -96,11 +96,11 @@ def rule_policy(
     deployment: Deployment,
     message: Message,
     rule_for: Callable[..., Rule],
-    parameters: Callable[[Obs], tuple[Array, ...]] = lambda obs: (),
+    parameters: Callable[[Array], tuple[Array, ...]] = lambda rms: (),
     stateless: bool = False,
     max_floor: float = np.inf,
 ) -> Policy:
-    """A policy from a rule in noise energies. `parameters(obs)` is asked once, in the first round."""
+    """A policy from a rule in noise energies. `parameters(rms)` is asked once, with the first round's rms gains."""
 
     @lru_cache(maxsize=64)
     def remembered(*packed: tuple[bytes, tuple[int, ...]]) -> Rule:
@@ -111,11 +111,12 @@ def rule_policy(
         typical = variables.typical_floor(obs.rms, deployment, message)
         optimistic = variables.optimistic_floor(obs.rms, deployment, message)
         begun = stateless or state.rule is not None
-        values = () if stateless else state.parameters if begun else parameters(obs)
+        values = () if stateless else state.parameters if begun else parameters(_first_row(obs.rms, obs.round))
         values = tuple(np.asarray(value, float) for value in values)
         rule = remembered(*((value.tobytes(), value.shape) for value in values))
         before = (() if stateless else state.rule) if begun else rule.init()
-        after, excess = rule.step(before, View(obs.round, floor, typical, optimistic))
+        view = View(obs.round, floor, typical, optimistic)
+        after, excess = rule.step(before, view) if stateless else follow(rule, before, view)
         plan, info = scaling_plan(excess, floor, obs, deployment)
         if max_floor < np.inf:
             plan, info = skip_fades(plan, info, max_floor)
@@ -124,20 +125,24 @@ def rule_policy(
     def init(key: Any) -> Any:
         return () if stateless else State((), None)
 
-    return Policy(name, init, step, loop="open", csi="global", gate="open")
+    return Policy(name, init, step, loop="open", csi="global", gate="open", spans=True)
+
+
+def _first_row(rms: Array, round_: Any) -> Array:
+    return rms[0] if np.ndim(round_) else rms
 
 
 def floors_of(
     tuning: str, context: Context, deployment: Deployment, message: Message, traces: int = CALIBRATION_TRACES
-) -> Callable[[Obs], Array]:
+) -> Callable[[Array], Array]:
     """Floors (..., R, T) to tune on: the trace itself in hindsight, else simulated from the first statistics seen."""
     if tuning == "hindsight":
         trace = context.trace
         if trace is None:
             raise InputError("tuning='hindsight' needs the whole trace, which only a labelled comparison may hand out")
         own = variables.noise_floor(trace.estimate, deployment, message)[..., None, :]
-        return lambda obs: own
-    return lambda obs: simulated_floors(obs.rms, context.rounds, context.seed, deployment, message, traces)
+        return lambda rms: own
+    return lambda rms: simulated_floors(rms, context.rounds, context.seed, deployment, message, traces)
 
 
 def check_tuning(tuning: str, allowed: tuple[str, ...] = ("calibrated", "hindsight", "given")) -> None:
@@ -171,14 +176,14 @@ def adascale(config: Config, deployment: Deployment, message: Message, context: 
     if config.tuning != "given":
         floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)
 
-    def parameters(obs: Obs) -> tuple[Array, Array]:
+    def parameters(rms: Array) -> tuple[Array, Array]:
         if config.nu == 0:  # full power is the only feasible choice: nothing to tune
             return np.ones(()), np.zeros(())
-        V = np.asarray(config.V, float) if floors is None else tune_V(floors(obs), config.nu, leakage, max_floor)
+        V = np.asarray(config.V, float) if floors is None else tune_V(floors(rms), config.nu, leakage, max_floor)
         if not config.warm_start:
             return V, np.zeros(())
         V = V if floors is None else WARM_FACTOR * V
-        return V, warm_start(V, config.nu, variables.typical_floor(obs.rms, deployment, message), leakage)
+        return V, warm_start(V, config.nu, variables.typical_floor(rms, deployment, message), leakage)
 
     def rule_for(V: Array, first_queue: Array) -> Rule:
         rule = adascale_rule(leakage, V, config.nu, first_queue, max_floor=max_floor)

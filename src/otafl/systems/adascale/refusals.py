@@ -53,4 +53,4 @@ def with_odometer(policy: Policy, odometer: Odometer, deployment: Deployment, me
             info = info._replace(silent=(~sending).sum(-1))
         return State(inner, spent), silenced(plan, sending), info
 
-    return policy._replace(init=init, step=step)
+    return policy._replace(init=init, step=step, spans=False)

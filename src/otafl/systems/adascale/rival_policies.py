@@ -13,7 +13,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Policy
+from otafl.core.plan import Context, Deployment, Message, Policy
 from otafl.systems.adascale import rivals, tuning, variables
 from otafl.systems.adascale.methods import COARSE_ORDERS, run_epsilon
 from otafl.systems.adascale.offline import water_level
@@ -38,7 +38,7 @@ def optimal(config: OptimalConfig, deployment: Deployment, message: Message, con
         deployment,
         message,
         lambda level: rivals.level_rule(level, "Optimal"),
-        lambda obs: (level,),
+        lambda rms: (level,),
     )
 
 
@@ -142,12 +142,12 @@ def liu_simeone(config: LiuSimeoneConfig, deployment: Deployment, message: Messa
     if config.nu == 0:
         return full_power("adascale-liu-simeone", deployment, message)
 
-    def parameters(obs: Obs) -> tuple[Any, ...]:
+    def parameters(rms: Array) -> tuple[Any, ...]:
         if config.budget is not None:
             return (config.budget,)
-        floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)(obs)
+        floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)(rms)
         predict = variables.typical_floor if config.estimate == "mean_of_min" else variables.optimistic_floor
-        predicted = predict(obs.rms, deployment, message)
+        predicted = predict(rms, deployment, message)
         return (tuning.tune_budget(floors, config.nu, predicted, config.decay),)
 
     def rule_for(budget: Array) -> Rule:
@@ -176,8 +176,8 @@ def lyapunov(config: LyapunovConfig, deployment: Deployment, message: Message, c
     def mean_epsilon(noise: Array) -> Array:
         return run_epsilon(noise, deployment, message, context.delta, COARSE_ORDERS).mean((-2, -1))  # devices, traces
 
-    def parameters(obs: Obs) -> tuple[Any, ...]:
-        floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)(obs)
+    def parameters(rms: Array) -> tuple[Any, ...]:
+        floors = floors_of(config.tuning, context, deployment, message, config.calibration_traces)(rms)
         nu = np.full(floors.shape[:-2], config.nu)
         return tuple(tuning.tune_lyapunov(floors, nu, mean_epsilon, config.points))
 

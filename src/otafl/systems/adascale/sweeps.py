@@ -16,6 +16,7 @@ from otafl.systems.adascale.offline import fill, water_level
 
 ITERATIONS = 40
 CHANGE = 1e-8  # relative change of N and Q after which one more iteration is below the last digits
+FEW = 16  # lanes up to which numbers one by one are faster than arrays
 RESIDUAL = 1e-12  # of the optimality condition, relative to the size of its terms
 
 
@@ -70,6 +71,9 @@ def _tangent(
 def _sweep(offset: Floats, share: Floats, most: Floats, nu: Floats, first_queue: Floats) -> Trajectory:
     """The queue along y_t = max(A_t - B_t Q_t, 0), at most `most`.  # AdaScale (29)"""
     rounds, lanes = offset.shape
+    if lanes <= FEW:
+        columns = zip(*(part.T.tolist() for part in (offset, share, most, nu, first_queue)))
+        return Trajectory(*(np.ascontiguousarray(np.array(part).T) for part in zip(*(_lane(*one) for one in columns))))
     excess, queue = np.empty((rounds, lanes)), np.empty((rounds + 1, lanes))
     queue[0] = first_queue
     for t in range(rounds):
@@ -83,6 +87,19 @@ def _sweep(offset: Floats, share: Floats, most: Floats, nu: Floats, first_queue:
         np.subtract(following, nu, out=following)
         np.maximum(following, 0.0, out=following)
     return Trajectory(excess, queue)
+
+
+def _lane(
+    offset: list[float], share: list[float], most: list[float], nu: float, queue: float
+) -> tuple[list[float], list[float]]:
+    """The same of one lane, to the bit, in Python's own numbers. NaN stays NaN: it comes first."""
+    excess, queues = [], [queue]
+    for a, b, limit in zip(offset, share, most):
+        chosen = min(max(a - b * queue, 0.0), limit)
+        queue = max(queue + chosen - nu, 0.0)
+        excess.append(chosen)
+        queues.append(queue)
+    return excess, queues
 
 
 def _is_optimal(floors: Floats, found: Trajectory, V: Floats, most: Floats, pull: Floats, leakage: Leakage) -> bool:

@@ -148,23 +148,29 @@ def cares_static(config: Config, deployment: Deployment, message: Message, conte
     def init(key: Any) -> None:
         return None
 
-    @lru_cache(maxsize=1)  # statistics stand still for many rounds, or for all
     def problem_with(*statistics: bytes) -> Problem:
         rms, low, high = (np.frombuffer(values) for values in statistics)
         known = Obs(0, rms, rms, low, high, rms, np.nan)  # only statistics are looked at
         return problem_of(config, known, deployment, message, context)
 
+    @lru_cache(maxsize=1)  # statistics stand still for many rounds, or for all
+    def envelopes(rx_scale: float, *statistics: bytes) -> tuple[Array, Array]:
+        problem = problem_with(*statistics)
+        return problem.dropped_weight(rx_scale), problem.asymmetry(rx_scale)
+
     def step(state: State | None, obs: Obs) -> tuple[State, Plan, Info]:
-        problem = problem_with(*(np.asarray(x, float).tobytes() for x in (obs.rms, obs.rms_low, obs.rms_high)))
+        known = (np.asarray(x, float).reshape(-1, weights.size) for x in (obs.rms, obs.rms_low, obs.rms_high))
+        rounds = [tuple(row.tobytes() for row in rows) for rows in zip(*known)]
         if state is None:
-            answer = certified_arms(config, problem, context.rounds)
+            answer = certified_arms(config, problem_with(*rounds[0]), context.rounds)
             assert answer.eta_init is not None
             # At an array a round costs more, by an angle that no closed form bounds: the horizon is the ledger's.
             state = State(answer.eta_init, answer.feasible and deployment.receiver.antennas == 1)
         plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)
-        dropped, gap = problem.dropped_weight(state.rx_scale), problem.asymmetry(state.rx_scale)
-        kept = state.certified and dropped <= config.max_dropped and gap <= config.max_asymmetry
-        return state, plan, Info(*map(np.asarray, (state.rx_scale, dropped, gap, kept)))
+        found = np.array([envelopes(state.rx_scale, *row) for row in rounds]).T
+        dropped, gap = found.reshape(2, *plan.rx_scale.shape)
+        kept = state.certified & (dropped <= config.max_dropped) & (gap <= config.max_asymmetry)
+        return state, plan, Info(plan.rx_scale, dropped, gap, kept)
 
     gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"
-    return Policy("cares-static", init, step, loop="open", csi="own", gate=gate)
+    return Policy("cares-static", init, step, loop="open", csi="own", gate=gate, spans=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array
+from otafl.core.draws import in_a_row
 from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace
 from otafl.core.uplink import ANALOG, Uplink, weighted_sum
 from otafl.privacy import Budget, calibrate
@@ -103,7 +104,7 @@ def slots(bits: int, bound: float, dim: int, noise_std: float, energy: Array, no
         leaves, tree = jax.tree.flatten(total)
         read = []
         for leaf, own in zip(leaves, keys_for(key, leaves)):
-            noisy = leaf + np.float32(noise_std) * jax.random.normal(own, leaf.shape, jnp.float32)
+            noisy = leaf + np.float32(noise_std) * in_a_row(jax.random.normal, own, leaf.shape, jnp.float32)
             level = jnp.clip(jnp.floor(noisy / np.float32(width)), -(levels // 2), (levels - 1) // 2)
             read.append((level + np.float32(0.5)) * np.float32(width))
         silent = jnp.where(link.max_norm >= 0, link.weight, np.float32(0))

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array
+from otafl.core.draws import in_a_row
 from otafl.core.messages import per_client
 from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
@@ -115,14 +116,14 @@ def _energies(total: Any, link: Link, key: Array, amplitude: Any) -> Any:
 
 def _one(leaf: Array, arriving: Arriving, key: Array, amplitude: Any) -> Array:
     phase_key, noise_key = jax.random.split(key)
-    bits = jax.random.bits(phase_key, leaf.shape, jnp.uint8)
+    bits = in_a_row(jax.random.bits, phase_key, leaf.shape, jnp.uint8)
     half = np.float32(np.sqrt(0.5))
     cosine = jnp.where(bits & 1, half, -half)
     sine = jnp.where(bits & 2, half, -half)
     size = amplitude(leaf)
     re, im = (per_client(part, leaf) for part in (arriving.real, arriving.imag))
     real, imag = size * (re * cosine - im * sine), size * (re * sine + im * cosine)
-    noise = arriving.noise_std * jax.random.normal(noise_key, (4, *leaf.shape[1:]), jnp.float32)
+    noise = arriving.noise_std * in_a_row(jax.random.normal, noise_key, (4, *leaf.shape[1:]), jnp.float32)
     plus = leaf > 0
     parts = [jnp.sum(jnp.where(own, part, 0), axis=0) for own in (plus, ~plus) for part in (real, imag)]
     heard = [(part + n) ** 2 for part, n in zip(parts, noise)]
