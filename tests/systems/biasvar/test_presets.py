@@ -110,12 +110,12 @@ def test_ties_go_to_the_smaller_step_and_divergence_loses():
 
 
 GRID = [0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0]
-MEASURED = {  # scores of the whole grid on 2026-11-16: the middle is best, a dip beside it, the far left, the far right
-    "Ideal FedAvg": ("accuracy", [0.134, 0.2364, 0.5733, 0.7815, 0.8426, 0.8865, 0.9059, 0.9085, 0.8859, 0.1149], 7),
-    "BB-FL Alternative": ("accuracy", [0.12, 0.17, 0.19, 0.48, 0.7132, 0.8538, 0.8477, 0.8664, 0.822, 0.4672], 7),
+MEASURED = {  # scores of the whole grid on 2026-11-16, with a dip beside the best or the best far out
+    "Ideal FedAvg": ("accuracy", [0.134, 0.2364, 0.5733, 0.7815, 0.8426, 0.8865, 0.9059, 0.9085, 0.8859, 0.1149], 5),
+    "BB-FL Alternative": ("accuracy", [0.12, 0.17, 0.19, 0.48, 0.7132, 0.8538, 0.8477, 0.8664, 0.822, 0.4672], 5),
     "BB-FL Interior": (
         "objective", [4.0166, 4.0029, 4.063, 4.1926, 4.6004, 5.4014, 8.3158, 14.1085, 20.4516, 43.6336], 8),
-    "LCPC": ("accuracy", [0.1178, 0.1487, 0.2471, 0.5411, 0.7612, 0.8565, 0.8895, 0.8982, 0.8987, 0.876], 7),
+    "LCPC": ("accuracy", [0.1178, 0.1487, 0.2471, 0.5411, 0.7612, 0.8565, 0.8895, 0.8982, 0.8987, 0.876], 5),
     "diverges": ("loss", [2.3, 2.2, 2.1, *[float("nan")] * 7], 8),
 }  # fmt: skip
 
@@ -135,9 +135,9 @@ def test_steps_beyond_the_middle_are_tried_until_the_best_has_two_worse_on_eithe
     steps = [step for step, labels in tried if "OPC" in labels]
     assert found["OPC"] == best_of(whole, metric), "as the whole grid says"
     assert len(steps) == len(set(steps)) <= most
-    assert all(len(labels) == 1 for _, labels in tried[5:]), "alone, so that another metric finds them"
+    assert all(len(labels) == 1 for _, labels in tried[1:]), "alone, so that another metric finds them"
     if metric == "accuracy":
-        assert all("Vanilla" not in labels for _, labels in tried[5:]), "which is best in the middle"
+        assert [step for step, labels in tried if "Vanilla" in labels] == [0.1, 0.3, 0.6, 0.03, 0.01]
 
 
 def scheme(label, values):

@@ -60,8 +60,7 @@ def tune_step_size(
         for label, score in _scores(trial, folder / f"step-{step:g}", metric, reporter).items():
             scores[label][step] = score
 
-    first = slice(None) if reach is None else slice(max(0, len(steps) // 2 - reach), len(steps) // 2 + reach + 1)
-    for step in steps[first]:
+    for step in steps if reach is None else [steps[len(steps) // 2]]:
         attempt(step, experiment.scheme)
     for scheme, label in zip(experiment.scheme, experiment.labels):  # alone, so that another metric finds them
         while (further := outwards(scores[label], steps, metric, reach or 0)) is not None:
