@@ -179,6 +179,8 @@ def test_long_runs_switch_to_chords_and_say_so(monkeypatch):
     rdp.total_rdp(0.1, z)
     assert called
     assert rdp.is_exact(0.1, np.ones((50, 1)))
+    with np.errstate(all="raise"):
+        assert rdp.is_exact(0.1, np.zeros((50, 1)))  # no noise: one level, and no word about it
 
 
 @pytest.mark.parametrize("scale", [1e-4, 0.01, 0.3, 3.0])

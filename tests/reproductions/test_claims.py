@@ -37,6 +37,37 @@ def test_the_promised_number_of_seeds_decides():
     assert 0.4 < found["holds"] < 0.6 and found.get("does not hold", 0) < 0.01
 
 
+def test_a_rival_that_is_ahead_decides_alone():
+    """One rival ahead by 0.3 deviations, one behind by 0.03: the seeds of the first are asked for, and decide."""
+    values = {"a": dict(enumerate(stats.norm.ppf((np.arange(10) + 0.5) / 10)))}
+    values |= {"b": {n: 2 * v + 0.3 for n, v in values["a"].items()}, "c": {n: -0.03 for n in values["a"]}}
+    claim = Claim(text="t", better="a", than=["b", "c"])
+    needs = claims.judge(claim, values.__getitem__).needs
+    assert needs is not None and 30 < needs < 50
+    decided = 0
+    for _ in range(400):
+        a, off = RANDOM.normal(0, 0.94, (2, needs))
+        drawn = {"a": a, "b": a + 0.3 + off, "c": a * 0 - 0.03}
+        drawn = {label: dict(enumerate(one)) for label, one in drawn.items()}
+        decided += claims.judge(claim, drawn.__getitem__).verdict == "does not hold"
+    assert 0.4 < decided / 400 < 0.65
+
+
+def test_thousands_of_seeds_are_not_none():
+    """0.97 ± 0.19 where 1 is the limit: more seeds than are told, but not no number."""
+    part = claims.comparable(claims.Gap(0.97, 0.19, 1400), 1.0)
+    assert part.needs is not None and part.needs == pytest.approx(1400 * (0.19 / 0.03) ** 2, rel=0.01)
+    assert "more than 10,000 seeds" in claims.joined("t", [part]).evidence
+
+
+def test_a_level_that_lies_off_is_lost_before_it_could_be_pinned_down():
+    values = stats.norm.ppf((np.arange(8) + 0.5) / 8)
+    part = claims.level(list(values), 0.7, 100, 0.05)
+    assert part.verdict == "undecided" and part.needs is not None and part.fails
+    more = stats.norm.ppf((np.arange(part.needs) + 0.5) / part.needs) * np.std(values, ddof=1)
+    assert claims.level(list(more), 0.7, 100, 0.05).verdict == "does not hold"
+
+
 def test_comparable_needs_the_whole_interval():
     assert words({"than": "b", "within": 1.0}, 0.0, 30)["holds"] > 0.95
     assert words({"than": "b", "within": 0.2}, 2.0, 30) == {"does not hold": 1.0}

@@ -78,7 +78,8 @@ def is_exact(rate: Array, noise_multiplier: Array) -> bool:
     sampled = (rate > 0) & (rate < 1) & (u > 0)
     if sampled.sum() <= EXACT_LIMIT:
         return True
-    pairs = rate[sampled] + 1j * u[sampled]
+    pairs = np.empty(sampled.sum(), np.complex128)
+    pairs.real, pairs.imag = rate[sampled], u[sampled]  # rate + 1j * u is NaN where there is no noise
     return np.unique(pairs).size <= EXACT_LIMIT
 
 

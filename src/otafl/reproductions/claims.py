@@ -10,7 +10,8 @@ A claim is decided by an interval over seeds, never by a mean alone, and its kin
 Ahead and comparable hold if the whole 95 % t interval of the paired difference says so, and fail if all of it says the
 opposite. A level fails if ours and the paper's are further apart than means over n and over the paper's number of seeds
 vary, t s sqrt(1/n + 1/seeds), and holds if they are not and that is at most `within`. Whatever is left is undecided,
-with the number of seeds that would decide it were mean and spread to stay; None if no number of ours would.
+with the number of seeds that would decide it were mean and spread to stay; None if no number of ours would. Of several
+rivals one that is ahead decides alone.
 """
 
 import math
@@ -26,7 +27,8 @@ from otafl.core.interval import LEVEL
 from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED, Verdict
 from otafl.runs.comparing.statistics import Gap, fewest, paired, seeds_needed
 
-MOST = 10_000  # seeds, beyond which nothing is promised
+MOST = 10_000  # seeds, beyond which their number is not told
+ENDLESS = 10**9
 Values = Mapping[Any, float]  # seed (or run and seed) -> value
 
 
@@ -73,7 +75,8 @@ class Part(NamedTuple):
 
     verdict: str
     evidence: str
-    needs: int | None = None
+    needs: int | None = None  # seeds that would decide it
+    fails: bool = False  # with so many seeds
 
 
 def ahead(gap: Gap, margin: float = 0.0) -> Part:
@@ -85,7 +88,7 @@ def ahead(gap: Gap, margin: float = 0.0) -> Part:
     over = gap.mean - margin
     if abs(over) > gap.half_width:
         return Part(HOLDS if over > 0 else FAILS, "")
-    return Part(UNDECIDED, "", seeds_needed(gap, MOST, margin))
+    return Part(UNDECIDED, "", seeds_needed(gap, ENDLESS, margin), over < 0)
 
 
 def comparable(gap: Gap, within: float) -> Part:
@@ -99,7 +102,7 @@ def comparable(gap: Gap, within: float) -> Part:
     room = within - abs(gap.mean)
     if abs(room) > gap.half_width:
         return Part(HOLDS if room > 0 else FAILS, "")
-    return Part(UNDECIDED, "", seeds_needed(gap, MOST, math.copysign(within, gap.mean)))
+    return Part(UNDECIDED, "", seeds_needed(gap, ENDLESS, math.copysign(within, gap.mean)), room < 0)
 
 
 def level(
@@ -121,14 +124,18 @@ def level(
         """How far means over `count` and over the paper's seeds may be apart."""
         return float(special.stdtrit(count - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 / count + 1 / seeds)
 
-    expected, rounding = apart(ours.size), _rounding(said, printed)
+    def fails(count: int) -> bool:
+        return abs(gap) > apart(count) + _rounding(said, printed)
+
+    expected = apart(ours.size)
     text = (f"{np.mean(ours):.{digits}f} against {said:g}: {gap:+.{digits}f}, where ± {expected:.{digits}f} is "
             f"expected ({ours.size} seeds)")  # fmt: skip
-    if abs(gap) > expected + rounding:
+    if fails(ours.size):
         return Part(FAILS, text)
     if expected <= within:
         return Part(HOLDS, text)
-    return Part(UNDECIDED, text, fewest(lambda count: apart(count) <= within, MOST))
+    needs = fewest(lambda count: apart(count) <= within or fails(count), ENDLESS)
+    return Part(UNDECIDED, text, needs, needs is not None and fails(needs))
 
 
 def _rounding(said: float, printed: int | None) -> float:
@@ -164,19 +171,37 @@ def _part(claim: Claim, values: Callable[[str], Values], rival: str) -> Part:
 
 
 def joined(text: str, parts: Sequence[Part], place: str = "", rule: str = "") -> Verdict:
-    """A claim with several parts holds if all do and fails if one does; else it needs the seeds of the slowest part.
+    """A claim with several parts holds if all do and fails if one does.
+
+    Else it needs the seeds of the first part that would fail, or those of the slowest if none would.
 
     >>> joined("best", [Part("holds", "a"), Part("undecided", "b", 40)])[:3]
     ('best', 'undecided', 'a; b; about 40 seeds would decide it')
+    >>> joined("best", [Part("undecided", "a", 90), Part("undecided", "b", 40, fails=True)]).needs
+    40
     """
     words = [part.verdict for part in parts]
     evidence = "; ".join(part.evidence for part in parts if part.evidence)
     if FAILS in words or UNDECIDED not in words:
         return Verdict(text, FAILS if FAILS in words else HOLDS, evidence, place, rule)
-    open_parts = [part.needs for part in parts if part.verdict == UNDECIDED]
-    needs = None if None in open_parts else max(count for count in open_parts if count is not None)
-    told = f"about {needs} seeds would decide it" if needs else "no number of seeds of ours would decide it"
+    open_parts = [part for part in parts if part.verdict == UNDECIDED]
+    lost = [part.needs for part in open_parts if part.fails and part.needs]
+    all_of_them = [part.needs or math.inf for part in open_parts]
+    needs = min(lost) if lost else None if math.inf in all_of_them else int(max(all_of_them))
+    told = would_decide(needs)
     return Verdict(text, UNDECIDED, f"{evidence}; {told}" if evidence else told, place, rule, needs)
+
+
+def would_decide(needs: int | None) -> str:
+    """How many seeds, in words.
+
+    >>> would_decide(40), would_decide(56_000)
+    ('about 40 seeds would decide it', 'more than 10,000 seeds would be needed to decide it')
+    """
+    if needs is None:
+        return "no number of seeds of ours would decide it"
+    many = f"more than {MOST:,} seeds would be needed to decide it"
+    return many if needs > MOST else f"about {needs} seeds would decide it"
 
 
 def fact(text: str, held: bool, evidence: str, place: str = "", rule: str = "") -> Verdict:

@@ -11,7 +11,8 @@ from otafl.channels import Channel, Geometry, PathLoss, place
 from otafl.core.files import as_toml, read_toml
 from otafl.reproductions.curves import COLUMNS, Scheme, judge
 from otafl.reproductions.preset_run import reproduce
-from otafl.runs.comparing.tune import _first_best, tune_step_size
+from otafl.runs.comparing import tune
+from otafl.runs.comparing.tune import best_of, tune_step_size
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
@@ -82,7 +83,7 @@ def test_only_the_first_panel_on_the_fixed_deployment_takes_all_seeds(monkeypatc
     steps = {"a": dict.fromkeys(labels, 0.1), "b": {**dict.fromkeys(labels, 0.1), "OPC": 0.3}}
     reproduce_fig2.trained(path, tmp_path, [], {"deployment": 0, "few": 5}, steps, None)
     assert {name: len(part.seed_list) for name, part in ran.items()} == {
-        "fixed-a": 20, "drawn-a": 5, "fixed-b": 5, "drawn-b": 5}  # fmt: skip
+        "fixed-a": 10, "drawn-a": 5, "fixed-b": 5, "drawn-b": 5}  # fmt: skip
     assert ran["fixed-b"].labels == ["OPC"], "what has the same step in both panels is trained once"
 
 
@@ -103,9 +104,40 @@ def test_tuned_steps_are_reproducible_and_resumable(tmp_path):
 
 
 def test_ties_go_to_the_smaller_step_and_divergence_loses():
-    assert _first_best([0.2, 0.2], "accuracy") == 0
-    assert _first_best([float("nan"), 0.1], "accuracy") == 1
-    assert _first_best([float("nan"), 5.0, 4.0], "loss") == 2
+    assert best_of({0.3: 0.2, 0.1: 0.2}, "accuracy") == 0.1
+    assert best_of({0.1: float("nan"), 0.3: 0.1}, "accuracy") == 0.3
+    assert best_of({0.1: float("nan"), 0.3: 5.0, 1.0: 4.0}, "loss") == 1.0
+
+
+GRID = [0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0]
+MEASURED = {  # scores of the whole grid on 2026-11-16, with a dip beside the best or the best far out
+    "Ideal FedAvg": ("accuracy", [0.134, 0.2364, 0.5733, 0.7815, 0.8426, 0.8865, 0.9059, 0.9085, 0.8859, 0.1149], 5),
+    "BB-FL Alternative": ("accuracy", [0.12, 0.17, 0.19, 0.48, 0.7132, 0.8538, 0.8477, 0.8664, 0.822, 0.4672], 5),
+    "BB-FL Interior": (
+        "objective", [4.0166, 4.0029, 4.063, 4.1926, 4.6004, 5.4014, 8.3158, 14.1085, 20.4516, 43.6336], 8),
+    "LCPC": ("accuracy", [0.1178, 0.1487, 0.2471, 0.5411, 0.7612, 0.8565, 0.8895, 0.8982, 0.8987, 0.876], 5),
+    "diverges": ("loss", [2.3, 2.2, 2.1, *[float("nan")] * 7], 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_steps_beyond_the_middle_are_tried_until_the_best_has_two_worse_on_either_side(name, monkeypatch, tmp_path):
+    metric, row, most = MEASURED[name]
+    whole, tried = dict(zip(GRID, row)), []
+
+    def scores(trial, folder, *_):
+        tried.append((float(folder.name.removeprefix("step-")), trial.labels))
+        return {label: whole[tried[-1][0]] if label == "OPC" else -abs(tried[-1][0] - 0.1) for label in trial.labels}
+
+    monkeypatch.setattr(tune, "_scores", scores)
+    path, overrides = small(tmp_path, keep=("OPC", "Vanilla"))
+    found = tune_step_size(path, GRID, tmp_path, overrides=overrides, metric=metric, reach=2)
+    steps = [step for step, labels in tried if "OPC" in labels]
+    assert found["OPC"] == best_of(whole, metric), "as the whole grid says"
+    assert len(steps) == len(set(steps)) <= most
+    assert all(len(labels) == 1 for _, labels in tried[1:]), "alone, so that another metric finds them"
+    if metric == "accuracy":
+        assert [step for step, labels in tried if "Vanilla" in labels] == [0.1, 0.3, 0.6, 0.03, 0.01]
 
 
 def scheme(label, values):

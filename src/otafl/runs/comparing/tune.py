@@ -2,8 +2,9 @@
 
 The rule: train with every step size of one grid, on the same seeds, and judge on the validation split, which is cut
 from the training data. A step size scores the mean over seeds of the mean of the last five evaluations; the best score
-wins, a tie goes to the smaller step, and a scheme that diverges at a step size scores worst there. Tuning looks at
-private data: it lies outside every privacy guarantee.
+wins, a tie goes to the smaller step, and a scheme that diverges at a step size scores worst there. With a `reach` the
+middle of the grid is tried first, then what lies outwards, until the best has `reach` steps on either side that are no
+better. Tuning looks at private data: it lies outside every privacy guarantee.
 """
 
 from collections.abc import Sequence
@@ -38,36 +39,63 @@ def tune_step_size(
     *,
     overrides: Sequence[str] = (),
     metric: Metric = "accuracy",
+    reach: int | None = None,
 ) -> dict[str, float]:
     """The best step size of every scheme, by label; `folder/step_sizes.json` says how it was found.
 
-    Called again with the same arguments it goes on where it stopped and gives the same answer.
+    Called again with the same arguments it goes on where it stopped and gives the same answer; for another metric in
+    the same folder it trains only what is new. reach: None tries the whole grid.
     """
     validate.one_of("metric", metric, RULES)
+    if reach is not None:
+        validate.whole("reach", reach)
     steps = sorted(set(float(step) for step in grid))
     validate.positive("grid", steps)
     experiment = load(experiment_path, [*overrides, 'task.report_on="validation"'])
-    scores: dict[str, dict[str, float]] = {label: {} for label in experiment.labels}
-    for step in steps:
-        trial = with_step_sizes(experiment, dict.fromkeys(experiment.labels, step))
+    scores: dict[str, dict[float, float]] = {label: {} for label in experiment.labels}
+
+    def attempt(step: float, schemes: list[Any]) -> None:
+        part = experiment.model_copy(update={"scheme": schemes})
+        trial = with_step_sizes(part, dict.fromkeys(part.labels, step))
         for label, score in _scores(trial, folder / f"step-{step:g}", metric, reporter).items():
-            scores[label][f"{step:g}"] = score
-    best = {label: steps[_first_best(list(row.values()), metric)] for label, row in scores.items()}
+            scores[label][step] = score
+
+    for step in steps if reach is None else [steps[len(steps) // 2]]:
+        attempt(step, experiment.scheme)
+    for scheme, label in zip(experiment.scheme, experiment.labels):  # alone, so that another metric finds them
+        while (further := outwards(scores[label], steps, metric, reach or 0)) is not None:
+            attempt(further, [scheme])
+    best = {label: best_of(row, metric) for label, row in scores.items()}
     at_edge = [label for label, step in best.items() if len(steps) > 1 and step in (steps[0], steps[-1])]
     rule = f"{RULES[metric]} on the validation split, mean over seeds and over the last {LAST} evaluations"
-    told = {"rule": rule, "grid": steps, "seeds": experiment.seed_list, "scores": scores, "best": best, "edge": at_edge}
-    write_atomic(folder / "step_sizes.json", to_json(told))
+    rows = {label: {f"{step:g}": row[step] for step in sorted(row)} for label, row in scores.items()}
+    told = {"rule": rule, "grid": steps, "reach": reach, "seeds": experiment.seed_list, "scores": rows, "best": best}
+    write_atomic(folder / "step_sizes.json", to_json({**told, "edge": at_edge}))
     return best
 
 
-def _first_best(scores: list[float], metric: Metric) -> int:
-    """Position of the best score; the first one, of the smallest step, on a tie; NaN (diverged) is worst.
+def best_of(scores: dict[float, float], metric: Metric) -> float:
+    """The step with the best score; the smallest one on a tie; NaN (diverged) is worst.
 
-    >>> _first_best([0.5, 0.7, 0.7, float("nan")], "accuracy"), _first_best([0.5, 0.7], "loss")
-    (1, 0)
+    >>> best_of({0.1: 0.5, 0.3: 0.7, 0.6: 0.7, 1.0: float("nan")}, "accuracy"), best_of({0.1: 0.5, 0.3: 0.7}, "loss")
+    (0.3, 0.1)
     """
-    gain = np.array(scores) * (1 if metric == "accuracy" else -1)
-    return int(np.argmax(np.where(np.isnan(gain), -np.inf, gain)))
+    steps = sorted(scores)
+    gain = np.array([scores[step] for step in steps]) * (1 if metric == "accuracy" else -1)
+    return steps[int(np.argmax(np.where(np.isnan(gain), -np.inf, gain)))]
+
+
+def outwards(scores: dict[float, float], steps: list[float], metric: Metric, reach: int) -> float | None:
+    """The next step of the sorted grid to try, beside a run of steps that have scores; None: the best lies deep enough.
+
+    >>> outwards({0.1: 0.5, 0.3: 0.7}, [0.03, 0.1, 0.3, 1.0], "accuracy", 1)
+    1.0
+    """
+    tried = [number for number, step in enumerate(steps) if step in scores]
+    low, high, best = tried[0], tried[-1], steps.index(best_of(scores, metric))
+    if high - best < reach and high + 1 < len(steps):
+        return steps[high + 1]
+    return steps[low - 1] if best - low < reach and low > 0 else None
 
 
 def _scores(experiment: Experiment, folder: Path, metric: Metric, reporter: Reporter | None) -> dict[str, float]:
@@ -134,5 +162,6 @@ def tuned(path: Path, folder: Path, overrides: Sequence[str], reporter: Reporter
     folder.mkdir(parents=True, exist_ok=True)
     changes = [*overrides, *wanted.get("set", [])]
     return tune_step_size(
-        path, wanted["step_sizes"], folder, reporter, overrides=changes, metric=wanted.get("metric", "accuracy")
-    )
+        path, wanted["step_sizes"], folder, reporter, overrides=changes, metric=wanted.get("metric", "accuracy"),
+        reach=wanted.get("reach"),
+    )  # fmt: skip

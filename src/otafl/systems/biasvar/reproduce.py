@@ -63,7 +63,7 @@ def tuned_by(metric: Metric, wanted: Record, path: Path, folder: Path, overrides
     """Step sizes by one metric; both metrics read the same trainings."""
     place = folder / "tuning"
     best = tune_step_size(path, wanted["step_sizes"], place, reporter, overrides=[*overrides, *wanted["set"]],
-                          metric=metric)  # fmt: skip
+                          metric=metric, reach=wanted.get("reach"))  # fmt: skip
     (place / "step_sizes.json").rename(place / f"step_sizes-{metric}.json")
     return best
 

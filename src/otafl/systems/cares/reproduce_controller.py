@@ -9,7 +9,7 @@ from rich.console import Console
 
 from otafl.core.interval import half_width
 from otafl.reports.tables import METRICS, footer
-from otafl.reproductions.claims import ahead
+from otafl.reproductions.claims import ahead, would_decide
 from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED, Grid, Record, Verdict, publish
 from otafl.reproductions.pictures import Panel, Point, point
 from otafl.reproductions.preset_run import run_in
@@ -83,7 +83,7 @@ def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metr
     best = int(np.argmax([gap.mean for gap in hardest]))
     worst = hardest[best]
     told = f"best of {len(gaps)} settings, {labels[best]}: {worst.mean:+.4f} ± {worst.half_width:.4f}"
-    told += f"; about {needs or 'more than 10,000'} seeds would decide it" if word == UNDECIDED else ""
+    told += f"; {would_decide(needs)}" if word == UNDECIDED else ""
     rule = f"{metric}: mean lead over every rival > 0 for some setting, Holm over {len(gaps)} settings"
     return Verdict(text, word, told, PLACE, rule, needs)
 
