@@ -105,7 +105,7 @@ def mean_gradients(model: Model, params: Any, data: Data, seed: Seed, drawn: Bat
     """Each client's gradient over its batch, and the norms of these where they come along."""
     rows, counts, share = chosen(seed, drawn, ids)
     if model.ghost is None or not (at_once := model.ghost.at_once(rows.shape[1])):
-        return client_gradients(model, params, *take(data, seed, drawn, ids)),
+        return (client_gradients(model, params, *take(data, seed, drawn, ids)),)
     sums, _, norms = at_once(params, data, rows, share, counts, None)
     return (penalised(model, params, sums, jnp.ones_like(norms)),) if model.l2 else (sums, norms)
 
