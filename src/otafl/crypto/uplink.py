@@ -287,8 +287,10 @@ def opened_sum(job: Job, keys: Keys, draws: round_sum.Draws, total: Array, extra
 
 def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS) -> Array:
     """Whether a round must be discarded: loud empty coefficients, or a scalar and its guard copy apart. EEZOFL 7.5"""
-    apart = jnp.abs(opened.guards - opened.values[: opened.guards.size])
-    return (opened.empty_rms > z * expected_rms) | jnp.any(apart > z * 2.0**GUARD_BITS * expected_rms)
+    copied = opened.values[: opened.guards.size]
+    rounding = 8 * np.finfo(np.float64).eps * jnp.abs(copied)  # of both, as they leave the ring
+    apart = jnp.abs(opened.guards - copied) > z * 2.0**GUARD_BITS * expected_rms + rounding
+    return (opened.empty_rms > z * expected_rms) | jnp.any(apart)
 
 
 # --- what a card must say ----------------------------------------------------------------------------------------
