@@ -24,7 +24,7 @@ from otafl.crypto.budget import (
     decode_bits,
     message_bits,
 )
-from otafl.crypto.parameters import GUARD_BITS, Parameters
+from otafl.crypto.parameters import Parameters
 from otafl.crypto.participant import Client
 from otafl.crypto.randomness import Source
 
@@ -102,8 +102,7 @@ def release(
             f"empty coefficients have rms {decoded.empty_rms / expected_rms:.3g} times the expected one (limit {z:g}): "
             "a share is missing or wrong, the channel moved, or the weights differ; redo with fresh scalars"
         )
-    apart = np.abs(decoded.guards - decoded.values[: decoded.guards.size])
-    if np.any(apart > z * 2.0**GUARD_BITS * expected_rms):
+    if scaling.copies_apart(decoded, z * expected_rms):
         raise RoundFailed("a scalar and its second copy disagree: the message itself wrapped; lower it or the scale")
     return RoundResult(decoded.values, float(decoded.empty_rms), expected_rms, insecure_test_rng)
 

@@ -115,3 +115,11 @@ def decode(parameters: Parameters, received: Array, bits: int) -> Decoded:
     xp = np if isinstance(x, np.ndarray) else jnp
     P, G = parameters.P, layout.guards.size
     return Decoded(x[:P], x[P : P + G] * 2.0**GUARD_BITS, xp.sqrt(xp.mean(x[P + G :] ** 2)))
+
+
+def copies_apart(decoded: Decoded, error: float) -> Array:
+    """Whether a scalar and its guard copy differ by more than this decoding error and float64's rounding of both."""
+    xp = np if isinstance(decoded.values, np.ndarray) else jnp
+    scalars = decoded.values[: decoded.guards.size]
+    rounding = 8 * np.finfo(np.float64).eps * xp.abs(scalars)
+    return xp.any(xp.abs(decoded.guards - scalars) > 2.0**GUARD_BITS * error + rounding)

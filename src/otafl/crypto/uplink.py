@@ -47,7 +47,7 @@ from otafl.crypto.budget import (
 )
 from otafl.crypto.choosing import flooded
 from otafl.crypto.feasibility import traffic
-from otafl.crypto.parameters import GUARD_BITS, Parameters
+from otafl.crypto.parameters import Parameters
 from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
@@ -287,10 +287,7 @@ def opened_sum(job: Job, keys: Keys, draws: round_sum.Draws, total: Array, extra
 
 def failed(opened: scaling.Decoded, expected_rms: float, z: float = FAIL_SIGMAS) -> Array:
     """Whether a round must be discarded: loud empty coefficients, or a scalar and its guard copy apart. EEZOFL 7.5"""
-    copied = opened.values[: opened.guards.size]
-    rounding = 8 * np.finfo(np.float64).eps * jnp.abs(copied)  # of both, as they leave the ring
-    apart = jnp.abs(opened.guards - copied) > z * 2.0**GUARD_BITS * expected_rms + rounding
-    return (opened.empty_rms > z * expected_rms) | jnp.any(apart)
+    return (opened.empty_rms > z * expected_rms) | scaling.copies_apart(opened, z * expected_rms)
 
 
 # --- what a card must say ----------------------------------------------------------------------------------------
