@@ -14,9 +14,7 @@ import numpy as np
 from otafl.core.errors import InputError
 
 MAX_DB = 400.0  # beyond any radio, and safe to convert
-LARGEST = (
-    1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
-)
+LARGEST = 1e40  # of any number in a file, MAX_DB in linear units: products of a few of their squares are still numbers
 SMALLEST = 1e-40  # of any that is not 0
 LEAST_NORM = 1e-9  # of a bound on norms: in float32 squares below 1e-38 are zero, and what they add up to is lost
 MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
