@@ -20,8 +20,6 @@ from otafl.runs.folder.disk import storage
 from otafl.systems.screen import Fitted
 
 NONE = "–"
-STYLE_SHEET = """.chart { overflow-x: auto; }
-.chart svg { width: 100%; min-width: 38rem; height: auto; background: #fff; }"""
 HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
 FPR = np.logspace(-4, 0, 200)
 
@@ -97,7 +95,7 @@ def render(found: Audit) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{title}: audit</title>'
-        f'<link rel="icon" href="data:,"><style>{asset("page.css")}\n{STYLE_SHEET}</style>'
+        f'<link rel="icon" href="data:,"><style>{asset("page.css")}</style>'
         f'</head><body><header><div><p class="brand">otafl audit</p><h1>{title}</h1></div></header><main>{alarm}'
         f'<section id="verdicts"><h2>Charged against measured</h2><div class="scroll"><table><thead><tr>{heads}</tr>'
         f"</thead><tbody>{body}</tbody></table></div>{said}</section>{figures}</main></body></html>\n"
@@ -111,7 +109,7 @@ def _section(scheme: SchemeAudit) -> str:
         f"{len(canary.present)} runs with the canary, and what their thresholds reach beside what was charged."
     )
     return (
-        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart" tabindex="0"><figcaption>'
+        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart drawn" tabindex="0"><figcaption>'
         f"<p>{escape(caption)}</p></figcaption>{picture(canary, scheme.label)}</figure></section>"
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.reports.comparison import E_NOTE, HEAD, rows, sentence, verdicts
+from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, rows, sentence, verdicts
 from otafl.reports.frontier import picture, points_of, stored
 from otafl.reports.page import asset
 from otafl.runs.comparing.compare import Part, Question
@@ -19,7 +19,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     if frontier is not None:
         told = escape(_caption(frontier))
         drawn = picture(frontier).replace("<svg", '<svg role="img" aria-label="Accuracy over ε"', 1)
-        body.append(f'<figure class="chart">{drawn}<figcaption><p>{told}</p></figcaption></figure>')
+        body.append(f'<figure class="chart drawn" tabindex="0">{drawn}<figcaption><p>{told}</p></figcaption></figure>')
     for part in parts:
         found = part.found
         body.append(f'<h2>ε = {part.target:g}</h2><p class="verdict">{escape(sentence(found, part.target))}</p>')
@@ -35,7 +35,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         every = f'<a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a>'
         body.append(f"<p>{every}; plots for print: <code>otafl report {escape(str(part.run))}</code></p>")
     notes = dict.fromkeys(note for part in parts for note in part.notes)
-    body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE)]
+    body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE, DIGITAL_NOTE)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{asset("page.css")}</style></head>'

@@ -15,7 +15,6 @@ from rich.markup import escape as plain
 from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
-from otafl.reports.audits import STYLE_SHEET
 from otafl.reports.page import asset
 from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
 from otafl.reports.tables import attack_cells, footer, metric_of, named, result, spent
@@ -201,13 +200,13 @@ def _page(found: Sweep, entries: list[Entry], table: list[list[str]], drawn: str
         if point["outcome"] != DONE
     )
     alarm = f'<section id="open"><h2>Not done</h2><ul>{failed}</ul></section>' if failed else ""
-    figure = f'<figure class="chart" tabindex="0">{drawn}</figure>' if drawn else ""
+    figure = f'<figure class="chart drawn" tabindex="0">{drawn}</figure>' if drawn else ""
     said = f"<p>{escape(footer(entries))}</p>" if entries else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><link rel="icon" href="data:,">'
-        f"<style>{asset('page.css')}\n{STYLE_SHEET}</style></head><body>"
+        f"<style>{asset('page.css')}</style></head><body>"
         f'<header><div><p class="brand">otafl sweep</p><h1>{escape(title)}</h1></div></header><main>{alarm}{figure}'
         '<section id="points"><h2>Points</h2><div class="scroll" tabindex="0" role="region" aria-label="Points">'
         f'<table><thead><tr>{heads}<th scope="col">run</th></tr></thead><tbody>{body}</tbody></table></div>{said}'
