@@ -93,14 +93,15 @@ def _table(advice: Advice) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     name = escape(row["scheme"] + (" (no radio: the limit)" if row["reference"] else ""))
+    head = f"<th scope=row class=left>{name}</th>"
     if row["Q"] is None:
-        return f'<tr><th scope=row class=left>{name}</th><td colspan="{len(HEADS) - 1}">{escape(row["why_not"])}</td></tr>'
+        return f'<tr>{head}<td colspan="{len(HEADS) - 1}">{escape(row["why_not"])}</td></tr>'
     cells = (
         f"{row['Q']:.1f}", f"{row['e']:.2f}", str(row["rounds"]), _share(row["heard"]), _share(row["covered"]),
         _number(row["energy_mean"]), _number(row["power_margin_db"]), _number(row["seconds"]),
         row["csi"], row["noise_of"],
     )  # fmt: skip
-    return f"<tr><th scope=row class=left>{name}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    return f"<tr>{head}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _share(value: float | None) -> str:
