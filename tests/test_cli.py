@@ -268,6 +268,13 @@ def test_a_mistake_is_told_by_its_key_with_the_nearest_known_one(override: str, 
     assert err.startswith(f"otafl: small.toml: {said}")
 
 
+def test_a_misspelt_name_is_told_with_the_one_that_was_meant(otafl: Call) -> None:
+    names = {"clients.kind": "gradient", "scheme.0.name": "weakest", "task.data": "digits", "channel": "cares"}
+    for key, name in names.items():
+        _, _, err = otafl("run", "small.toml", "--set", f"{key}='{name[:-2]}{name[-1]}'")
+        assert err.endswith(f"; did you mean '{name}'?\n")
+
+
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ Traceback (most recent call last):
 otafl.core.errors.InputError: delta=1.5 must lie in (0, 1)
 """
 
-from collections.abc import Collection, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,28 @@ def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
 
 def one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
     if not isinstance(value, str | int) or value not in allowed:
-        raise InputError(f"{name}={value!r} must be one of {', '.join(map(str, sorted(allowed)))}")
+        known = list(map(str, sorted(allowed)))
+        near = meant(value, known) if isinstance(value, str) else ""
+        raise InputError(f"{name}={shown(value)} must be one of {', '.join(known)}{near}")
+
+
+def meant(text: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nothing has: the one that it may be a misspelling of.
+
+    >>> meant("fedavgg", ["constant", "fedavg"])
+    "; did you mean 'fedavg'?"
+    """
+    near = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, on one line."""
+    if isinstance(value, dict | list):
+        return type(value).__name__
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else f"{str(value)[:10]}..."
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def shape(name: str, value: Any, expected: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.reports import write_report
-from otafl.reports.tables import footer, metric_of
+from otafl.reports.tables import footer, metric_of, named
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
@@ -151,13 +151,19 @@ class Run:
     def _experiment(self) -> Any:
         return load(self.folder / "config.toml").bring(self.own)
 
+    def _told(self) -> list[str]:
+        """What stands below the table."""
+        found = summaries(self.folder)
+        return [footer(found), *(named(entry) for entry in found if without_rounds(entry))]
+
     def __repr__(self) -> str:
-        return f"{self.table.round(4).to_string()}\n{footer(summaries(self.folder))}\n{self.folder}"
+        return "\n".join([self.table.to_string(float_format=_short), *self._told(), str(self.folder)])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"{self.table.round(4).to_html()}<p>{escape(footer(summaries(self.folder)))}</p>"
+        told = "".join(f"<p>{escape(text)}</p>" for text in self._told())
+        return f"{self.table.to_html(float_format=_short)}{told}"
 
 
 def _row(entry: dict[str, Any]) -> dict[str, float]:
@@ -180,6 +186,11 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
         "energy_per_round": mean("energy_per_round") if on_air(entry) else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip
+
+
+def _short(value: float) -> str:
+    """Four digits, however small the number is."""
+    return f"{value:.4g}"
 
 
 def _mean(values: np.ndarray) -> float:
