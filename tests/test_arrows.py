@@ -1,6 +1,7 @@
 """Arrows point down: which package may import which. Read from the source, not from a run."""
 
 import ast
+import sys
 from pathlib import Path
 
 import otafl
@@ -55,6 +56,20 @@ def test_arrows_point_down():
             if depth(target) < depth(source) or (depth(target) == depth(source) and (source, target) not in BESIDE):
                 wrong.append(f"{path.relative_to(ROOT)}: {source} -> {target}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_heart_needs_little():
+    """Beyond numpy, jax, optax and scipy: pydantic where files are read, and its names of ranges."""
+    wanted = {"numpy", "jax", "optax", "scipy", "otafl"} | sys.stdlib_module_names
+    more = {}
+    for path in (*ROOT.glob("core/*.py"), *ROOT.glob("clients/*.py"), ROOT / "tasks/models.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        names = {one.name for node in body if isinstance(node, ast.Import) for one in node.names}
+        names |= {node.module or "" for node in body if isinstance(node, ast.ImportFrom)}
+        more[path.stem] = {name.partition(".")[0] for name in names} - wanted
+    assert {name: found for name, found in more.items() if found} == {
+        "files": {"pydantic"}, "models": {"annotated_types"},
+    }  # fmt: skip
 
 
 def test_systems_do_not_know_each_other_beyond_the_shared_ones():
