@@ -251,6 +251,8 @@ def test_a_plan_of_own_data_is_the_plan_of_its_run(run, front_share):
     np.testing.assert_array_equal(planned["rounds"], run.table["rounds"])
     size_alone = otafl.plan(task={"num_params": 12, "clients": 6}, schemes=schemes, channel="cares", eps=500.0)
     assert list(size_alone.table.index) == run.labels and "feasible" in size_alone._repr_html_()
+    assert repr(size_alone).splitlines()[0].split()[:3] == ["feasible", "rounds", "eps"]
+    assert all(label in repr(size_alone) for label in run.labels) and "PlanTable(" not in repr(size_alone)
 
 
 def test_a_run_on_own_data_is_attacked_under_its_own_ledgers(run):

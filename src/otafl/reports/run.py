@@ -15,6 +15,7 @@ from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.folder.summaries import on_air, summaries
+from otafl.runs.frames import as_html, as_text
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.schema import Own, load
 
@@ -157,13 +158,13 @@ class Run:
         return [footer(found), *(named(entry) for entry in found if without_rounds(entry))]
 
     def __repr__(self) -> str:
-        return "\n".join([self.table.to_string(float_format=_short), *self._told(), str(self.folder)])
+        return "\n".join([as_text(self.table), *self._told(), str(self.folder)])
 
     def _repr_html_(self) -> str:
         from html import escape
 
         told = "".join(f"<p>{escape(text)}</p>" for text in self._told())
-        return f"{self.table.to_html(float_format=_short)}{told}"
+        return f"{as_html(self.table)}{told}"
 
 
 def _row(entry: dict[str, Any]) -> dict[str, float]:
@@ -186,11 +187,6 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
         "energy_per_round": mean("energy_per_round") if on_air(entry) else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip
-
-
-def _short(value: float) -> str:
-    """Four digits, however small the number is."""
-    return f"{value:.4g}"
 
 
 def _mean(values: np.ndarray) -> float:

@@ -114,6 +114,11 @@ class Advice:
         """One row per scheme, best first; `pandas.DataFrame(advice.table)` is a frame."""
         return [option_dict(option) for option in self.options]
 
+    def __repr__(self) -> str:
+        """What to do, then every scheme; `table` has the rest."""
+        said = ((row["scheme"], row["why_not"] if row["Q"] is None else f"Q = {row['Q']:.1f}") for row in self.table)
+        return "\n".join([self.sentence, *(f"{name}: {text}" for name, text in said)])
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{escape(row['scheme'])}</td><td>{'–' if row['Q'] is None else format(row['Q'], '.1f')}</td></tr>"
