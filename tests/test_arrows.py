@@ -72,6 +72,18 @@ def test_the_heart_needs_little():
     }  # fmt: skip
 
 
+def test_runs_know_no_single_system():
+    """What a scheme needs beyond its policy it declares by its `Scheme`: a new system touches no other file."""
+    folders = {path.parent.name for path in (ROOT / "systems").glob("*/__init__.py")}
+    wrong = []
+    for path in sorted((ROOT / "runs").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = (node.module or "").split(".")[:3] if isinstance(node, ast.ImportFrom) else []
+            if named[:2] == ["otafl", "systems"] and folders & set(named[2:]):
+                wrong.append(f"{path.relative_to(ROOT)} -> {named[2]}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_systems_do_not_know_each_other_beyond_the_shared_ones():
     wrong = []
     for path in sorted((ROOT / "systems").glob("*/*.py")):

@@ -19,6 +19,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
+NO_CERTIFICATE = "no joint certificate"  # of rounds whose info `certified` is false
 
 
 Loop = Literal["open", "round"]
