@@ -1,6 +1,7 @@
 """Arrows point down: which package may import which. Read from the source, not from a run."""
 
 import ast
+import sys
 from pathlib import Path
 
 import otafl
@@ -54,6 +55,32 @@ def test_arrows_point_down():
         for target in imports(path) - {source, "__version__"}:
             if depth(target) < depth(source) or (depth(target) == depth(source) and (source, target) not in BESIDE):
                 wrong.append(f"{path.relative_to(ROOT)}: {source} -> {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_heart_needs_little():
+    """Beyond numpy, jax, optax and scipy: pydantic where files are read, and its names of ranges."""
+    wanted = {"numpy", "jax", "optax", "scipy", "otafl"} | sys.stdlib_module_names
+    more = {}
+    for path in (*ROOT.glob("core/*.py"), *ROOT.glob("clients/*.py"), ROOT / "tasks/models.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        names = {one.name for node in body if isinstance(node, ast.Import) for one in node.names}
+        names |= {node.module or "" for node in body if isinstance(node, ast.ImportFrom)}
+        more[path.stem] = {name.partition(".")[0] for name in names} - wanted
+    assert {name: found for name, found in more.items() if found} == {
+        "files": {"pydantic"}, "models": {"annotated_types"},
+    }  # fmt: skip
+
+
+def test_runs_know_no_single_system():
+    """What a scheme needs beyond its policy it declares by its `Scheme`: a new system touches no other file."""
+    folders = {path.parent.name for path in (ROOT / "systems").glob("*/__init__.py")}
+    wrong = []
+    for path in sorted((ROOT / "runs").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = (node.module or "").split(".")[:3] if isinstance(node, ast.ImportFrom) else []
+            if named[:2] == ["otafl", "systems"] and folders & set(named[2:]):
+                wrong.append(f"{path.relative_to(ROOT)} -> {named[2]}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -120,6 +120,16 @@ def test_what_is_refused_after_reading_names_the_file_too(verb: str, otafl: Call
     assert code == 2 and err.startswith("otafl: small.toml: train_size=5000 must lie in")
 
 
+def test_a_deployment_file_in_place_of_an_experiment_is_told_what_takes_it(otafl: Call) -> None:
+    Path("site.toml").write_text('devices_file = "site.csv"\n')
+    code, _, err = otafl("plan", "site.toml")
+    assert code == 2 and 'otafl advise takes it, and an experiment names it by devices = "site.toml"' in err
+
+
+def test_a_command_that_is_used_wrongly_says_where_its_help_is(otafl: Call) -> None:
+    assert otafl("sweep", "small.toml")[2].endswith("sweep --help)\n")
+
+
 def test_a_run_from_start_to_report(otafl: Call) -> None:
     code, out, err = otafl("run", "small.toml", "--json-log")
     assert (code, err) == (0, "")
@@ -266,6 +276,13 @@ def test_a_mistake_is_told_by_its_key_with_the_nearest_known_one(override: str, 
     code, _, err = otafl("run", "small.toml", "--set", override)
     assert code == 2
     assert err.startswith(f"otafl: small.toml: {said}")
+
+
+def test_a_misspelt_name_is_told_with_the_one_that_was_meant(otafl: Call) -> None:
+    names = {"clients.kind": "gradient", "scheme.0.name": "weakest", "task.data": "digits", "channel": "cares"}
+    for key, name in names.items():
+        _, _, err = otafl("run", "small.toml", "--set", f"{key}='{name[:-2]}{name[-1]}'")
+        assert err.endswith(f"; did you mean '{name}'?\n")
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------

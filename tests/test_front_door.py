@@ -68,6 +68,24 @@ def test_results_are_values(run):
             wrong()
 
 
+def test_a_run_tells_small_numbers_and_who_had_no_round():
+    """Rounded to four places, an energy of 15 uJ was 0.0000; a row of NaN said nothing."""
+    schemes = [otafl.constant(rx_scale=1e-3), otafl.constant(rx_scale=50.0)]
+    run = otafl.run(task=TASK, model=NET, schemes=dict(zip("ab", schemes)), eps=8.0, **SMALL)
+    energy = run.table.loc["a", "energy_per_round"]
+    assert 0 < energy < 1e-4 and f"{energy:.4g}" in repr(run) and f"{energy:.4g}" in run._repr_html_()
+    assert "b (0 rounds affordable" in repr(run)
+
+
+def test_a_wrong_argument_is_told_in_one_line():
+    """Arrays in place of a task were written out in full."""
+    with pytest.raises(InputError, match=r"task=\(array\(.* must be otafl\.task") as caught:
+        otafl.run(task=(np.eye(30), np.arange(30)), schemes=["fedavg"])
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+    with pytest.raises(InputError, match="did you mean 'fedavg'"):
+        otafl.run(task=TASK, model=NET, schemes=["fedavgg"])
+
+
 def test_the_returned_model_is_the_one_that_was_evaluated(run):
     seed = 1
     params = run.params("constant", seed)
@@ -233,6 +251,8 @@ def test_a_plan_of_own_data_is_the_plan_of_its_run(run, front_share):
     np.testing.assert_array_equal(planned["rounds"], run.table["rounds"])
     size_alone = otafl.plan(task={"num_params": 12, "clients": 6}, schemes=schemes, channel="cares", eps=500.0)
     assert list(size_alone.table.index) == run.labels and "feasible" in size_alone._repr_html_()
+    assert repr(size_alone).splitlines()[0].split()[:3] == ["feasible", "rounds", "eps"]
+    assert all(label in repr(size_alone) for label in run.labels) and "PlanTable(" not in repr(size_alone)
 
 
 def test_a_run_on_own_data_is_attacked_under_its_own_ledgers(run):

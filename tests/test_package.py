@@ -1,10 +1,13 @@
 """What people install: an sdist that is whole, a wheel built from it, tried from another folder. No network."""
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -69,6 +72,20 @@ def test_every_file_of_the_source_is_in_the_wheel(installed: Path) -> None:
     found = {path.relative_to(made) for path in made.rglob("*") if path.is_file()}
     assert wanted - found == set(), "add them to [tool.setuptools.package-data]"
     assert found - wanted == set()
+
+
+def test_everything_that_is_imported_is_a_dependency() -> None:
+    """Tables of results are pandas', which only the tests had asked for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [name for own in ("sca", "flower", "ray") for name in project["optional-dependencies"][own]]
+    declared = {re.split("[<>=]", name)[0].replace("-", "_") for name in (*project["dependencies"], *extras)}
+    imported = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            imported |= {name.partition(".")[0] for name in names}
+    assert imported - set(sys.stdlib_module_names) - declared == {"otafl"}
 
 
 def test_it_works_from_another_folder(installed: Path, tmp_path: Path) -> None:

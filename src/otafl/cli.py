@@ -81,7 +81,7 @@ def run(
         folder = runner.resume(resume, reporter(err, json_log))
     else:
         if file is None:
-            raise InputError("give an experiment FILE, a preset's name, or --resume DIR (see otafl run --help)")
+            raise InputError("give an experiment FILE, a preset's name, or --resume FOLDER (see otafl run --help)")
         experiment = load(find(file), overrides)
         if show:
             print(resolved(experiment), end="")
@@ -345,7 +345,9 @@ def _call() -> int:
         return _say("out of memory; lower seeds, clients, rounds or the model, or set engine.client_map = 1", 1)
     except Exception as problem:  # click's usage errors carry their own text and code
         if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
-            return _say(problem.format_message(), problem.exit_code)
+            asked = getattr(problem, "ctx", None)
+            more = f" (see {asked.command_path} --help)" if asked else ""
+            return _say(f"{problem.format_message()}{more}", problem.exit_code)
         raise
 
 

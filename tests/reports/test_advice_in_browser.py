@@ -82,6 +82,22 @@ def test_nothing_is_wider_than_the_window(browser, page, width):
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_words_in_figures_keep_their_size(browser, page, width):
+    """Scaled with the figure, they were 6 pixels high on a phone and 20 on a desk."""
+    browser.open(page, width, 844)
+    for figure in ("frontier", "energy"):
+        svg = f"document.querySelector('#{figure} svg')"
+        assert browser.run(f"{svg}.clientWidth / {svg}.viewBox.baseVal.width") == pytest.approx(1, abs=0.02)
+
+
+def test_figures_follow_the_window(browser, page):
+    browser.open(page, 1280, 844)
+    browser.resize(390, 844)
+    browser.run("new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))")
+    assert browser.run("document.querySelector('#frontier svg').viewBox.baseVal.width") < 390
+
+
 def test_a_name_cannot_leave_its_place(browser, advice, tmp_path):
     evil = "</script><img src=x onerror=alert(1)>"
     site = advice.question.site._replace(name=evil)

@@ -36,6 +36,13 @@ def site37() -> Advice:
     return advise(SITE, 9610, 8.0, rounds=100, accountant="zcdp")
 
 
+def test_an_advice_is_printed_as_its_sentence_and_its_schemes():
+    advice = advise(200, 650, 8.0, rounds=50)
+    first, *others = repr(advice).splitlines()
+    assert first == advice.sentence and others[0] == f"{advice.best.name}: Q = {advice.best.quality:.1f}"
+    assert len(others) == len(advice.options)
+
+
 def test_the_worked_example_under_sample_weights() -> None:
     found = qualities()
     for name in ("constant", "cares-static", "adascale", "biasvar"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import otafl
 from otafl import cli, systems
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
@@ -221,3 +222,11 @@ def test_a_scheme_that_was_not_attacked_is_a_row() -> None:
     nothing = whole.SchemeAudit("x", np.inf, 3, "", "", np.nan, [], (), "charged ε = ∞")
     found = Audit("t", [nothing], 10, 1e-3)
     assert "not attacked" in audits.row(nothing) and "not attacked" in audits.render(found)
+
+
+def test_what_the_table_says_is_not_said_again() -> None:
+    terms = {"channel": "cares", "eps": 0.1, "rounds": 2, "seeds": 1}
+    found = otafl.audit(task={"num_params": 20, "clients": 2}, schemes=[otafl.constant(rx_scale=100.0)], **terms)
+    assert audits.lines(found)[0].startswith("constant: not attacked: not one round is affordable")
+    held = found._replace(schemes=[found.schemes[0]._replace(reason="")])
+    assert not any(text.startswith("constant") for text in audits.lines(held))

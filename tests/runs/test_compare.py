@@ -255,3 +255,8 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
     browser.run(f"{button}.click(); {button}.click()")
     assert browser.run(names) == ["second", "first"]
     assert browser.run("document.documentElement.scrollWidth") <= 1280
+    browser.resize(390)
+    assert browser.run("document.documentElement.scrollWidth") <= 390  # the picture and the table scroll by themselves
+    frame, name = "document.querySelector('.scroll')", "document.querySelector('tbody th').getBoundingClientRect()"
+    browser.run(f"{frame}.scrollLeft = 300")
+    assert browser.run(f"{name}.left >= {frame}.getBoundingClientRect().left")  # whose row it is stays in sight

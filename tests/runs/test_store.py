@@ -385,3 +385,11 @@ def test_tables_and_model_of_a_run_open_with_common_tools(reference: Path) -> No
 
 def test_npz_is_the_same_for_the_same_arrays() -> None:
     assert npz(ARRAYS) == npz({name: value.copy() for name, value in ARRAYS.items()})
+
+
+def test_a_comparison_in_place_of_a_run_is_told_with_its_runs(tmp_path: Path) -> None:
+    for eps in (2, 8):
+        (tmp_path / f"eps-{eps}" / "run").mkdir(parents=True)
+        (tmp_path / f"eps-{eps}" / "run" / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match=r"it holds .*eps-2/run, .*eps-8/run"):
+        RunFolder.open(tmp_path)

@@ -1,7 +1,6 @@
 """Reading files that users wrote: TOML into a pydantic model, every mistake one line with file, key, value and rule."""
 
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -83,7 +82,7 @@ def _refuse_extremes(value: Any, key: str = "") -> None:
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             _refuse_extremes(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"{_quoted(key)}={_shown(value)} must fit into 64 bits")
+        raise InputError(f"{_quoted(key)}={validate.shown(value)} must fit into 64 bits")
     elif isinstance(value, int | float):
         validate.in_range(_quoted(key), value)
 
@@ -151,30 +150,22 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
         tag = context["discriminator"].strip("'")
         if "expected_tags" not in context:
             return f"{key}.{tag} is required"
-        return f"{key}.{tag}={context['tag']!r} must be one of {context['expected_tags'].replace(chr(39), '')}"
+        allowed = context["expected_tags"].replace("'", "")
+        near = validate.meant(str(context["tag"]), allowed.split(", "))
+        return f"{key}.{tag}={context['tag']!r} must be one of {allowed}{near}"
     if unknown:
         known = [name for table in tables for name in (*_fields(table), *getattr(table, "SYMBOLS", {}))]
-        near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
-        return f"{_quoted(key)}: unknown key" + (f"; did you mean '{near[0]}'?" if near else "")
+        return f"{_quoted(key)}: unknown key{validate.meant(location[-1], known)}"
     if problem["type"] == "missing":
         return f"{key}: missing, this key is required"
     more = error.error_count() - 1
     also = f" (and {more} more)" if more else ""
-    return f"{key}={_shown(problem['input'])}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+    return f"{key}={validate.shown(problem['input'])}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
 
 
 def _quoted(key: str) -> str:
     """A key as it stands in the file; escaped where it holds a line break or the like: a message is one line."""
     return key if key.isprintable() else repr(key)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message: short, on one line."""
-    if isinstance(value, dict | list):
-        return type(value).__name__
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else f"{str(value)[:10]}..."
-    text = " ".join(text.split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _tables_in(annotation: Any) -> list[type]:

@@ -19,6 +19,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
+NO_CERTIFICATE = "no joint certificate"  # of rounds whose info `certified` is false
 
 
 Loop = Literal["open", "round"]
@@ -194,11 +195,11 @@ class Policy(NamedTuple):
     """`init(key) -> state`, `step(state, obs) -> (state, plan, info)`, and what the policy declares about itself.
 
     loop: "open" never looks at the learning (host, NumPy, planned ahead), "round" runs inside the compiled run (jax,
-    float64). csi: the channel knowledge it is given. gate: whether silence
-    may depend on nothing, on the declared bound, or on the message itself. uplink: "perfect" for ideal baselines that
-    do not use the radio, or an `air.Uplink` of the scheme's own. feedback: what a "round" policy learns from. A "round"
-    policy keeps all that differs between seeds in its state. spans: `step` also takes many rounds (T, K) in one call,
-    goes through them in order and returns the state after the last, as every policy without a state does.
+    float64). csi: the channel knowledge it is given. gate: whether silence may depend on nothing, on the declared
+    bound, or on the message itself. uplink: "perfect" for ideal baselines that do not use the radio, or an
+    `uplink.Uplink` of the scheme's own. feedback: what a "round" policy learns from. A "round" policy keeps all that
+    differs between seeds in its state. spans: `step` also takes many rounds (T, K) in one call, goes through them in
+    order and returns the state after the last, as every policy without a state does.
     """
 
     name: str
@@ -207,7 +208,7 @@ class Policy(NamedTuple):
     loop: Loop
     csi: CSI
     gate: Gate
-    uplink: Any = "analog"  # "analog", "perfect" or an air.Uplink
+    uplink: Any = "analog"  # "analog", "perfect" or an uplink.Uplink
     feedback: Feedback = Feedback()
     spans: bool = False
 

@@ -6,7 +6,8 @@ Traceback (most recent call last):
 otafl.core.errors.InputError: delta=1.5 must lie in (0, 1)
 """
 
-from collections.abc import Collection, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,7 @@ import numpy as np
 from otafl.core.errors import InputError
 
 MAX_DB = 400.0  # beyond any radio, and safe to convert
-LARGEST = (
-    1e40  # of any number in a file, as MAX_DB in linear units: products of a few of their squares are still numbers
-)
+LARGEST = 1e40  # of any number in a file, MAX_DB in linear units: products of a few of their squares are still numbers
 SMALLEST = 1e-40  # of any that is not 0
 LEAST_NORM = 1e-9  # of a bound on norms: in float32 squares below 1e-38 are zero, and what they add up to is lost
 MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
@@ -114,7 +113,28 @@ def whole(name: str, value: Any, low: int = 1, high: int | None = None) -> None:
 
 def one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
     if not isinstance(value, str | int) or value not in allowed:
-        raise InputError(f"{name}={value!r} must be one of {', '.join(map(str, sorted(allowed)))}")
+        known = list(map(str, sorted(allowed)))
+        near = meant(value, known) if isinstance(value, str) else ""
+        raise InputError(f"{name}={shown(value)} must be one of {', '.join(known)}{near}")
+
+
+def meant(text: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nothing has: the one that it may be a misspelling of.
+
+    >>> meant("fedavgg", ["constant", "fedavg"])
+    "; did you mean 'fedavg'?"
+    """
+    near = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, on one line."""
+    if isinstance(value, dict | list):
+        return type(value).__name__
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else f"{str(value)[:10]}..."
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def shape(name: str, value: Any, expected: Sequence[int]) -> None:

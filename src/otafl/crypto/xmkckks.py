@@ -5,8 +5,9 @@
     D_i = s_i C1 + e*_i                      share, C1 = sum c1_i
     C0 + sum D_i = sum m_i + small           (mod q)
 
-This file is the algebra, batched over devices and compiled, and the objects that hold secrets. Who sends what to whom
-is in `clients.py` and `overair.py`. All arrays are residues (..., L, n) uint32; small polynomials are int8 (..., n).
+This file is the algebra, batched over devices and compiled, and the objects that hold secrets. Who sends what to
+whom is in `participant.py` and `overair.py`. All arrays are residues (..., L, n) uint32; small polynomials are
+int8 (..., n).
 """
 
 import dataclasses

@@ -83,32 +83,33 @@ def page_data(advice: Advice) -> dict[str, Any]:
 
 
 def _table(advice: Advice) -> str:
-    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in HEADS)
+    head = "".join(f"<th scope=col{' class=left' if name == 'scheme' else ''}>{escape(name)}</th>" for name in HEADS)
     rows = "".join(_row(option_dict(option)) for option in advice.options)
     legend = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in SYMBOLS)
     tied = f"<p>Cannot be told from the first by Q: {escape(', '.join(advice.tied))}.</p>" if advice.tied else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="scroll">{table}</div>{tied}<dl>{legend}</dl>'
+    return f'<div class="scroll">{table}</div>{tied}<dl class="symbols">{legend}</dl>'
 
 
 def _row(row: dict[str, Any]) -> str:
     name = escape(row["scheme"] + (" (no radio: the limit)" if row["reference"] else ""))
+    head = f"<th scope=row class=left>{name}</th>"
     if row["Q"] is None:
-        return f'<tr><th scope=row>{name}</th><td colspan="{len(HEADS) - 1}">{escape(row["why_not"])}</td></tr>'
+        return f'<tr>{head}<td colspan="{len(HEADS) - 1}">{escape(row["why_not"])}</td></tr>'
     cells = (
         f"{row['Q']:.1f}", f"{row['e']:.2f}", str(row["rounds"]), _share(row["heard"]), _share(row["covered"]),
         _number(row["energy_mean"]), _number(row["power_margin_db"]), _number(row["seconds"]),
         row["csi"], row["noise_of"],
     )  # fmt: skip
-    return f"<tr><th scope=row>{name}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    return f"<tr>{head}{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.0f} %"
+    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    return "–" if value is None else f"{value:.3g}"
 
 
 def _help(advice: Advice) -> str:

@@ -12,7 +12,7 @@ from rich.markup import escape as plain
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.audit import Counts
 from otafl.privacy.card_text import round_up
-from otafl.reports.page import asset
+from otafl.reports.plain_page import plain_page, scrolling_table
 from otafl.reports.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
@@ -20,8 +20,6 @@ from otafl.runs.folder.disk import storage
 from otafl.systems.screen import Fitted
 
 NONE = "–"
-STYLE_SHEET = """.chart { overflow-x: auto; }
-.chart svg { width: 100%; min-width: 38rem; height: auto; background: #fff; }"""
 HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
 FPR = np.logspace(-4, 0, 200)
 
@@ -55,8 +53,9 @@ def show(found: Audit, console: Console, wide: bool = False) -> None:
 
 
 def lines(found: Audit) -> list[str]:
-    """Everything beside the table."""
-    verdicts = [f"{scheme.label}: {scheme.verdict}" for scheme in found.schemes]
+    """Everything beside the table: verdicts where they say more than it."""
+    more = [scheme for scheme in found.schemes if scheme.failed or scheme.weak or scheme.reason]
+    verdicts = [f"{scheme.label}: {scheme.verdict}" for scheme in more]
     notes = [f"{scheme.label}: {note}" for scheme in found.schemes for note in scheme.notes]
     return [*verdicts, *notes, basis(found), *(f"{text[0].upper()}{text[1:]}." for text in LIMITS)]
 
@@ -82,26 +81,15 @@ def write_audit(found: Audit, folder: Path) -> list[Path]:
 
 def render(found: Audit) -> str:
     """A page that stands on its own and needs no script."""
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row(scheme))}</tr>" for scheme in found.schemes
-    )
     alarm = "".join(
         f'<p class="note" role="alert"><strong>{escape(scheme.label)}: {escape(scheme.verdict)}</strong></p>'
         for scheme in found.failed
     )
     said = "".join(f"<p>{escape(text)}</p>" for text in lines(found))
     figures = "".join(_section(scheme) for scheme in found.schemes if scheme.canaries)
-    title = escape(found.title)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{title}: audit</title>'
-        f'<link rel="icon" href="data:,"><style>{asset("page.css")}\n{STYLE_SHEET}</style>'
-        f'</head><body><header><div><p class="brand">otafl audit</p><h1>{title}</h1></div></header><main>{alarm}'
-        f'<section id="verdicts"><h2>Charged against measured</h2><div class="scroll"><table><thead><tr>{heads}</tr>'
-        f"</thead><tbody>{body}</tbody></table></div>{said}</section>{figures}</main></body></html>\n"
-    )
+    made = scrolling_table(HEADS, map(row, found.schemes), "Charged against measured")
+    verdicts = f'<section id="verdicts"><h2>Charged against measured</h2>{made}{said}</section>'
+    return plain_page("audit", found.title, f"{alarm}{verdicts}{figures}")
 
 
 def _section(scheme: SchemeAudit) -> str:
@@ -111,7 +99,7 @@ def _section(scheme: SchemeAudit) -> str:
         f"{len(canary.present)} runs with the canary, and what their thresholds reach beside what was charged."
     )
     return (
-        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart" tabindex="0"><figcaption>'
+        f'<section><h2>{escape(scheme.label)}</h2><figure class="chart drawn" tabindex="0"><figcaption>'
         f"<p>{escape(caption)}</p></figcaption>{picture(canary, scheme.label)}</figure></section>"
     )
 

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.reports.comparison import E_NOTE, HEAD, rows, sentence, verdicts
+from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, rows, sentence, verdicts
 from otafl.reports.frontier import picture, points_of, stored
 from otafl.reports.page import asset
+from otafl.reports.plain_page import plain_page, scrolling_table
 from otafl.runs.comparing.compare import Part, Question
 
 STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task
@@ -19,15 +20,11 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     if frontier is not None:
         told = escape(_caption(frontier))
         drawn = picture(frontier).replace("<svg", '<svg role="img" aria-label="Accuracy over ε"', 1)
-        body.append(f'<figure class="chart">{drawn}<figcaption><p>{told}</p></figcaption></figure>')
+        body.append(f'<figure class="chart drawn" tabindex="0">{drawn}<figcaption><p>{told}</p></figcaption></figure>')
     for part in parts:
         found = part.found
         body.append(f'<h2>ε = {part.target:g}</h2><p class="verdict">{escape(sentence(found, part.target))}</p>')
-        head = "".join(f'<th scope="col"{_side(name)}>{escape(name)}</th>' for name in HEAD)
-        lines = "".join(f"<tr>{''.join(map(_cell, HEAD, row))}</tr>" for row in rows(found))
-        table = f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-        label = f"Schemes at ε = {part.target:g}"
-        body.append(f'<div class="scroll" tabindex="0" role="group" aria-label="{label}">{table}</div>')
+        body.append(scrolling_table(HEAD, rows(found), f"Schemes at ε = {part.target:g}"))
         body.append("<details><summary>Neighbours in the ranking</summary><ul>")
         body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]
         body.append("</ul></details>")
@@ -35,22 +32,8 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         every = f'<a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a>'
         body.append(f"<p>{every}; plots for print: <code>otafl report {escape(str(part.run))}</code></p>")
     notes = dict.fromkeys(note for part in parts for note in part.notes)
-    body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE)]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{asset("page.css")}</style></head>'
-        f'<body><header><div><p class="brand">otafl compare</p><h1>{escape(title)}</h1></div></header>'
-        f"<main>{''.join(body)}</main><script>{asset('sort.js')}</script></body></html>"
-    )
-
-
-def _side(name: str) -> str:
-    return ' class="left"' if name in ("scheme", "CSI") else ""
-
-
-def _cell(name: str, text: str) -> str:
-    kind = 'th scope="row"' if name == "scheme" else "td"
-    return f"<{kind}{_side(name)}>{escape(text)}</{kind[:2]}>"
+    body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE, DIGITAL_NOTE)]
+    return plain_page("compare", title, "".join(body), asset("sort.js"))
 
 
 def _caption(told: dict[str, Any]) -> str:

@@ -9,12 +9,13 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.reports import write_report
-from otafl.reports.tables import footer, metric_of
+from otafl.reports.tables import footer, metric_of, named
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.folder.summaries import on_air, summaries
+from otafl.runs.frames import as_html, as_text
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.schema import Own, load
 
@@ -151,13 +152,19 @@ class Run:
     def _experiment(self) -> Any:
         return load(self.folder / "config.toml").bring(self.own)
 
+    def _told(self) -> list[str]:
+        """What stands below the table."""
+        found = summaries(self.folder)
+        return [footer(found), *(named(entry) for entry in found if without_rounds(entry))]
+
     def __repr__(self) -> str:
-        return f"{self.table.round(4).to_string()}\n{footer(summaries(self.folder))}\n{self.folder}"
+        return "\n".join([as_text(self.table), *self._told(), str(self.folder)])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"{self.table.round(4).to_html()}<p>{escape(footer(summaries(self.folder)))}</p>"
+        told = "".join(f"<p>{escape(text)}</p>" for text in self._told())
+        return f"{as_html(self.table)}{told}"
 
 
 def _row(entry: dict[str, Any]) -> dict[str, float]:

@@ -15,8 +15,7 @@ from rich.markup import escape as plain
 from otafl.core.files import write_atomic
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
-from otafl.reports.audits import STYLE_SHEET
-from otafl.reports.page import asset
+from otafl.reports.plain_page import plain_page, scrolling_table
 from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
 from otafl.reports.tables import attack_cells, footer, metric_of, named, result, spent
 from otafl.runs.comparing.statistics import numbers
@@ -186,33 +185,21 @@ def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title:
     return "\n".join(lines) + "\n"
 
 
-def _page(found: Sweep, entries: list[Entry], table: list[list[str]], drawn: str, title: str) -> str:
+def _page(found: Sweep, entries: list[Entry], cells: list[list[str]], drawn: str, title: str) -> str:
     """A page that stands on its own and needs no script; every row leads to its run."""
-    head, *cells = table
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     links = [f'<a href="{escape(entry["folder"], quote=True)}/report.html">report</a>' for entry in entries]
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}<td>{link}</td></tr>"
-        for row, link in zip(cells, links)
-    )
     failed = "".join(
         f"<li>{escape(_named(point))}: {escape(str(point['outcome']))} (exit code {point['exit_code']})</li>"
         for point in found.points
         if point["outcome"] != DONE
     )
     alarm = f'<section id="open"><h2>Not done</h2><ul>{failed}</ul></section>' if failed else ""
-    figure = f'<figure class="chart" tabindex="0">{drawn}</figure>' if drawn else ""
+    figure = f'<figure class="chart drawn" tabindex="0">{drawn}</figure>' if drawn else ""
     said = f"<p>{escape(footer(entries))}</p>" if entries else ""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><link rel="icon" href="data:,">'
-        f"<style>{asset('page.css')}\n{STYLE_SHEET}</style></head><body>"
-        f'<header><div><p class="brand">otafl sweep</p><h1>{escape(title)}</h1></div></header><main>{alarm}{figure}'
-        '<section id="points"><h2>Points</h2><div class="scroll" tabindex="0" role="region" aria-label="Points">'
-        f'<table><thead><tr>{heads}<th scope="col">run</th></tr></thead><tbody>{body}</tbody></table></div>{said}'
-        f'<p><a href="table.csv">table.csv</a>, <a href="{FILE}">{FILE}</a></p></section></main></body></html>\n'
-    )
+    files = f'<p><a href="table.csv">table.csv</a>, <a href="{FILE}">{FILE}</a></p>'
+    made = scrolling_table(cells[0], cells[1:], "Points", links)
+    points = f'<section id="points"><h2>Points</h2>{made}{said}{files}</section>'
+    return plain_page("sweep", title, f"{alarm}{figure}{points}")
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ class JsonLines(Board):
         self.log = JsonLog(stream)
 
     def told(self, name: str, outcome: Outcome, done: int, of: int) -> None:
-        self.log._write(event="task", name=name, outcome=outcome.said, exit_code=outcome.exit_code,
-                        seconds=outcome.seconds, done=done, of=of)  # fmt: skip
+        self.log.write(event="task", name=name, outcome=outcome.said, exit_code=outcome.exit_code,
+                       seconds=outcome.seconds, done=done, of=of)  # fmt: skip
 
     def note(self, text: str) -> None:
         self.log.note(text)

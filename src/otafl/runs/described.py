@@ -78,13 +78,13 @@ def _task(table: Any, own: Own, task: Any, model: Any) -> dict[str, Any]:
     elif isinstance(task, Mapping):
         table = {**dict(table), **task}
     elif task is not None:
-        raise InputError(f"task={task!r} must be otafl.task(...), the name of a data set or a table")
+        raise InputError(f"task={validate.shown(task)} must be otafl.task(...), the name of a data set or a table")
     if own.model is not None:
         return {**table, "model": {"name": "own"}}
     if isinstance(model, str):
         return {**table, "model": {"name": model}}
     if model is not None and not isinstance(model, Mapping):
-        raise InputError(f"model={model!r} must be otafl.model(init, apply), a name or a table")
+        raise InputError(f"model={validate.shown(model)} must be otafl.model(init, apply), a name or a table")
     return dict(table) if model is None else {**table, "model": dict(model)}
 
 
@@ -95,7 +95,7 @@ def _schemes(schemes: Any) -> list[dict[str, Any]]:
     if isinstance(schemes, Mapping):
         return [{**_scheme(one), "label": str(label)} for label, one in schemes.items()]
     if not isinstance(schemes, Sequence):
-        raise InputError(f"schemes={schemes!r} must be a list of schemes, or a dict of them by label")
+        raise InputError(f"schemes={validate.shown(schemes)} must be a list of schemes, or a dict of them by label")
     tables = [_scheme(one) for one in schemes]
     names = [table.get("label", table.get("name")) for table in tables]
     for table in tables:

@@ -9,6 +9,8 @@ from otafl.core.messages import ClientMap
 from otafl.core.sharding import mesh_of
 from otafl.tasks.models import Model
 
+SMALL_MODEL = 100_000  # parameters, below which rounds are so cheap that several things go together
+
 
 def choose_client_map(clients: int, parameters: int) -> ClientMap:
     """All clients at once on an accelerator; on a CPU chunks that stay in cache."""
@@ -32,9 +34,9 @@ def choose_seed_map(model: Model) -> SeedMap:
     """A core for each seed on a CPU; on an accelerator all seeds together, if their models are small."""
     if jax.default_backend() == "cpu":
         return "threads"
-    return "map" if model.num_params >= 100_000 else "vmap"
+    return "vmap" if model.num_params < SMALL_MODEL else "map"
 
 
 def evaluations_per_call(every: int, parameters: int, checkpoint_seconds: float) -> int:
     """How many evaluation intervals one call into the compiled program covers: cheap rounds go by the hundred."""
-    return 1 if checkpoint_seconds == 0 or parameters >= 100_000 else max(1, 100 // every)
+    return max(1, 100 // every) if checkpoint_seconds and parameters < SMALL_MODEL else 1

@@ -184,13 +184,12 @@ class Execution(Planned):
         """A chunk's records on the host, checked against what was promised."""
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
         self._check(kept, first)
-        if self.loop == "round":
-            for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
-                own = Plan(*(leaf[s] for leaf in kept.plan))
-                where = f"{self.label}: seed {seed}"
-                check_energy(own, kept.live[s], site.deployment, site.message, where, first, self.uplink)
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
+            for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
+                own = Plan(*(leaf[s] for leaf in plan))
+                where = f"{self.label}: seed {seed}"
+                check_energy(own, kept.live[s], site.deployment, site.message, where, first, self.uplink)
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
             check_silence(policy, message, plan._replace(live=kept.live), first)
             self._check_played(plan._replace(live=kept.live), first)

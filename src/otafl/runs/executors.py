@@ -60,9 +60,7 @@ def attempt(work: Callable[[], Any]) -> Outcome:
     start = time.perf_counter()
     try:
         value = work()
-    except Interrupted:
-        return Outcome("interrupted", Interrupted.exit_code, time.perf_counter() - start)
-    except KeyboardInterrupt:
+    except (Interrupted, KeyboardInterrupt):
         return Outcome("interrupted", Interrupted.exit_code, time.perf_counter() - start)
     except FolderBusy as refusal:
         return Outcome(BUSY, refusal.exit_code, time.perf_counter() - start, str(refusal))

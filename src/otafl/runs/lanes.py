@@ -10,17 +10,16 @@ from typing import Any
 
 from otafl.core.engine import Engine, cores
 from otafl.core.errors import Interrupted
+from otafl.runs.device_mapping import SMALL_MODEL
 from otafl.runs.execution import Execution
 from otafl.runs.interrupts import StopFlag
-
-SMALL = 100_000  # parameters
 
 
 def lanes_for(executions: Sequence[Execution]) -> int:
     """As many schemes at once as give every core a seed, and one that is compiled or written meanwhile."""
     if not executions or any(one.streamed or one.seed_map != "threads" for one in executions):
         return 1
-    if cores() == 1 or executions[0].task.model.num_params >= SMALL:
+    if cores() == 1 or executions[0].task.model.num_params >= SMALL_MODEL:
         return 1
     seeds = len(executions[0].experiment.seed_list)
     return min(len(executions), 1 + -(-cores() // seeds))

@@ -111,19 +111,19 @@ class JsonLog(Reporter):
         self.stream = stream
         self.turn = threading.Lock()  # schemes may run side by side
 
-    def _write(self, **fields: Any) -> None:
+    def write(self, **fields: Any) -> None:
         with self.turn:
             self.stream.write(json.dumps(plain({"time": time.time(), **fields})) + "\n")
             self.stream.flush()
 
     def start(self, label: str, rounds: int, done: int) -> None:
-        self._write(event="start", label=label, rounds=rounds, done=done)
+        self.write(event="start", label=label, rounds=rounds, done=done)
 
     def tick(self, tick: Tick) -> None:
-        self._write(event="chunk", **tick._asdict())
+        self.write(event="chunk", **tick._asdict())
 
     def note(self, text: str) -> None:
-        self._write(event="note", text=text)
+        self.write(event="note", text=text)
 
 
 @contextmanager

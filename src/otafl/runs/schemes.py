@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from otafl import systems
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import parse
 from otafl.runs.schema import options_of, tagged
@@ -42,7 +43,8 @@ def chosen(scheme: Any) -> Chosen:
     if isinstance(scheme, Chosen):
         return scheme
     if not isinstance(scheme, str):
-        raise InputError(f"scheme={scheme!r} must be a name or a scheme value such as otafl.constant(rx_scale=0.3)")
+        rule = "must be a name or a scheme value such as otafl.constant(rx_scale=0.3)"
+        raise InputError(f"scheme={validate.shown(scheme)} {rule}")
     return choose(scheme, {})
 
 

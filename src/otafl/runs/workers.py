@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
+from otafl.core.engine import cores
 from otafl.core.errors import OtaflError
 
 PR_SET_PDEATHSIG = 1
@@ -31,11 +32,6 @@ def one_core(share: int = 1) -> dict[str, str]:
     """The environment of a process that is to use so many cores: XLA's, BLAS' and our own threads."""
     names = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {**dict.fromkeys(names, str(share)), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Local:

@@ -1,6 +1,7 @@
 """Every scheme that designs itself for a site and a privacy target, by name."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +31,13 @@ def advised() -> list[str]:
 def rule(name: str) -> Rule:
     """The design rule of a scheme."""
     validate.one_of("scheme", name, names())
-    system = next(system for system in SYSTEMS.values() if name in system.schemes)
-    found: Rule = system.load(str(SCHEMES[name].settings))
+    found: Rule = load(name, str(SCHEMES[name].settings))
     return found
+
+
+def load(name: str, place: str) -> Any:
+    """What "module:function" is in the folder of a scheme's system."""
+    return next(system for system in SYSTEMS.values() if name in system.schemes).load(place)
 
 
 def settings(

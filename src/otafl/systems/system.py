@@ -22,6 +22,10 @@ class Scheme(NamedTuple):
     planner: str | None = None  # "module:PLANNER" of `otafl plan NAME`, where the scheme has one of its own
     antennas: Literal["any", "fixed", "one"] = "any"  # receivers it plans for: every beam, a fixed one
     array_note: str = ""  # what becomes of its certificate, or of its own privacy levels, at more than one antenna
+    plans_as: str | None = None  # of a closed loop: the open one whose settings and plans it starts from
+    around: str | None = None  # "module:function" from the settings of that one to its own
+    informative: str | None = None  # "module:function": whether a plan's certificate says more than clipping alone
+    clients: Mapping[str, Any] | None = None  # what its clients send where it is advised, if that is no gradient
 
 
 class LoadedScheme(NamedTuple):

@@ -78,12 +78,8 @@ def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax
         if parts == 1:
             return part(params, x, y)
         size = -(-samples // parts)
-
-        def cut(leaf: jax.Array) -> jax.Array:
-            padding = [(0, parts * size - samples)] + [(0, 0)] * (leaf.ndim - 1)
-            return jnp.pad(leaf, padding).reshape(parts, size, *leaf.shape[1:])
-
-        saved: Saved = jax.lax.map(lambda pair: part(params, *pair), (cut(x), cut(y)))
+        pairs = tuple(_cut(leaf, parts, size) for leaf in (x, y))
+        saved: Saved = jax.lax.map(lambda pair: part(params, *pair), pairs)
         whole: Saved = jax.tree.map(lambda leaf: leaf.reshape(parts * size, *leaf.shape[2:])[:samples], saved)
         return whole
 
@@ -92,6 +88,12 @@ def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax
         sq_norms=lambda saved: network.sq_norms(saved.kept),
         sums=lambda saved, groups: network.sums(saved.kept, groups),
     )
+
+
+def _cut(leaf: jax.Array, parts: int, size: int) -> jax.Array:
+    """(samples, ...) -> (parts, size, ...), filled up with zeros."""
+    padding = [(0, parts * size - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1)
+    return jnp.pad(leaf, padding).reshape(parts, size, *leaf.shape[1:])
 
 
 def gradients_at_once(params: Any) -> int:
@@ -136,14 +138,7 @@ def materialised(loss: Loss) -> Ghost:
         kept, most = saved.kept, gradients_at_once(saved.params)
         samples = kept["counts"].shape[0]
         parts = -(-samples // most)
-        count, most_own = groups.weights.shape
-        slots = jnp.arange(samples).reshape(count, most_own) if groups.slots is None else groups.slots
-        placed = jnp.zeros((count, samples), jnp.float32).at[jnp.arange(count)[:, None], slots]
-        weights = placed.add(groups.weights)  # (K, samples)
-
-        def cut(leaf: jax.Array) -> jax.Array:
-            padding = [(0, parts * most - samples)] + [(0, 0)] * (leaf.ndim - 1)
-            return jnp.pad(leaf, padding).reshape(parts, most, *leaf.shape[1:])
+        weights = groups.placed(samples)
 
         def add(total: Any, part: tuple[jax.Array, ...]) -> tuple[Any, None]:
             x, y, counts, own = part  # own (most, K)
@@ -155,8 +150,8 @@ def materialised(loss: Loss) -> Ghost:
 
             return jax.tree.map(plus, total, gradients), None
 
-        zero = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), saved.params)
-        each_part = tuple(cut(leaf) for leaf in (kept["x"], kept["y"], kept["counts"], weights.T))
+        zero = jax.tree.map(lambda leaf: jnp.zeros((weights.shape[0], *leaf.shape), leaf.dtype), saved.params)
+        each_part = tuple(_cut(leaf, parts, most) for leaf in (kept["x"], kept["y"], kept["counts"], weights.T))
         return jax.lax.scan(add, zero, each_part)[0]
 
     return Ghost(trace, sq_norms, sums)

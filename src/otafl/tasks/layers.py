@@ -53,10 +53,14 @@ class Groups(NamedTuple):
         """(samples, ...) -> (K, ...), the weighted sums."""
         if self.slots is None:
             return jnp.einsum("kb,kb...->k...", self.weights, self.spread(leaf))
-        count = self.weights.shape[0]
         # One product with the groups' weights on all samples beats copying the samples of each group together.
-        placed = jnp.zeros((count, leaf.shape[0]), leaf.dtype).at[jnp.arange(count)[:, None], self.slots]
-        return jnp.tensordot(placed.add(self.weights), leaf, axes=1)
+        return jnp.tensordot(self.placed(leaf.shape[0]), leaf, axes=1)
+
+    def placed(self, samples: int) -> jax.Array:
+        """(K, samples), the weights on all samples of the batch."""
+        count, most = self.weights.shape
+        slots = jnp.arange(samples).reshape(count, most) if self.slots is None else self.slots
+        return jnp.zeros((count, samples), jnp.float32).at[jnp.arange(count)[:, None], slots].add(self.weights)
 
 
 class Layer(NamedTuple):

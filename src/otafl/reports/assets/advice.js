@@ -172,15 +172,18 @@ function canvas(id, width, height, label) {
   return svg;
 }
 
+// Figures are drawn as wide as they stand, so that their words keep their size.
+const widthOf = id => Math.max(300, document.getElementById(id).clientWidth);
+
 function drawFrontier(base, got) {
-  const w = 640, h = 300, left = 44, bottom = 34, top = 10, right = 90, low = 0.25, high = 64;
+  const w = widthOf("frontier"), h = 300, left = 44, bottom = 34, top = 10, right = 90, low = 0.25, high = 64;
   const svg = canvas("frontier", w, h, "share of attainable accuracy over epsilon");
   const x = eps => left + Math.log(eps / low) / Math.log(high / low) * (w - left - right), y = v => top + (1 - v) * (h - top - bottom);
   for (const v of [0, 0.25, 0.5, 0.75, 1]) {
     svg.append(draw("line", {x1: left, x2: w - right, y1: y(v), y2: y(v), stroke: "currentColor", "stroke-opacity": .15}));
     svg.append(draw("text", {x: left - 6, y: y(v) + 4, "text-anchor": "end"}, v * 100 + " %"));
   }
-  for (const e of [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64]) svg.append(draw("text", {x: x(e), y: h - bottom + 18, "text-anchor": "middle"}, e));
+  for (const e of w < 480 ? [0.25, 1, 4, 16, 64] : [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64]) svg.append(draw("text", {x: x(e), y: h - bottom + 18, "text-anchor": "middle"}, e));
   svg.append(draw("text", {x: (left + w - right) / 2, y: h - 2, "text-anchor": "middle"}, "ε"));
   [[0.25, "#4477aa"], [1, "#228833"], [4, "#aa3377"]].forEach(([factor, colour]) => {
     const devices = Math.max(1, Math.round(state.devices * factor)), points = [];
@@ -219,7 +222,7 @@ function drawMap() {
 function drawEnergy() {
   const rows = given.devices.filter(row => row.energy !== null && row.energy > 0);
   if (!rows.length) { document.getElementById("energy").textContent = "This plan does not use the radio's energy."; return; }
-  const w = 480, h = 300, left = 60, bottom = 24, svg = canvas("energy", w, h, "energy of each device");
+  const w = widthOf("energy"), h = 300, left = 60, bottom = 24, svg = canvas("energy", w, h, "energy of each device");
   const values = rows.flatMap(row => [row.energy, row.limit ?? row.energy]), low = Math.min(...values) / 2, high = Math.max(...values) * 2;
   const y = v => 10 + (1 - Math.log(v / low) / Math.log(high / low)) * (h - bottom - 10), x = n => left + (n + .5) / rows.length * (w - left - 10);
   for (let p = Math.ceil(Math.log10(low)); p <= Math.log10(high); p++) {
@@ -246,3 +249,4 @@ if (given.bases.length) {
 }
 drawMap();
 drawEnergy();
+addEventListener("resize", () => { if (given.bases.length) update(false); drawEnergy(); });

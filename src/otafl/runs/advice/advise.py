@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from otafl import systems
 from otafl.bounds import merit
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse, read_toml
-from otafl.core.plan import first_look
 from otafl.runs import build
-from otafl.runs.advice.designs import OWN_CLIENTS, design
+from otafl.runs.advice.designs import design, own_clients
 from otafl.runs.advice.site import AdviceSite, read_site
 from otafl.runs.limits import check_kept
 from otafl.runs.planning.facts import Facts, facts_of
@@ -30,8 +30,6 @@ from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.table import Row, plan_scheme
 from otafl.runs.schema import Experiment
 from otafl.systems import settings as designing
-from otafl.systems.cares.certifier import certify
-from otafl.systems.cares.policy import problem_of
 from otafl.systems.simulated import Options, Refusal
 
 REFERENCE = "fedavg-dp"  # no radio: what error-free links and the clients' own noise would reach
@@ -88,7 +86,7 @@ class Option:
     @property
     def comparable(self) -> bool:
         """Whether its Q means what the others' means: the same mean, and messages that Q was calibrated on."""
-        return self.covered >= COVERED and self.name not in OWN_CLIENTS
+        return self.covered >= COVERED and not own_clients(self.name)
 
 
 def experiment_of(question: Question, site_file: Path, schemes: list[dict[str, Any]]) -> Experiment:
@@ -118,12 +116,16 @@ def consider(question: Question, names: list[str] | None = None) -> list[Option]
         found = []
         facts: Facts | None = None
         for name in designing.advised() if names is None else names:
-            own = {"clients": OWN_CLIENTS[name]} if name in OWN_CLIENTS else {}
-            required = {"nu": 0.0} if name.startswith("adascale") else {}
-            bare = experiment_of(question, site_file, [{"name": name, **own, **required}])
+            bare = experiment_of(question, site_file, [{"name": name, **own_clients(name), **_required(name)}])
             facts = facts_of(bare) if facts is None else facts
             found.append(_option(question, bare, facts))
     return ranked(found)
+
+
+def _required(name: str) -> dict[str, float]:
+    """Settings that a scheme cannot do without, before it has designed itself."""
+    settings = dataclasses.fields(systems.scheme(name).config)
+    return {one.name: 0.0 for one in settings if one.default is one.default_factory is dataclasses.MISSING}
 
 
 def _option(question: Question, bare: Experiment, facts: Facts) -> Option:
@@ -138,18 +140,20 @@ def _option(question: Question, bare: Experiment, facts: Facts) -> Option:
         return Option(scheme.name, chosen, row, None, f"{row.reason}{least}")
     rounds = int(np.mean(row.rounds or [1]))
     value = merit.merit(row.merit.snr, row.merit.snr_max, question.gamma, facts.model.num_params, rounds)
-    certified = scheme.name.startswith("cares") and not chosen.get("diagnostic") and _informative(ready, facts)
+    certified = not chosen.get("diagnostic") and _informative(ready, facts)
     return Option(scheme.name, chosen, row, value, certified=certified)
 
 
 def _informative(ready: Experiment, facts: Facts) -> bool:
-    """Whether the certificate of the planned arm says more than clipping alone."""
+    """Whether the scheme has a certificate that says more of this plan than clipping alone."""
     scheme = ready.scheme[0]
+    judge = systems.SCHEMES[scheme.name].informative
+    if judge is None:
+        return False
     site = Planned(ready, scheme, facts).setup.sites[0]
     context = build.context_of(ready, scheme, facts.classes, ready.seed_list[0], site.trace, None)
-    problem = problem_of(scheme, first_look(site.trace), site.deployment, site.message, context)
-    answer = certify(problem, scheme.arms, scheme.conv_target)
-    return answer.init is not None and bool(answer.arms.informative[answer.init])
+    found = designing.load(scheme.name, judge)(scheme, site.trace, site.deployment, site.message, context)
+    return bool(found)
 
 
 def ranked(options: list[Option]) -> list[Option]:

@@ -12,7 +12,7 @@ from otafl.core.errors import OtaflError
 from otafl.core.files import parse
 from otafl.core.plan import Plan
 from otafl.runs.advice.advise import Option, Question
-from otafl.runs.advice.designs import OWN_CLIENTS, design
+from otafl.runs.advice.designs import design, own_clients
 from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
@@ -116,7 +116,7 @@ def _task(question: Question) -> dict[str, Any]:
 
 def _scheme(option: Option, data: dict[str, Any]) -> tuple[dict[str, Any], Planned | None]:
     """[[scheme]] with its settings and step, and its plan; a closed form of the site alone decides both."""
-    own: dict[str, Any] = {"clients": OWN_CLIENTS[option.name]} if option.name in OWN_CLIENTS else {}
+    own = own_clients(option.name)
     table: dict[str, Any] = {"name": option.name, **own, **option.options}
     bare = parse(Experiment, {**data, "seeds": 1, "scheme": [table]}, Path("advice"))
     facts = facts_of(bare)

@@ -13,7 +13,7 @@ from otafl.bounds import merit
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
 from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
-from otafl.runs.advice.designs import OWN_CLIENTS
+from otafl.runs.advice.designs import own_clients
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
 from otafl.runs.advice.stand_in import Prepared, prepare, stand_in_words
 
@@ -100,8 +100,9 @@ class Advice:
         biased = [o.name for o in self.options if o.merit is not None and o.covered < COVERED]
         if biased:
             notes.append(f"{', '.join(biased)}: the mean formed is not the one of the weights (covered < {COVERED})")
-        if any(o.name in OWN_CLIENTS and o.merit is not None for o in self.options):
-            notes.append(f"Q was not calibrated on scalars ({', '.join(OWN_CLIENTS)}), so they rank after the others")
+        unlike = [o.name for o in self.options if own_clients(o.name) and o.merit is not None]
+        if unlike:
+            notes.append(f"Q was not calibrated on scalars ({', '.join(unlike)}), so they rank after the others")
         if self.prepared is not None and self.prepared.unheard:
             shown = ", ".join(self.prepared.unheard[:5])
             notes.append(f"not heard as their weight says: {shown}{' …' if len(self.prepared.unheard) > 5 else ''}")
@@ -113,6 +114,11 @@ class Advice:
     def table(self) -> list[dict[str, Any]]:
         """One row per scheme, best first; `pandas.DataFrame(advice.table)` is a frame."""
         return [option_dict(option) for option in self.options]
+
+    def __repr__(self) -> str:
+        """What to do, then every scheme; `table` has the rest."""
+        said = ((row["scheme"], row["why_not"] if row["Q"] is None else f"Q = {row['Q']:.1f}") for row in self.table)
+        return "\n".join([self.sentence, *(f"{name}: {text}" for name, text in said)])
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -108,7 +108,7 @@ class Air:
         """
         air = cls.__new__(cls)
         if not isinstance(folder, str | Path):
-            raise InputError(f"folder={folder!r} must be a path")
+            raise InputError(f"folder={validate.shown(folder)} must be a path")
         kept = Folder.open(Path(folder))
         try:
             air._open(kept, _template(like))

@@ -124,7 +124,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
     if message is None and given["num_params"] is None:
         raise InputError("num_params is required: how many real numbers one message has")
     if message is not None and not isinstance(message, Message):
-        raise InputError(f"message={message!r} must be an otafl.core.plan.Message")
+        raise InputError(f"message={validate.shown(message)} must be an otafl.core.plan.Message")
     given = {**given, "num_params": given["num_params"] if message is None else message.dim}
     door = parse(Door, {name: _plain(given[name]) for name in Door.model_fields}, "Air").model_dump()
     door["clip_norm"] = door["clip_norm"] if message is None else float(message.bound)
@@ -151,5 +151,6 @@ def _site_of(site: Any) -> int | str:
 
 def _path(name: str, value: Any) -> str:
     if not isinstance(value, str | Path):
-        raise InputError(f"{name}={value!r} must be {'a number of devices or ' if name == 'site' else ''}a path")
+        kinds = "a number of devices or a path" if name == "site" else "a path"
+        raise InputError(f"{name}={validate.shown(value)} must be {kinds}")
     return str(Path(value).absolute())

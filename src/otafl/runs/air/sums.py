@@ -159,7 +159,7 @@ class Medium:
 
 
 def _normals(key: Any, shapes: Shapes) -> list[Any]:
-    """The draws of `air.add_noise`, leaf by leaf."""
+    """The draws of `uplink.add_noise`, leaf by leaf."""
     keys = jax.random.split(key, len(shapes))
     return [in_a_row(jax.random.normal, k, shape, jnp.float32) for k, shape in zip(keys, shapes)]
 

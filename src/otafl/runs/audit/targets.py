@@ -75,7 +75,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     site, plan = planned.setup.sites[0], planned.plans[0]
     live = np.flatnonzero(plan.live)
     if not live.size:
-        return Prepared(planned.label, planned.budget.eps, 0, [], planned.unaffordable)
+        why = planned.unaffordable.removeprefix(f"{planned.label}: ")
+        return Prepared(planned.label, planned.budget.eps, 0, [], why)
     plan, trace = (cut(part, live) for part in (plan, site.trace))
     released = planned.released(plan, trace, site)
     recorded, notes = released, _notes(planned)

@@ -10,24 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel
 from otafl.core.errors import OtaflError
-from otafl.core.plan import Deployment, Message
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import release
-from otafl.runs.build import Task, limited, site_of
+from otafl.runs.build import Task, limited
 from otafl.runs.comparing import run_energy
-from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import within_run
-from otafl.runs.schema import Experiment, options_of
+from otafl.runs.planning.places import Place, place_of
+from otafl.runs.schema import Experiment
 from otafl.systems import settings as rules
 from otafl.systems import simulated
 
-PLANS_OF = {"cares-adaptive": "cares-static"}  # a closed loop has no plan: it starts from its open sibling's
-ARMS_AROUND = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the bandit, around the scaling that spends the budget in the horizon
 LARGEST_MOVE = 8.0  # in model space, of one round in which all clients agree
 STEP_SCALE = {True: 0.35, False: 0.15}  # s of linear models, of networks
 
@@ -40,67 +35,42 @@ class Chosen(NamedTuple):
     why_not: str = ""  # no setting of its own fits: the file's stand
 
 
-class Place(NamedTuple):
-    """A site and a target as one scheme meets them; from facts that are public under the adjacency."""
-
-    channel: Channel
-    deployment: Deployment
-    message: Message
-    budget: Budget
-    rounds: int
-    seed: int
-
-
-def place_of(experiment: Experiment, scheme: Any, task: Task) -> Place:
-    """Of the first seed's roster."""
-    choice = scheme.clients or experiment.clients
-    options, factory = client_kinds.KINDS[choice.kind]
-    sizes = np.asarray(task.partitions[0].sizes)
-    message = factory(options_of(choice, options), task.model, int(sizes.min())).promise(sizes)
-    channel, deployment = site_of(experiment, message, sizes)
-    privacy = experiment.privacy
-    eps = math.inf if privacy.eps is None else privacy.eps
-    delta, _ = delta_left(privacy, experiment.channel, experiment.horizon(scheme), experiment.task.clients)
-    budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
-    return Place(channel, deployment, message, budget, experiment.horizon(scheme), experiment.seed_list[0])
-
-
 def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | None = None) -> Chosen:
     """Own knobs by the system's rule, the step by s over the accumulated noise of the plan."""
-    place = place_of(experiment, scheme, task)
-    planned_as = PLANS_OF.get(scheme.name, scheme.name)
+    place, entry = place_of(experiment, scheme, task), systems.SCHEMES[scheme.name]
+    planned_as = entry.plans_as or scheme.name
     names = {field.name for field in dataclasses.fields(systems.scheme(planned_as).config)}
     known = {name: value for name, value in _given(scheme).items() if name in names}
-    own, why_not = _own(scheme, place, known, experiment.radio.run_energy)
+    own, why_not = _own(planned_as, scheme, place, known, experiment.radio.run_energy)
     of_policy = {name: value for name, value in own.items() if name in names}
     place = place._replace(deployment=limited(place.deployment, own.get("max_energy")))
-    noise, heard = _noise(planned_as, {**known, **of_policy}, place, experiment, systems.SCHEMES[scheme.name].private)
+    noise, heard = _noise(planned_as, {**known, **of_policy}, place, experiment, entry.private)
     choice = scheme.clients or experiment.clients
     spread, reach = _lift(choice, task.model.num_params)
     scale = step_scale or STEP_SCALE[experiment.task.model.name == "logistic"]
     largest = LARGEST_MOVE / (math.sqrt(float(np.max(place.message.mean_square))) * heard * reach)
     total = math.sqrt(math.fsum(np.square(noise))) * spread
     step = min(largest, scale / total) if total > 0 else largest
-    if scheme.name == "cares-adaptive" and own:
-        own = {**own, "arms": tuple(own["arms"][0] * factor for factor in ARMS_AROUND), "diagnostic": True}
+    if entry.around and own:
+        own = rules.load(scheme.name, entry.around)(own)
     return Chosen(own, step, why_not)
 
 
-def _own(scheme: Any, place: Place, known: dict[str, Any], joules: float | None) -> tuple[dict[str, Any], str]:
-    name = PLANS_OF.get(scheme.name, scheme.name)
+def _own(
+    name: str, scheme: Any, place: Place, known: dict[str, Any], joules: float | None
+) -> tuple[dict[str, Any], str]:
     if name not in rules.names():
         return {}, ""
     promised = {"silence", "mode"} & scheme.model_fields_set  # promises of the file, no knobs
     fixed = {name: value for name, value in known.items() if name in promised}
 
     def rule(limit: float | None, budget: Budget) -> simulated.Options | simulated.Refusal:
-        site = limited(place.deployment, limit)
-        found = rules.rule(name)(site, place.message, budget, place.rounds, place.channel, place.seed)
+        found = rules.rule(name)(*place._replace(deployment=limited(place.deployment, limit), budget=budget))
         return found if isinstance(found, simulated.Refusal) else {**known, **found, **fixed}
 
     found = rule(None, place.budget)
     if joules is not None and not isinstance(found, simulated.Refusal):
-        found = run_energy.settings(name, rule, simulated.bench(*place[1:5], place.channel, place.seed), joules)
+        found = run_energy.settings(name, rule, simulated.bench(*place), joules)
     if isinstance(found, simulated.Refusal):
         return {}, found.why
     return found, ""
@@ -115,7 +85,7 @@ def _noise(
     name: str, options: dict[str, Any], place: Place, experiment: Experiment, private: bool
 ) -> tuple[np.ndarray, float]:
     """Noise per coordinate of the rounds that the budget covers, and the weight that is heard in one that is sent."""
-    at = simulated.bench(*place[1:5], place.channel, place.seed)
+    at = simulated.bench(*place)
     policy, plan, trace, deployment = simulated.planned(name, options, at)
     if experiment.radio.run_energy is not None and uplink_of(policy).radio:
         plan = within_run(plan, place.message, experiment.radio.run_energy, uplink_of(policy))

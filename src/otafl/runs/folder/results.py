@@ -9,11 +9,10 @@ from otafl.bounds.merit import learning_snr, learning_snr_max
 from otafl.core import uplink
 from otafl.core.arrays import Array
 from otafl.core.messages import Stats
-from otafl.core.plan import STOPS, Events, Plan
+from otafl.core.plan import NO_CERTIFICATE, STOPS, Events, Plan
 from otafl.privacy import Budget, Release, noise_multiplier
 from otafl.runs.build import SchemeSetup, Site, Task
 from otafl.runs.folder.chunks import Chunk, Evaluation
-from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.tasks.losses import METRICS
 
 Columns = dict[str, np.ndarray]

@@ -170,7 +170,9 @@ class RunFolder:
         """A run whose manifest and config are as they were written."""
         path = Path(path)
         if not (path / "manifest.json").exists():
-            hint = f"it holds one: {run_of(path)}" if run_of(path) != path else "give one that otafl run has written"
+            inside = sorted(path.glob("run/manifest.json")) or sorted(path.glob("*/run/manifest.json"))
+            runs = ", ".join(str(found.parent) for found in inside)  # of a comparison
+            hint = f"it holds {runs}" if runs else "give one that otafl run has written"
             raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
         for part in [path / "schemes", *path.glob("schemes/*"), *path.glob("schemes/*/checkpoints")]:
             if part.is_symlink():  # checkpoints are removed, and would be wherever it leads

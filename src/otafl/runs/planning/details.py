@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from otafl.core.errors import InputError
-from otafl.core.files import parse, read_toml
+from otafl.core.files import naming, parse, read_toml
 from otafl.runs import build
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.presets import find
@@ -28,11 +28,9 @@ def inputs_of(system: str, file: Path, overrides: list[str]) -> BaseModel:
         for override in overrides:
             assign(data, override)
         return parse(planner.inputs, data, path)
-    try:
+    with naming(path):
         asked = asked_of(load(path, overrides), system)
         keys = {name: value for name, value in planner.keys(asked).items() if value is not None}
-    except InputError as refusal:
-        raise refusal if str(refusal).startswith(str(path)) else InputError(f"{path}: {refusal}") from None
     return parse(planner.inputs, keys | asked.own, path)
 
 

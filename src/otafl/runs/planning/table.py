@@ -17,6 +17,7 @@ from otafl.core.plan import Events, Plan
 from otafl.privacy import Ledger, attack_success
 from otafl.privacy.events import total_noise_var
 from otafl.runs import build
+from otafl.runs.frames import as_html, as_text
 from otafl.runs.limits import check_traces
 from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import Facts, facts_of
@@ -87,8 +88,11 @@ class PlanTable:
 
         return pd.DataFrame.from_dict({row.label: told(row) for row in self.rows}, orient="index").rename_axis("scheme")
 
+    def __repr__(self) -> str:
+        return "\n".join([as_text(self.table.dropna(axis=1, how="all")), *self.notes])
+
     def _repr_html_(self) -> str:
-        return str(self.table.to_html())
+        return as_html(self.table)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the merit of each row as a table of its own."""

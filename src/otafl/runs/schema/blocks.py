@@ -65,7 +65,8 @@ class Task(FileModel):
         value = {"name": value} if isinstance(value, str) else value
         name = value.get("name", "digits") if isinstance(value, dict) else getattr(value, "name", "digits")
         if not isinstance(name, str) or name not in DATASETS:
-            raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}")
+            near = validate.meant(str(name), DATASETS)
+            raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}{near}")
         return value
 
     @field_validator("weights", mode="before")

@@ -115,7 +115,8 @@ class Experiment(FileModel):
         if not isinstance(value, str):
             return value
         if value not in PUBLISHED:
-            raise InputError(f"{value!r} must be a table or one of {', '.join(CHANNELS)}")
+            near = validate.meant(value, CHANNELS)
+            raise InputError(f"{value!r} must be a table or one of {', '.join(CHANNELS)}{near}")
         return PUBLISHED[value]
 
     @model_validator(mode="after")

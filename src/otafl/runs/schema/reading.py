@@ -31,10 +31,12 @@ def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     path = Path(path)
     data = read_toml(path)
     about = data.get("preset")
-    if isinstance(about, dict) and isinstance(
-        shown := about.get("experiment"), str
-    ):  # a figure of another preset's runs
-        data = {**read_toml(path.parent / f"{shown}.toml"), **data}
+    others = about.get("experiment") if isinstance(about, dict) else None
+    if isinstance(others, str):  # a figure of another preset's runs
+        data = {**read_toml(path.parent / f"{others}.toml"), **data}
+    if "scheme" not in data and ("device" in data or "devices_file" in data):
+        use = f'otafl advise takes it, and an experiment names it by devices = "{path.name}"'
+        raise InputError(f"{path}: lists devices and no scheme; {use}")
     override_all(data, overrides or [])
     for place in ("devices", "task.data.path", "privacy.already_spent", "channel.trace.file"):
         *outer, key = place.split(".")

@@ -14,13 +14,13 @@ from otafl.bounds.convergence import ConvBound
 from otafl.core import validate
 from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
+from otafl.core.plan import NO_CERTIFICATE
 from otafl.systems.cares.closed_form import eta_budget
 from otafl.systems.cares.constraint_ends import upper_end
 from otafl.systems.cares.problem import Problem
 
 Constraint = Literal["conv_target", "eps_target", "max_asymmetry", "max_dropped"]
 CONSTRAINTS: tuple[Constraint, ...] = ("conv_target", "eps_target", "max_asymmetry", "max_dropped")
-NO_CERTIFICATE = "no joint certificate"
 NEAR = 0.9  # where the grid starts if not even its end spends the budget
 LOST = 1e4  # drop rate of one client over the median from which it, not the units, explains a grid too far down
 

@@ -12,16 +12,8 @@ from otafl.bounds.budget import eps_of, horizons, zcdp_budget
 from otafl.bounds.convergence import Constants, ConvBound, bound_constants
 from otafl.bounds.envelopes import asymmetry, drop_prob, drop_rate, dropped_weight, eta_peak
 from otafl.bounds.sequence import SequenceCertificate, certify_sequence
-from otafl.systems.cares.arms import (
-    NO_CERTIFICATE,
-    Arms,
-    Certificate,
-    Verdict,
-    auto_grid,
-    certify,
-    evaluate_arms,
-    judge,
-)
+from otafl.core.plan import NO_CERTIFICATE
+from otafl.systems.cares.arms import Arms, Certificate, Verdict, auto_grid, certify, evaluate_arms, judge
 from otafl.systems.cares.closed_form import eta_budget, eta_LT
 from otafl.systems.cares.constraint_ends import eta_P, eta_Q, eta_U
 from otafl.systems.cares.conv_budget import ConvBudget, conv_budget

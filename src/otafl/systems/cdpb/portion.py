@@ -2,7 +2,7 @@
 
 At fixed rho and tau, G is convex in the noise v for every accountant (log-sum-exp of convex functions of 1 / v), and v
 is linear in the portion, so a one-dimensional search is exact. With rho free, sound accounting and trusted receiver
-noise, idle wins: any portion > 0 is beaten by idle at a smaller rho (`idle_dominates`).
+noise, idle wins: any portion > 0 is beaten by idle at a smaller rho (`idle_twin`).
 """
 
 from typing import NamedTuple

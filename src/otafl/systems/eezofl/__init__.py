@@ -11,6 +11,7 @@ SYSTEM = System(
             "EEZOFL: zero-order scalars, in the clear or encrypted over the air",
             "policy:eezofl",
             settings="settings:settings",
+            clients={"kind": "zero-order", "directions": 64, "clip_norm": 0.2, "batch": 0, "radius": 0.05},
             antennas="one",
             array_note="its uplinks decode one received sum, encrypted or not",
         ),

@@ -1,0 +1,379 @@
+"""What those learn who read the answers and the folder of an `otafl.Air`: charged noise, one answer, nothing else."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otafl
+from otafl import systems
+from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
+from otafl.core.plan import Feedback, Message, Plan, Policy
+from otafl.core.uplink import ANALOG, lower
+from otafl.runs.air.round import noisy_metric
+from otafl.runs.folder.sealed import with_seal
+from small_air import opened, replies
+
+# --- who is asked -------------------------------------------------------------------------------------------------
+
+
+def test_only_public_silence_is_left_out() -> None:
+    """With the bound's gate silence is the channel's alone; with the norm's gate it is the message's."""
+    by_bound, by_norm = (opened(otafl.constant(rx_scale=5.0, silence=s), noise_std=20.0) for s in ("bound", "norm"))
+    silenced = [len(r.asked) for r in by_bound]
+    assert min(silenced) < 4
+    plan = by_bound._plans.first(5)
+    assert silenced == [int(np.sum(plan.max_norm[t] >= 0)) for t in range(5)]
+    assert all(len(r.asked) == 4 for r in by_norm)
+
+
+def test_private_coins_stay_private() -> None:
+    """cdpb-is thins by a coin: a device that only its coin silences is asked, and does not send."""
+    air, coin_only = opened("cdpb-is", rounds=40), 0
+    plain = opened("cdpb-noise-free", rounds=40)
+    for r, other in zip(air, plain):
+        r.send(replies(r))
+        other.send(replies(other))
+        coin_only += len(set(r.silent) & {int(k) for k in r.asked})
+    assert coin_only > 5
+    assert opened("cdpb-is", accountant="rdp", accounting="hidden").asked(0).tolist() == [0, 1, 2, 3]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def liar(gate_norm: float = np.inf, quiet: bool = False, rx_scale: float = 1.0) -> Any:
+    """A policy whose silence looks at messages under gate="open", whose uplink adds less noise than is charged, or
+    which divides noise by more than float32 can hold."""
+
+    def factory(config: Any, deployment: Any, message: Any, context: Any) -> Policy:
+        def step(state: Any, obs: Any) -> Any:
+            tx = np.broadcast_to(deployment.weights + 0j, obs.coin.shape)
+            one = np.ones(tx.shape[:-1])
+            return state, Plan(tx, 0 * tx, np.full(tx.shape, gate_norm), rx_scale * one, np.ones(tx.shape), one > 0), ()
+
+        def hushed(plan: Plan, gain: Any, site: Any) -> Any:
+            link = lower(plan, gain, site)
+            return link._replace(noise_std=0.5 * link.noise_std)
+
+        uplink = ANALOG._replace(name="hushed", lower=hushed) if quiet else "analog"
+        return Policy("liar", lambda key: (), step, loop="open", csi="own", gate="open", uplink=uplink)
+
+    return factory
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [(liar(gate_norm=0.5), "gate"), (liar(quiet=True), "noise"), (liar(rx_scale=1e40), "float32 cannot hold it")],
+)
+def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) -> None:
+    systems.register("liar", factory, Nothing, "not to be trusted")
+    try:
+        with pytest.raises(PrivacyViolation, match=said):
+            next(opened("liar", channel={"mean_power_gain": 1.0, "fading": {"kind": "constant"}}))
+    finally:
+        systems.remove(systems.OWN)
+
+
+# --- noise --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
+    size = 200_000
+    air = opened(otafl.constant(rx_scale=0.4), num_params=size, seed=None, rounds=2)
+    zero = np.zeros(size, np.float32)
+    first, second = (r.send({int(k): zero for k in r.asked}) for r in air)
+    want = 0.5 / 0.4
+    for drawn in (first, second, (first - second) / np.sqrt(2)):
+        assert abs(np.std(drawn) / want - 1) < 5 / np.sqrt(2 * size) and abs(np.mean(drawn)) < 5 * want / np.sqrt(size)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(size)
+    assert "protects nobody" not in str(air.card) and "noise from the operating system" in str(air.card)
+
+
+def test_without_a_seed_no_number_is_possible_for_one_message_alone() -> None:
+    """In float32 one number in seven that came with a message could not have come without it."""
+    size, std = 200_000, 0.5 / 0.4
+    answers = []
+    for entry in (0.0, 1e-3):
+        with opened(otafl.constant(rx_scale=0.4), num_params=size, seed=None, rounds=1) as air:
+            r = next(air)
+            answers.append(r.send({int(k): np.full(size, entry, np.float32) for k in r.asked}))
+    without, given = (set(answer[np.abs(answer) < 2 * std].tolist()) for answer in answers)
+    assert without == given and len(given) > 200
+
+
+def test_a_private_reward_without_a_seed_is_rounded_under_its_noise() -> None:
+    told = SimpleNamespace(
+        job=SimpleNamespace(policy=SimpleNamespace(loop="round", feedback=Feedback("private", 0.01))),
+        settings=SimpleNamespace(seed=None),
+    )
+    values = np.array([noisy_metric(told, 0, 0.513) for _ in range(200)])
+    assert np.all(values * 2.0**13 == np.round(values * 2.0**13))  # 2^-13 is an 82nd of 0.01
+    assert np.unique(values).size > 50
+
+
+def test_a_seed_is_a_simulation_and_the_card_says_so() -> None:
+    air = opened()
+    for r in air:
+        r.send(replies(r))
+    text = str(air.card)
+    assert "protects nobody by itself" in text and "clipped to norm 1" in text
+    same = opened()
+    np.testing.assert_array_equal(
+        next(same).send(replies(next(opened()))), next(opened()).send(replies(next(opened())))
+    )
+
+
+def test_declared_sampling_stands_on_the_card_as_an_assertion(tmp_path: Path) -> None:
+    ones = np.ones(4)
+    declared = Message(6, np.inf, ones, 0.1 * ones, 0.05 * ones, "record", "add-remove")
+    air = opened("weakest", message=declared, num_params=None, accountant="rdp", eps=2.0, folder=tmp_path)
+    next(air)
+    text = str(air.card)
+    air.close()
+    assert otafl.Air.restore(tmp_path).ledger_bytes() == air.ledger_bytes()
+    assert "not seen here: per-sample clipping" in text and "not seen here: the sampling rates" in text
+    assert "record level" in text and "rate 0.05" in text
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
+def test_a_folder_goes_on_where_it_ended(tmp_path: Path, seed: int | None, scheme: str) -> None:
+    more = {"seed": seed, "eps": 300.0, "channel": "cares"}
+    whole, first = opened(scheme, **more), opened(scheme, folder=tmp_path / "loop", **more)
+    for air in (whole, first):
+        for _, r in zip(range(2), air):
+            r.send(replies(r))
+            r.reward(0.3)
+    first.close()
+    second = otafl.Air.restore(tmp_path / "loop")
+    second.reward(0.3)
+    numbers, answers = [], []
+    for r in second:
+        numbers.append(r.number)
+        answers.append(r.send(replies(r)))
+        r.reward(0.3)
+    want = []
+    for r in whole:
+        want.append(r.send(replies(r)))
+        r.reward(0.3)
+    assert numbers == [2, 3, 4]
+    if seed is not None:  # without one the channel, too, was another
+        assert second.ledger_bytes() == whole.ledger_bytes()
+        np.testing.assert_array_equal(answers, want)
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_an_answered_round_has_one_answer(tmp_path: Path, seed: int | None) -> None:
+    air = opened(folder=tmp_path, seed=seed)
+    r = next(air)
+    first = r.send(replies(r))
+    air.close()
+    again = otafl.Air.restore(tmp_path, again=True)
+    r = next(again)
+    assert r.number == 0 and again.ledger.rounds() == 1
+    if seed is None:  # nothing tells which messages they were
+        np.testing.assert_array_equal(r.send({k: 0.5 * m for k, m in replies(r).items()}), first)
+    else:
+        with pytest.raises(InputError, match="second release"):
+            r.send({k: 0.5 * m for k, m in replies(r).items()})
+        np.testing.assert_array_equal(r.send(replies(r)), first)
+    assert next(again).number == 1 and again.summary["answers"] == 1
+
+
+def killed(*_: Any) -> None:
+    raise OSError("killed here")
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("where", ["keep_answer", "hear"])
+def test_a_crash_while_answering_costs_the_charge_and_no_second_release(
+    tmp_path: Path, seed: int | None, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the air, or before the answer is kept: other messages are never answered."""
+    air = opened(folder=tmp_path, seed=seed)
+    r = next(air)
+    monkeypatch.setattr(air._medium if where == "hear" else air._folder, where, killed)
+    with pytest.raises(OSError, match="killed here"):
+        r.send(replies(r))
+    with pytest.raises(InputError, match="second release"):
+        r.send({k: 0.5 * m for k, m in replies(r).items()})
+    air.close()
+    monkeypatch.undo()
+    later = otafl.Air.restore(tmp_path)
+    r = next(later)
+    if seed is None:
+        assert r.number == 1 and later.ledger.rounds() == 2  # the first is lost and stays charged
+        return
+    assert r.number == 0 and later.ledger.rounds() == 1
+    with pytest.raises(InputError, match="second release"):
+        r.send({k: 0.5 * m for k, m in replies(r).items()})
+    whole = next(opened())
+    np.testing.assert_array_equal(r.send(replies(r)), whole.send(replies(whole)))
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_the_same_messages_are_answered_after_a_failed_write(
+    tmp_path: Path, seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise had been added: what was sent must still be known."""
+    air = opened(folder=tmp_path, seed=seed)
+    r = next(air)
+    with monkeypatch.context() as patch:
+        patch.setattr(air._folder, "keep_answer", killed)
+        with pytest.raises(OSError, match="killed here"):
+            r.send(replies(r))
+    other = replies(r)
+    other[0][0] += np.float32(1e-3)
+    with pytest.raises(InputError, match="second release"):
+        r.send(other)
+    assert np.all(np.isfinite(r.send(replies(r)))) and air.summary["answers"] == 1
+
+
+def test_an_entered_round_is_not_charged_again(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path)
+    next(air)
+    air.close()
+    later = otafl.Air.restore(tmp_path)
+    assert next(later).number == 0 and later.ledger.rounds() == 1
+
+
+def test_a_kill_between_two_writes_leaves_a_whole_state(tmp_path: Path) -> None:
+    """A process that dies by SIGKILL in the middle of its rounds: every charge it made is found again."""
+    program = f"""
+        import os, numpy as np, otafl
+        air = otafl.Air("constant", site=3, num_params=4, rounds=50, seed=5, folder={str(tmp_path / "loop")!r})
+        for r in air:
+            r.send({{int(k): np.full(4, 0.1, np.float32) for k in r.asked}})
+            if r.number == 6:
+                next(air)
+                os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, check=False)
+    assert done.returncode == -9, done.stderr.decode()
+    later = otafl.Air.restore(tmp_path / "loop")
+    assert later.rounds_charged == 8 and next(later).number == 7
+
+
+@pytest.mark.parametrize("name", ["loop.json", "state.json"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "forge", "gone"])
+def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path, name: str, harm: str) -> None:
+    air = opened(folder=tmp_path)
+    r = next(air)
+    r.send(replies(r))
+    air.close()
+    path = tmp_path / name
+    content = path.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    forged = content.replace(b'"charged": 1', b'"charged": 0').replace(b'rounds\\": 5', b'rounds\\": 9')
+    assert forged != content
+    changed = {"flip": flipped, "cut": content[:middle], "empty": b"", "forge": forged}
+    path.unlink() if harm == "gone" else path.write_bytes(changed[harm])
+    with pytest.raises(InputError) as caught:
+        otafl.Air.restore(tmp_path)
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("changed", [
+    {"charged": 1.5}, {"charged": None}, {"charged": -1}, {"last_sent": 7}, {"last_sent": "x"}, {"last_answered": 3},
+    {"last_answered": None}, {"answers": []}, {"answers": 9}, {"failed": True}, {"faults": 3}, {"metrics": ["x"]},
+    {"chain": 0}, {"nonsense": 1},
+])  # fmt: skip
+def test_a_sealed_state_that_contradicts_itself_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with opened(folder=tmp_path / "air", seed=1) as air:
+        r = next(air)
+        r.send(replies(r))
+    path = tmp_path / "air" / "state.json"
+    state = json.loads(path.read_text()) | changed
+    state.pop("seal")
+    path.write_text(json.dumps(with_seal(state)))
+    with pytest.raises(InputError, match=r"air.*damaged"):
+        otafl.Air.restore(tmp_path / "air")
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("site", -1), ("site", None), ("num_params", 1.5), ("num_params", -1), ("clip_norm", "x"), ("rounds", True),
+    ("radio", 3), ("privacy", None), ("seed", -1), ("seed", []), ("weights", 7), ("message", "x"), ("scheme", {}),
+])  # fmt: skip
+def test_sealed_settings_are_checked_as_those_at_the_door(tmp_path: Path, key: str, value: Any) -> None:
+    opened(folder=tmp_path / "air").close()
+    path = tmp_path / "air" / "loop.json"
+    loop = json.loads(path.read_text())
+    loop.pop("seal")
+    loop["settings"] = json.dumps(json.loads(loop["settings"]) | {key: value})
+    path.write_text(json.dumps(with_seal(loop)))
+    with pytest.raises(InputError):
+        otafl.Air.restore(tmp_path / "air")
+
+
+def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path)
+    r = next(air)
+    r.send(replies(r))
+    air.close()
+    path = tmp_path / "answer.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    r = next(otafl.Air.restore(tmp_path, again=True))
+    with pytest.raises(InputError, match="damaged"):
+        r.send(replies(r))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    air = opened(folder=tmp_path)
+    with pytest.raises(InputError, match="another process"):
+        otafl.Air.restore(tmp_path)
+    with pytest.raises(InputError, match="holds a loop already"):
+        opened(folder=tmp_path)
+    air.close()
+    with pytest.raises(InputError, match="was closed"):
+        next(air)
+    assert otafl.Air.restore(tmp_path).rounds_charged == 0
+    with pytest.raises(InputError, match="holds no loop"):
+        otafl.Air.restore(tmp_path / "elsewhere")
+
+
+def test_what_cannot_be_planned_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded):
+        opened(otafl.constant(rx_scale=100.0), eps=0.1, folder=tmp_path / "loop")
+    assert not (tmp_path / "loop").exists()
+    opened(folder=tmp_path / "loop")
+
+
+def test_no_noise_is_kept(tmp_path: Path) -> None:
+    """Without a seed a folder holds the channel's seed and the last answer: nothing to draw noise from again."""
+    air = opened(folder=tmp_path, seed=None)
+    r = next(air)
+    r.send(replies(r))
+    kept = json.loads((tmp_path / "loop.json").read_text())
+    assert json.loads(kept["settings"])["seed"] is None and sorted(kept) == ["seal", "settings", "trace_seed"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.bin", "loop.json", "state.json"]
+
+
+def test_a_folder_without_a_seed_is_the_same_for_all_messages_but_for_the_answer(tmp_path: Path) -> None:
+    """The hash of a sum without its noise told guesses of a message apart, whatever eps is; so did counted faults."""
+    states = []
+    for factor in (1.0, 0.5, 1e3, np.nan):
+        folder = tmp_path / str(factor)
+        with opened(folder=folder, seed=None) as air:
+            r = next(air)
+            r.send({k: factor * m for k, m in replies(r).items()})
+        head = json.loads((folder / "answer.bin").read_bytes().partition(b"\n")[0])
+        states.append({**json.loads((folder / "state.json").read_text()), "with answer": head})
+    own = {"chain", "seal", "answer"}  # of another channel
+    for state in states:
+        states[0]["with answer"] |= {key: state["with answer"][key] for key in own}
+        assert {key for key in state if states[0][key] != state[key]} <= own
