@@ -13,11 +13,14 @@ import small
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import InputError, OtaflError, PrivacyViolation
-from otafl.core.plan import Message, Plan, Policy, check_silence, namespace
+from otafl.core.plan import Message, Plan, Policy, check_silence, namespace, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import events, uplink_checks
+from otafl.privacy.filters import filtered
 from otafl.runs.runner import start
 from otafl.runs.schema import Experiment
+from otafl.systems.adascale.odometer import Odometer
+from otafl.systems.adascale.refusals import with_odometer
 
 MESSAGE = Message(53, 1.0, np.ones(4), np.full(4, 2.0), np.ones(4), "client", "replace")
 RECORDS = MESSAGE._replace(unit="record", adjacency="zero-out")
@@ -144,6 +147,49 @@ def test_nobody_reads_later_rounds_off_the_rows_below(keeps):
     step = lambda state, obs: (state, plan_of(obs, rx_scale=np.max(np.abs(obs.estimate))), ())  # noqa: E731
     plan = plan_ahead(policy(step), keeps, trace)[1]
     assert np.array_equal(plan.rx_scale, np.abs(trace.estimate).max(-1))
+
+
+def greedy(*told: Any) -> Policy:
+    """Scales by the best channel that it is shown; without a state, and said to span rounds."""
+    step = lambda state, obs: (state, plan_of(obs, rx_scale=np.max(np.abs(obs.estimate))), ())  # noqa: E731
+    return policy(step, spans=True)
+
+
+def a_device_without_a_path(trace: Any) -> Any:
+    reached = np.arange(trace.gain.shape[1]) > 0
+    own = {"gain", "estimate", "rms_gain", "rms_estimate", "rms_low", "rms_high"}
+    return trace._replace(**{name: np.where(reached, getattr(trace, name), 0) for name in own})
+
+
+def a_gain_of_zero(trace: Any) -> Any:
+    gain = trace.gain.copy()
+    gain[-1, 1] = 0
+    return trace._replace(gain=gain, estimate=gain)
+
+
+@pytest.mark.parametrize(
+    "worse", [a_device_without_a_path, a_gain_of_zero, lambda x: a_gain_of_zero(a_device_without_a_path(x))]
+)
+def test_nobody_reads_later_rounds_behind_what_keeps_devices_silent(worse):
+    systems.register("mine", greedy, Nothing)
+    trace = worse(small.trace(5))
+    context = small.CONTEXT._replace(trace=trace)
+    made = systems.make("mine", Nothing(), small.deployment(), MESSAGE, context)
+    whole = plan_ahead(made, (), trace)[1].rx_scale
+    for t in range(5):
+        alone = plan_ahead(made, (), type(trace)(*(leaf[t : t + 1] for leaf in trace)), t)[1].rx_scale
+        assert whole[t] == alone[0]
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda inner: with_odometer(inner, Odometer(1.0, 2), small.deployment(), MESSAGE),
+    lambda inner: filtered(inner, None, small.deployment(), MESSAGE, "none"),
+])  # fmt: skip
+def test_a_policy_from_outside_stays_one_behind_a_wrapper(wrap):
+    assert not ours(wrap(greedy()).step)
+    context = small.CONTEXT._replace(trace=small.trace(5))
+    weakest = systems.make("weakest", systems.scheme("weakest").config(), small.deployment(), MESSAGE, context)
+    assert ours(wrap(weakest).step)
 
 
 def test_info_that_changes_its_fields_is_refused():

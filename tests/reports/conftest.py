@@ -1,5 +1,6 @@
 """A run store without any training, for the tests of the report."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 
 from otafl.core.files import to_json
+from otafl.core.plan import Events
+from otafl.privacy import Budget, Ledger
+from otafl.privacy.card_text import markdown
 from otafl.runs.folder.store import RunFolder, parquet
 
 CONFIG = """rounds = 30
@@ -16,6 +20,15 @@ clients = 6
 [channel]
 kind = "rayleigh"
 """
+
+
+def _ledger(rounds: int, clients: int, rng: Any, private: bool) -> Ledger:
+    """Rounds under receiver noise, or under none."""
+    one = np.ones((rounds, clients))
+    noise, live = np.full(rounds, float(private)), np.ones(rounds, bool)
+    played = Events(rng.random(one.shape), 0 * one, one > 0, one, noise, live, np.ones(clients), np.full(clients, 0.2))
+    budget = Budget(50.0 if private else np.inf, 1e-5, adjacency="replace", unit="client")
+    return Ledger(budget, clients, [played])
 
 
 def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: int, rng: Any, **how: Any) -> None:
@@ -32,6 +45,7 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
     contents["rounds.parquet"] = parquet({
         "seed": seed, "round": round_, "rx_scale": rng.random(rows), "noise_std": rng.random(rows),
         "update_norm": rng.random(rows).astype(np.float32), "sent": sent.sum(1), "sent_weight": sent.mean(1),
+        "heard_weight": sent.mean(1),
         "snr": np.full(rows, np.inf) if how.get("noiseless") else rng.random(rows), "energy_share": energy.max(1),
         "clipped_share": np.full(rows, np.nan) if how.get("fused") else rng.random(rows),
         **({"info_queue": rng.random(rows).cumsum()} if how.get("queue") else {}),
@@ -43,13 +57,15 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
             "raw_norm": np.ones(sent.size, np.float32), "energy": energy.ravel(), "energy_limit": np.ones(sent.size),
             "noise_multiplier": np.ones(sent.size),
         })  # fmt: skip
+    ledgers = [_ledger(length, clients, rng, private) for length in lengths]
+    contents |= {f"ledger-{s}.bin": ledger.to_bytes() for s, ledger in zip(seeds, ledgers)}
     ends = [np.unique([*range(every, length + 1, every), length]) for length in lengths]
     count = sum(map(len, ends))
     evaluations = {
         "seed": np.concatenate([np.full(len(end), s) for s, end in zip(seeds, ends)]), "round": np.concatenate(ends),
         "accuracy": rng.random(count), "worst_client": rng.random(count) / 2, "loss": 2 * rng.random(count),
         "penalty": np.full(count, how.get("penalty", 0.0)),
-        "eps": np.concatenate(ends) * rng.random(count) if private else np.full(count, np.inf),
+        "eps": np.concatenate([ledger.worst() * (end / end[-1]) for ledger, end in zip(ledgers, ends)]),
     }  # fmt: skip
     contents["evaluations.parquet"] = parquet(evaluations)
     last = {s: {k: v[evaluations["seed"] == s][-1] for k, v in evaluations.items()} for s in seeds}
@@ -62,13 +78,15 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
         "energy_per_round": [0.01 if how.get("devices", True) else np.nan] * len(seeds),
     }  # fmt: skip
     spend = {"accounting": "none", "certified": True, "worst_client": 0, "notes": ["a note"], "accountant": "zcdp"}
-    eps = (rng.random(clients) * 10).tolist() if private else [np.inf] * clients
+    eps = max(ledgers, key=Ledger.worst).spent().eps.tolist()
     files = {
         "summary": {"label": label, "scheme": "constant", "uplink": "analog", "unit": "client", "adjacency": "replace",
                     "delta": 1e-5, "accountant": "zcdp", "target_eps": 50.0, "capped": private, "private": private,
-                    "csi": "own", "loop": "open", "every": every, "channel_uses": 10, "seeds": seeds, **per_seed},
+                    "csi": "own", "loop": "open", "every": every, "clients": clients, "channel_uses": 10,
+                    "seeds": seeds, **per_seed},
         "card": {"unit": "client", "adjacency": "replace", "delta": 1e-5, "clients": clients, "rounds": rounds,
-                 "guarantee": {"eps": max(eps), "is_cap": False}, "cap": {"eps": 50.0, "accountant": "zcdp"},
+                 "guarantee": {"eps": max(eps), "is_cap": False},
+                 "cap": {"eps": 50.0 if private else np.inf, "accountant": "zcdp"},
                  "spent": [{**spend, "eps_worst": max(eps), "eps_mean": float(np.mean(eps)), "eps": eps}],
                  "not_applicable": {"pld": "no <reason>"}, "trusted_noise": "none", "sampling": "every round",
                  "assumptions": ["noise is Gaussian"], "outside_the_guarantee": ["sizes"]},
@@ -76,6 +94,7 @@ def _scheme(run: RunFolder, label: str, seeds: list[int], rounds: int, clients: 
     if how.get("certificate"):
         files["certificate"] = how["certificate"]
     contents |= {f"{name}.json": to_json(content) for name, content in files.items()}
+    contents["card.md"] = markdown(json.loads(str(contents["card.json"])))
     place.finish(contents, rounds, {"seconds": 1.5, "rounds": rows})
 
 

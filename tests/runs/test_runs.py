@@ -269,6 +269,48 @@ def test_what_an_earlier_run_left_is_all_that_is_spent(
     assert float(before.spent().worst) < float(after.spent().worst) <= 150
 
 
+def test_an_earlier_closed_loop_is_charged_its_cap(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    """What it happened to spend is no guarantee: rho + 2 sqrt(rho ln(1/delta)) of the cap's rho and the new rounds'."""
+    spent = reference / "schemes/cares-adaptive/ledger-0.bin"
+    asked = ("privacy.eps=300", "seeds=1", "scheme=[{name='constant', rx_scale=0.4}]")
+    alone = runner.start(tiny(*asked), tmp_path / "alone") / "schemes/constant/ledger-0.bin"
+    after = runner.start(tiny(*asked, f"privacy.already_spent='{spent}'"), tmp_path / "run") / "schemes/constant"
+    log = np.log(1e5)
+    rho = (np.sqrt(log + 200) - np.sqrt(log)) ** 2 + float(np.max(Ledger.load(alone).zcdp()))
+    card = json.loads((after / "card.json").read_text())
+    assert card["guarantee"]["eps"] == pytest.approx(rho + 2 * np.sqrt(rho * log), rel=1e-9)
+    with pytest.raises(BudgetExceeded, match="the cap of an earlier closed loop"):
+        runner.start(tiny("privacy.eps=200", *asked[1:], f"privacy.already_spent='{spent}'"), tmp_path / "over")
+
+
+@pytest.mark.parametrize(
+    ("budget", "text"),
+    [
+        (Budget(np.inf, 1e-5, adaptive=True), "without a cap, which guarantees nothing"),
+        (Budget(9.0, 1e-5, "rdp", adaptive=True, order=8.0), "counted by 'rdp'"),
+    ],
+)
+def test_an_earlier_closed_loop_without_a_cap_that_adds_is_refused(budget: Budget, text: str, tmp_path: Path) -> None:
+    ones = np.ones(2)
+    Ledger(budget, 2).save(tmp_path / "ledger.bin")
+    with pytest.raises(InputError, match=text):
+        open_ledger(
+            Budget(50.0, 1e-5), 2, Message(5, 1.0, ones, ones, ones, "client", "add-remove"), tmp_path / "ledger.bin"
+        )
+
+
+def test_a_closed_loop_goes_on_from_what_another_spent_under_a_cap_no_smaller(tmp_path: Path) -> None:
+    ones = np.ones((3, 2))
+    message = Message(5, 1.0, ones[0], ones[0], ones[0], "client", "add-remove")
+    ledger = Ledger(Budget(20.0, 1e-5, adaptive=True), 2)
+    ledger.spend(Events(ones, 0 * ones, ones > 0, ones, ones[:, 0], ones[:, 0] > 0, ones[0], ones[0]))
+    ledger.save(tmp_path / "ledger.bin")
+    one_run = open_ledger(Budget(20.0, 1e-5, adaptive=True), 2, message, tmp_path / "ledger.bin")
+    assert one_run.zcdp() == pytest.approx([1.5, 1.5])
+    with pytest.raises(BudgetExceeded):
+        open_ledger(Budget(19.0, 1e-5, adaptive=True), 2, message, tmp_path / "ledger.bin")
+
+
 def test_an_unsuitable_earlier_ledger_is_refused(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
     spent = reference / "schemes/constant/ledger-0.bin"
     broken = tmp_path / "broken.bin"

@@ -134,6 +134,57 @@ def test_a_model_that_does_not_fit_its_data_is_refused_in_one_line(made, y, clas
     assert "\n" not in str(refusal.value)
 
 
+def neighbours(x):
+    """A value that every sample of a batch puts something into, once it is mapped over."""
+    rule = jax.custom_batching.custom_vmap(lambda v: v)
+    rule.def_vmap(lambda size, batched, v: (v + v.sum(0, keepdims=True), True))
+    return rule(x)
+
+
+def on_the_host(x, method="expand_dims"):
+    return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method)
+
+
+@jax.custom_vjp
+def backwards(x):
+    return x
+
+
+backwards.defvjp(lambda x: (x, ()), lambda kept, err: (on_the_host(err),))
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda p, x: neighbours(x) @ p["w"],
+        lambda p, x: on_the_host(jax.lax.stop_gradient(x)) @ p["w"],
+        lambda p, x: backwards(x @ p["w"]),
+        lambda p, x: jax.lax.scan(lambda c, _: (on_the_host(c, "sequential"), None), x, None, 2)[0] @ p["w"],
+        lambda p, x: jax.jit(lambda v: neighbours(v))(x) @ p["w"],
+    ],
+)
+def test_a_model_that_may_look_at_other_samples_is_refused(apply):
+    net = model(lambda key: {"w": jax.random.normal(key, (4, 3))}, apply)
+    with pytest.raises(InputError, match=r"may look at other samples of a batch|has no gradient"):
+        own_model.check(net, X, Y, 3)
+
+
+def test_a_rule_for_batches_would_mix_the_gradients_of_samples():
+    """Why it is refused: another sample in the batch changes a sample's own gradient."""
+    net = model(lambda key: {"w": jax.random.normal(key, (4, 3))}, lambda p, x: neighbours(x) @ p["w"])
+    params, of = net.init(jax.random.key(0)), per_sample(net)
+    norms = [of.sq_norms(of.trace(params, x, Y[:2])) for x in (X[:2], np.stack([X[0], X[5]]))]
+    assert not np.allclose(norms[0][0], norms[1][0])
+
+
+def test_norms_that_somebody_else_claims_are_refused():
+    mlp = build("mlp", (4,), 3, hidden=(5,))
+    own_model.check(mlp, X, Y, 3)
+    lying = mlp.ghost._replace(sq_norms=lambda saved: jnp.zeros(saved.loss.shape))
+    with pytest.raises(InputError, match="from outside otafl"):
+        own_model.check(mlp._replace(ghost=lying), X, Y, 3)
+
+
 def test_a_model_of_whole_numbers_or_of_no_functions_is_refused():
     with pytest.raises(InputError, match="at least one"):
         model(lambda key: jnp.arange(3), lambda p, x: x)

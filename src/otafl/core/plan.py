@@ -219,8 +219,19 @@ def namespace(array: Array) -> Any:
 
 
 def ours(function: Any) -> bool:
-    """Whether a function was written in otafl, by the module it runs in and not by what it says of itself."""
-    return str(getattr(function, "__globals__", {}).get("__name__", "")).partition(".")[0] == "otafl"
+    """Whether a function was written in otafl, by the module it runs in and not by what it says of itself.
+
+    Nor is a step of otafl's around somebody else's (`around`) one of otafl's own.
+    """
+    inner = getattr(function, "__wrapped__", None)
+    written = str(getattr(function, "__globals__", {}).get("__name__", "")).partition(".")[0] == "otafl"
+    return written and (inner is None or ours(inner))
+
+
+def around(policy: Policy, step: Callable[[Any, Obs], tuple[Any, Plan, Any]], **changes: Any) -> Policy:
+    """The same policy with a step that asks the former one; whose that is stays known (`ours`)."""
+    step.__wrapped__ = policy.step  # type: ignore[attr-defined]
+    return policy._replace(step=step, **changes)
 
 
 def always(tx: Array) -> Array:

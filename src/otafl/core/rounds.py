@@ -98,8 +98,9 @@ def plan_ahead(policy: Policy, state: Any, trace: Trace, first: int = 0) -> tupl
     `first` is the number of the first of them: a long run may be planned some rounds at a time.
 
     A policy of otafl's without a state, or one that spans rounds, is one call. Everybody else's is asked round by
-    round, in order: in one call for all rounds it could read later channels off the rows below. The policy gets
-    read-only copies, and what it returns is copied: neither the trace nor a plan can change behind the ledger's back.
+    round, in order, also behind a wrapper of otafl's: in one call for all rounds it could read later channels off the
+    rows below. The policy gets read-only copies, and what it returns is copied: neither the trace nor a plan can change
+    behind the ledger's back.
     """
     rounds = trace.gain.shape[0]
     if ours(policy.step) and (policy.spans or (isinstance(state, tuple) and not state)):

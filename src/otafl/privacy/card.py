@@ -181,7 +181,7 @@ def make_card(
         attack=attack_success(ledger),
         observers=(*_observers(ledger, guarantee, {one.observer for one in observers}), *observers),
         notices=(SIMULATION,) if simulated else (),
-        identity={**(identity or {}), "noise_multiplier": _least_multiplier(ledger)},
+        identity={**(identity or {}), "noise_multiplier": least_multiplier(ledger)},
         listed=ledger.sums is None,
     )
 
@@ -205,7 +205,8 @@ def _observers(ledger: Ledger, guarantee: float, declared: set[str]) -> list[Obs
     return out
 
 
-def _least_multiplier(ledger: Ledger) -> float:
+def least_multiplier(ledger: Ledger) -> float:
+    """The smallest noise multiplier of all rounds and clients."""
     squares = [float(np.max(inverse_square(part, ledger.colluders), initial=0.0)) for part in ledger.parts]
     largest = max(squares, default=0.0)
     summed = np.inf if ledger.sums is None else ledger.sums.least_multiplier

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the uplinks themselves need JAX, a ledger does not
 
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps
+LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 WHITENED = 1e-9  # of a charge that comes from solved equations
 ALIGNED = 32 * np.finfo(np.float64).eps  # rad: a phase that was inverted in double precision is off by no more
 
@@ -252,6 +253,28 @@ def join(parts: list[Events]) -> Events:
     joined = {n: np.concatenate([getattr(p, n) for p in parts], axis=axis) for n, axis in along.items()}
     angle = np.concatenate([leak_of(part) for part in parts], axis=-1)
     return Events(**joined, rate=first.rate, sensitivity=first.sensitivity, leak_angle=angle)
+
+
+def check_events(events: Events, clients: int) -> None:
+    """InputError where these are no events of so many clients (..., T, K): a cost counted from NaN passes every cap."""
+    amp = np.asarray(events.amp)
+    if amp.ndim < 2 or amp.shape[-1] != clients:
+        raise InputError(f"events have shape {amp.shape} but this ledger has {clients} clients")
+    rounds = amp.shape[:-1]
+    wanted = {"live": rounds, "receiver_var": rounds, "rate": (clients,), "sensitivity": (clients,)}
+    for name, value in events._asdict().items():
+        array = np.asarray(value)
+        if array.dtype.kind not in ("b" if name in ("possible", "live") else "iuf"):
+            raise InputError(f"events: {name} has dtype {array.dtype}, which is none of its kind")
+        if name == "leak_angle":
+            if array.shape not in ((), rounds):
+                raise InputError(f"events: {name} has shape {array.shape} but must have shape {rounds}")
+        else:
+            validate.shape(f"events: {name}", array, wanted.get(name, amp.shape))
+    for name in ("amp", "artificial_var", "receiver_var", "sensitivity", "leak_angle"):
+        validate.in_closed(f"events: {name}", getattr(events, name), 0, np.inf if name == "amp" else LARGEST_DOUBLE)
+    for name in ("send_prob", "rate"):
+        validate.in_closed(f"events: {name}", getattr(events, name), 0, 1)
 
 
 def pick(events: Events, index: Any) -> Events:

@@ -13,7 +13,7 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation
 from otafl.privacy.spend import Release
-from otafl.privacy.sums import Sums
+from otafl.privacy.sums import Sums, check_sums
 
 if TYPE_CHECKING:
     from otafl.privacy.ledger import Ledger
@@ -81,9 +81,12 @@ def _ledger_of(head: dict[str, Any], payload: bytes) -> "Ledger":
     budget = Budget(**{**head["budget"], "colluders": tuple(head["budget"]["colluders"])})
     ledger = Ledger(budget, head["clients"])
     ledger.releases.extend(Release(**release) for release in head["releases"])
+    for release in ledger.releases:
+        release.square(ledger.clients)  # refuses what is no release
     if "sums" in head:
         plain: dict[str, Any] = {name: float(v) if v == "inf" else v for name, v in head["sums"].items()}
         ledger.sums = Sums(**{**kept, **plain})
+        check_sums(ledger.sums, ledger.clients)
     for part in parts:
         ledger._check(part)
         if budget.accountant == "rdp":

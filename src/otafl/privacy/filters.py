@@ -22,7 +22,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Deployment, Events, Message, Obs, Plan, Policy, namespace
+from otafl.core.plan import Deployment, Events, Message, Obs, Plan, Policy, around, namespace
 from otafl.core.rounds import ask, shown
 from otafl.privacy import rdp
 from otafl.privacy.by_rdp import RdpTotal
@@ -157,7 +157,7 @@ def filtered(
         new = State(inner, active, state.filter._replace(left=left), state.sensitivity)
         return new, retired(plan, active, keep_noise), info
 
-    return policy._replace(init=init, step=step, csi=policy.csi if policy.csi == "global" else "own")
+    return around(policy, step, init=init, csi=policy.csi if policy.csi == "global" else "own")
 
 
 def _settled(fitting: Any, active: Array, cost: Array) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from otafl.core.plan import Events
 from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs, spend_of_sums
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
-from otafl.privacy.events import join, pick
+from otafl.privacy.events import check_events, join, pick
 from otafl.privacy.spend import ADJACENCIES, Release, Spend
 from otafl.privacy.sums import Sums, no_rounds
 
@@ -341,8 +341,7 @@ class Ledger:
         return (parts[0] + parts[1] if len(parts) > 1 else parts[0])._replace(releases=beside.releases)
 
     def _check(self, events: Events) -> None:
-        if np.ndim(events.amp) < 2 or np.shape(events.amp)[-1] != self.clients:
-            raise InputError(f"events have shape {np.shape(events.amp)} but this ledger has {self.clients} clients")
+        check_events(events, self.clients)
 
 
 def _ran(run: Events) -> int:

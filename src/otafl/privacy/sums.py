@@ -123,6 +123,21 @@ class Sums(NamedTuple):
         return bool(np.max(self.zcdp()) <= cap)
 
 
+def check_sums(sums: Sums, clients: int) -> None:
+    """InputError where these are no sums of so many clients."""
+    for name in ("bare", "rate", "sensitivity"):
+        validate.shape(f"sums: {name}", getattr(sums, name), (clients,))
+    if np.ndim(sums.terms) != 2 or np.shape(sums.terms)[1] != clients or sums.bare.dtype != bool:
+        raise InputError(f"sums have terms of shape {np.shape(sums.terms)} but this ledger has {clients} clients")
+    validate.finite("sums: terms", sums.terms)
+    validate.not_negative("sums: cost", np.where(sums.bare, 0.0, sums.zcdp()))
+    validate.in_closed("sums: rate", sums.rate, 0, 1)
+    validate.not_negative("sums: sensitivity", sums.sensitivity)
+    validate.whole("sums: rounds", sums.rounds, 0)
+    validate.in_closed("sums: least_multiplier", sums.least_multiplier, 0, np.inf)
+    validate.not_negative("sums: leak_angle", sums.leak_angle)
+
+
 def no_rounds(rate: Array, sensitivity: Array) -> Sums:
     """The sums of a run that has not begun."""
     rate, sensitivity = (np.array(value, np.float64) for value in (rate, sensitivity))

@@ -15,6 +15,7 @@ from otafl.core.files import plain
 from otafl.privacy.attack import tpr
 from otafl.reports.devices import BARS, groups, read_devices, starts
 from otafl.reports.tables import footer, metric_of, paired_difference
+from otafl.runs.folder.recount import believed
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder, SchemeFolder
 from otafl.runs.planning.afford import without_rounds
@@ -43,7 +44,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
     total = max(1, sum(len(run.labels()) for run in runs))
     schemes: list[dict[str, Any]] = []
     for run, name in zip(runs, names):
-        for place in run.verified():
+        for place in believed(run):
             with reading(place.path, AGAIN):
                 found = read_scheme(place, total)
             shown = place.label if len(runs) == 1 else f"{name}: {place.label}"
@@ -95,18 +96,23 @@ def read_scheme(place: SchemeFolder, schemes: int) -> dict[str, Any]:
     numbers = NUMBERS // schemes
     if not place.finished:
         return {"finished": False, "checkpoint": max(place.saved(), default=0)}
-    recorded = "devices.parquet" in place.hashes()
+    recorded, summary = "devices.parquet" in place.hashes(), place.json("summary")
     return {
         "finished": True,
-        "summary": _at_eps_only_private(place.json("summary")),
+        "summary": _at_eps_only_private(summary),
         "seconds": place.timing()["seconds"],
         "card": short_card(place.json("card")),
         "certificate": place.json("certificate") if "certificate.json" in place.hashes() else None,
-        "tradeoff": tradeoff(place.json("summary")),
+        "tradeoff": tradeoff(summary),
         "evaluations": by_seed(place.read("evaluations"), numbers // 4),
         "rounds": by_seed(place.read("rounds"), numbers),
-        "devices": read_devices(place.whole("devices.parquet"), schemes) if recorded else None,
+        "devices": _devices(place, summary, schemes) if recorded else None,
     }
+
+
+def _devices(place: SchemeFolder, summary: dict[str, Any], schemes: int) -> dict[str, Any] | None:
+    most = int(max(summary["rounds"], default=0))
+    return read_devices(place.whole("devices.parquet"), summary["clients"], most, schemes)
 
 
 def tradeoff(summary: dict[str, Any]) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from otafl.runs.folder.shapes import COLUMNS, check_table
+
 HEAT_ROWS, HEAT_COLUMNS = 80, 160  # of one heat map; more devices or rounds share a cell
 HEAT_CELLS = 160_000  # of all heat maps of a page together
 BARS = 240  # devices in a bar chart; more share a bar
@@ -16,16 +18,14 @@ PIECE = 1 << 20  # rows in memory at a time
 Columns = dict[str, np.ndarray]
 
 
-def read_devices(path: Path | io.BytesIO, schemes: int = 1) -> dict[str, Any] | None:
-    """The device view of one of so many schemes, or None where it was not recorded.
+def read_devices(path: Path | io.BytesIO, devices: int, rounds: int, schemes: int = 1) -> dict[str, Any] | None:
+    """The device view of one of so many schemes, of so many devices and rounds; None where no round was run.
 
     `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices
     the mean and the largest energy, and its largest share of the limit. A group is one item where all fit.
     """
     file = pq.ParquetFile(path)
-    devices = 1 + max((int(piece["client"].max()) for piece in pieces(file, ["client"])), default=-1)
-    rounds = 1 + max((int(piece["round"].max()) for piece in pieces(file, ["round"])), default=-1)
-    if devices == 0:
+    if rounds == 0:
         return None
     finer = min(1.0, np.sqrt(HEAT_CELLS / (schemes * HEAT_ROWS * HEAT_COLUMNS)))
     rows, columns = groups(devices, int(finer * HEAT_ROWS) or 1), groups(rounds, int(finer * HEAT_COLUMNS) or 1)
@@ -34,7 +34,9 @@ def read_devices(path: Path | io.BytesIO, schemes: int = 1) -> dict[str, Any] | 
     count, energy = np.zeros((2, bars.max() + 1))
     peak, share = np.zeros((2, bars.max() + 1))
     limit = np.full(bars.max() + 1, np.inf)
-    for piece in pieces(file, ["client", "round", "sent", "energy", "energy_limit"]):
+    for piece in pieces(file, list(COLUMNS["devices"])):
+        if np.any(check_table("devices", piece)["client"] >= devices) or np.any(piece["round"] >= rounds):
+            raise ValueError(f"rows beyond {devices} devices and {rounds} rounds")
         cell = (rows[piece["client"]], columns[piece["round"]])
         np.add.at(total, cell, 1)
         np.add.at(silent, cell, ~piece["sent"].astype(bool))

@@ -39,6 +39,7 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
     metric = _metric(rounds)
     evaluations, per_round = _evaluations(rounds, seed, metric), _rounds(air, rounds, seed)
     devices = _devices(air, rounds, seed)
+    table = io.BytesIO(parquet(devices._asdict()))
     label = air.settings.scheme.name
     target = air.settings.privacy["eps"]
     told = {
@@ -53,7 +54,7 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
         "card": short_card(air.card.to_dict()), "certificate": None,
         "evaluations": by_seed(_known(evaluations.columns(metric)), NUMBERS // 4),
         "rounds": by_seed(_known(per_round.columns()), NUMBERS),
-        "devices": read_devices(io.BytesIO(parquet(devices._asdict()))) if len(devices.client) else None,
+        "devices": read_devices(table, air.num_clients, len(rounds)) if len(devices.client) else None,
     }  # fmt: skip
     run = {
         "name": name, "title": title, "seeds": [] if air.settings.seed is None else [seed],

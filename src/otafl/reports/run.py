@@ -12,7 +12,9 @@ from otafl.reports import write_report
 from otafl.reports.tables import footer, metric_of, named
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.disk import storage
+from otafl.runs.folder.recount import check_privacy
 from otafl.runs.folder.results import figures
+from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.folder.summaries import on_air, summaries
 from otafl.runs.frames import as_html, as_text
@@ -109,10 +111,13 @@ class Run:
 
         seeds = self._store.manifest["seeds"]
         validate.one_of("seed", seed := seeds[0] if seed is None else seed, seeds)
-        with np.load(io.BytesIO(self._finished(label).content("model.npz"))) as file:
-            leaves = [file[name][seeds.index(seed)] for name in sorted(file.files)]
-        model = build_task(self._experiment()).model
-        tree = jax.tree.structure(jax.eval_shape(model.init, jax.random.key(0)))
+        place, model = self._finished(label), build_task(self._experiment()).model
+        shapes, tree = jax.tree.flatten(jax.eval_shape(model.init, jax.random.key(0)))
+        with reading(place.path / "model.npz", place.mend):
+            with np.load(io.BytesIO(place.content("model.npz")), allow_pickle=False) as file:
+                leaves = [file[name][seeds.index(seed)] for name in sorted(file.files)]
+            if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(shape.shape, shape.dtype) for shape in shapes]:
+                raise ValueError("arrays of another model")
         return model.whole(jax.tree.unflatten(tree, leaves))
 
     def plot(self, column: str | None = None, over: str = "round") -> Any:
@@ -147,6 +152,7 @@ class Run:
         place = self._store.scheme(label)
         if not place.finished:
             raise InputError(f"{label}: is not finished; continue with otafl.run(resume={str(self.folder)!r})")
+        check_privacy(place)
         return place
 
     def _experiment(self) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, namespace
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, around, namespace
 
 Maker = Callable[[Deployment, Message, Context], Policy]
 
@@ -121,7 +121,7 @@ def _unless_weak(policy: Policy, deployment: Deployment) -> Policy:
         )
         return state, quiet, info
 
-    return policy._replace(step=step)
+    return around(policy, step)
 
 
 def _spread(policy: Policy, reached: Any, share: float) -> Policy:
@@ -148,4 +148,4 @@ def _spread(policy: Policy, reached: Any, share: float) -> Policy:
         )
         return state, spread, info
 
-    return policy._replace(step=step)
+    return around(policy, step)

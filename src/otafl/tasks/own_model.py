@@ -15,11 +15,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from otafl.core import validate
 from otafl.core.errors import InputError
+from otafl.core.plan import ours
 from otafl.tasks.losses import LOSSES, METRICS, PerSample
 from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
+
+WINDOWS = {  # what is told, when samples are mapped over, of all of them
+    "pure_callback": "a call of the host",
+    "io_callback": "a call of the host",
+    "ffi_call": "a call of foreign code",
+    "custom_vmap_call": "a rule of its own for batches",
+}
 
 
 def model(
@@ -136,6 +145,7 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
         raise InputError(f"model {model.name}: apply must return (B, ...) but made {_shown(outputs)} of {shapes}")
     if losses.shape != (batch,) or losses.dtype != jnp.float32:
         raise InputError(f"model {model.name}: loss must be float32, one per sample (B,), but is {_shown(losses)}")
+    _refuse_windows(model, params, x, y)
     metric = metric_of(model, classes)
     if metric == "accuracy":
         wide = 1 if len(outputs.shape) == 1 else outputs.shape[1]
@@ -151,6 +161,31 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
                 f"model {model.name}: metric {metric!r} cannot compare outputs {outputs.shape} with {shapes}"
             ) from None
     return metric
+
+
+def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> None:
+    """Samples, and clients, are mapped over: what has a rule of its own for that sees all of them at once.
+
+    A gradient that looks at other samples is no sample's own, and clipping it bounds nothing that one sample does.
+    """
+    if model.ghost is not None and not all(map(ours, model.ghost)):
+        raise InputError(f"model {model.name}: norms of gradients from outside otafl are nobody's promise; ghost=None")
+    try:
+        program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
+    except Exception as problem:  # whatever somebody else's function says
+        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        raise InputError(f"model {model.name}: has no gradient on these shapes: {said}") from None
+    if found := sorted(_primitives(program.jaxpr) & WINDOWS.keys()):
+        raise InputError(
+            f"model {model.name}: {WINDOWS[found[0]]} ({found[0]}) may look at other samples of a batch, so clipping a "
+            "sample's gradient would promise nothing; write it in plain JAX"
+        )
+
+
+def _primitives(program: Any) -> set[str]:
+    """Names of all primitives of a program, those inside others too."""
+    inside = [part for equation in program.eqns for part in jaxprs_in_params(equation.params)]
+    return {equation.primitive.name for equation in program.eqns}.union(*map(_primitives, inside))
 
 
 def _like(samples: np.ndarray, batch: int) -> jax.ShapeDtypeStruct:

@@ -26,6 +26,7 @@ from otafl.runs.audit.canaries import gradient_is_x
 from otafl.runs.audit.target import MOST, Records, Target, certified
 from otafl.runs.execution import Execution
 from otafl.runs.folder.chunks import merge
+from otafl.runs.folder.recount import check_privacy
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.folder.summaries import by_seed
 from otafl.runs.planning.facts import Facts, facts_of
@@ -87,6 +88,7 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
             recorded = _not_less(place, found, released)
         elif found.amp.shape != released.amp.shape or not np.allclose(found.amp, released.amp, rtol=ROUNDING, atol=0):
             notes = (*notes, ANOTHER)  # the last bits of a training depend on the machine
+        check_privacy(place)
     ledger = planned.ledgers[0]
     ledger.spend(recorded, each_round=planned.releases[0])
     if not np.isfinite(ledger.guarantee()) or not np.all(np.isfinite(inverse_square(recorded))):
@@ -123,6 +125,9 @@ def _ledger_of(place: SchemeFolder, seed: int) -> Events:
     said, counted = by_seed(summary, "final_eps").get(seed, np.nan), ledger.worst()
     if not said >= counted * (1 - RECOUNTED):
         raise PrivacyViolation(f"{place.label}: its summary says ε = {said:.6g}, its ledger {counted:.6g}")
+    promised = float(place.json("card")["guarantee"]["eps"])
+    if not promised >= ledger.guarantee() * (1 - RECOUNTED):
+        raise PrivacyViolation(f"{place.label}: its card says ε = {promised:.6g}, its ledger {ledger.guarantee():.6g}")
     if not ledger.parts:
         raise PrivacyViolation(f"{place.label}: its ledger has no rounds, its plan has")
     return pick(ledger.parts[-1], np.asarray(ledger.parts[-1].live, bool))

@@ -32,6 +32,7 @@ from otafl.core.files import sweep, to_json, write_atomic
 from otafl.runs.folder.checkpoints import Checkpoints
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.sealed import SEAL, Arrays, digest, file_digest, read_sealed, reading, with_seal
+from otafl.runs.folder.shapes import SHAPES, Done, Manifest, Timing, check, check_table
 
 DONE, TIMING = "done.json", "timing.json"
 AGAIN = "run the experiment again into another folder"
@@ -70,52 +71,55 @@ class SchemeFolder(Checkpoints):
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the finished scheme, by name."""
-        with reading(self.path / DONE, self._mend):
-            return {str(name): str(value) for name, value in self._own(DONE)["files"].items()}
+        with reading(self.path / DONE, self.mend):
+            files: dict[str, str] = check(Done, self._own(DONE))["files"]
+            return files
 
     def timing(self) -> dict[str, Any]:
-        return self._own(TIMING)
+        with reading(self.path / TIMING, self.mend):
+            found: dict[str, Any] = check(Timing, self._own(TIMING))
+            return found
 
     def _own(self, name: str) -> dict[str, Any]:
         """A sealed file, if it is of this scheme of this run."""
-        content = read_sealed(self.path / name, self._mend)
+        content = read_sealed(self.path / name, self.mend)
         if (content.get("label"), content.get("run_sha256")) != (self.label, self.run):
-            raise InputError(f"{self.path / name}: belongs to another scheme or another run; {self._mend}")
+            raise InputError(f"{self.path / name}: belongs to another scheme or another run; {self.mend}")
         return content
 
     def whole(self, name: str) -> Path:
         """The path of a file whose content is as it was written."""
-        if file_digest(self.path / name, self._mend) != self._expected(name):
+        if file_digest(self.path / name, self.mend) != self._expected(name):
             raise self._damaged(name)
         return self.path / name
 
     def content(self, name: str) -> bytes:
         """The bytes of a file, as they were written."""
-        with reading(self.path / name, self._mend):
+        with reading(self.path / name, self.mend):
             content = (self.path / name).read_bytes()
         if digest(content) != self._expected(name):
             raise self._damaged(name)
         return content
 
     def read(self, name: str) -> Arrays:
-        with reading(self.path / f"{name}.parquet", self._mend):
-            return read_table(io.BytesIO(self.content(f"{name}.parquet")))
+        with reading(self.path / f"{name}.parquet", self.mend):
+            return check_table(name, read_table(io.BytesIO(self.content(f"{name}.parquet"))))
 
     def json(self, name: str) -> Any:
-        with reading(self.path / f"{name}.json", self._mend):
-            return json.loads(self.content(f"{name}.json"))
+        with reading(self.path / f"{name}.json", self.mend):
+            return check(SHAPES[name], json.loads(self.content(f"{name}.json")))
 
     def _expected(self, name: str) -> str:
         hashes = self.hashes()
         if name not in hashes:
-            raise InputError(f"{self.path / name}: is not among the files in done.json; {self._mend}")
+            raise InputError(f"{self.path / name}: is not among the files in done.json; {self.mend}")
         return hashes[name]
 
     def _damaged(self, name: str) -> InputError:
-        return InputError(f"{self.path / name}: is damaged (its SHA-256 is not the one in done.json); {self._mend}")
+        return InputError(f"{self.path / name}: is damaged (its SHA-256 is not the one in done.json); {self.mend}")
 
     @property
-    def _mend(self) -> str:
+    def mend(self) -> str:
         run = self.path.parent.parent
         return f"remove {self.path} and compute the scheme again with: otafl run --resume {run}"
 
@@ -177,9 +181,7 @@ class RunFolder:
         for part in [path / "schemes", *path.glob("schemes/*"), *path.glob("schemes/*/checkpoints")]:
             if part.is_symlink():  # checkpoints are removed, and would be wherever it leads
                 raise InputError(f"{part}: is a link; a run is written where it lies, put the folder itself there")
-        manifest = read_sealed(path / "manifest.json", AGAIN)
-        if missing := {"config_sha256", "data", "schemes", "seeds", "title"} - set(manifest):
-            raise InputError(f"{path}/manifest.json: is damaged ({', '.join(sorted(missing))} missing); {AGAIN}")
+        manifest = _manifest(path)
         if file_digest(path / "config.toml", AGAIN) != manifest["config_sha256"]:
             raise InputError(f"{path}/config.toml: was changed since the run began; {AGAIN}")
         return cls(path, manifest["config_sha256"], manifest["data"], manifest.get("files"))
@@ -196,9 +198,16 @@ class RunFolder:
             if found.get(name) != self.files.get(name):
                 raise InputError(f"{self.path}: {name} has changed since the run began; put it back, or run anew")
 
+    def check_experiment(self, labels: list[str], seeds: list[int]) -> None:
+        """InputError where the manifest names other schemes or seeds than the config: some would be left out."""
+        manifest = self.manifest
+        for name, own in (("schemes", labels), ("seeds", seeds)):
+            if manifest[name] != own:
+                raise InputError(f"{self.path}/manifest.json: its {name} are not those of config.toml; {AGAIN}")
+
     @property
     def manifest(self) -> dict[str, Any]:
-        return read_sealed(self.path / "manifest.json", AGAIN)
+        return _manifest(self.path)
 
     def scheme(self, label: str) -> SchemeFolder:
         return SchemeFolder(self.path / "schemes" / slug(label), label, self.identity)
@@ -217,6 +226,12 @@ class RunFolder:
             if place.finished:
                 place.verify()
         return places
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    with reading(path / "manifest.json", AGAIN):
+        found: dict[str, Any] = check(Manifest, read_sealed(path / "manifest.json", AGAIN))
+        return found
 
 
 def run_of(path: Path) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from otafl.runs.comparing.statistics import numbers
+from otafl.runs.folder.recount import believed
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
 
@@ -13,7 +14,7 @@ from otafl.runs.folder.store import AGAIN, RunFolder
 def summaries(folder: Path) -> list[dict[str, Any]]:
     """The summary of every finished scheme, in the order of the config, with its time."""
     found = []
-    for place in RunFolder.open(folder).verified():
+    for place in believed(RunFolder.open(folder)):
         if place.finished:
             with reading(place.path, AGAIN):
                 own = {"seconds": place.timing()["seconds"], "card": _short(place.json("card"))}

@@ -1,12 +1,18 @@
-"""What an earlier run on the same clients has spent counts in this one: `privacy.already_spent`. Host, float64."""
+"""What an earlier run on the same clients has spent counts in this one: `privacy.already_spent`. Host, float64.
 
+An earlier closed loop is charged its cap: what it happened to spend is a number that the data chose (CARES E20). Only
+a closed loop whose own cap is no smaller may go on from what was spent: both are then one run under that cap.
+"""
+
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.core.plan import Events, Message
-from otafl.privacy import ACCOUNTANTS, Budget, Ledger
+from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release
 from otafl.privacy.events import join
 from otafl.runs.schema import Privacy
 
@@ -33,6 +39,8 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
     before = read_ledger(earlier, clients)
     _refuse_other_neighbours(before, budget, earlier)
     _refuse_more_colluders(before, budget, earlier)
+    if before.budget.adaptive and not _goes_on(before.budget, budget):
+        before = at_its_cap(before, earlier)
     try:
         if before.sums is not None:
             ledger.charge(before.sums)
@@ -54,6 +62,8 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
         return privacy.eps
     before = read_ledger(privacy.already_spent, clients)
     budget = Budget(privacy.eps, privacy.delta, privacy.accountant, privacy.accounting)
+    if before.budget.adaptive and not _goes_on(before.budget, replace(budget, adaptive=True)):
+        before = at_its_cap(before, privacy.already_spent)
     left = float(np.min(Ledger(budget, clients, before.parts, before.releases, sums=before.sums).zcdp_left()))
     if left <= 0:
         raise BudgetExceeded(
@@ -61,6 +71,26 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
             f"delta={privacy.delta:g} ({privacy.accountant})"
         )
     return float(convert(left, privacy.delta))
+
+
+def _goes_on(before: Budget, now: Budget) -> bool:
+    """Whether two closed loops are one run under the later cap: costs of both add in the same way, up to it."""
+    adds = before.counted.additive and now.counted.additive
+    return now.adaptive and adds and before.accounting == now.accounting and before.zcdp <= now.zcdp
+
+
+def at_its_cap(before: Ledger, earlier: Path) -> Ledger:
+    """The ledger of a closed loop with one release in the place of its rounds: a Gaussian that costs all of the cap."""
+    name, budget = f"privacy.already_spent={str(earlier)!r}", before.budget
+    if math.isinf(budget.eps):
+        raise InputError(f"{name}: is of a closed loop without a cap, which guarantees nothing that could be added to")
+    if not budget.counted.additive:
+        raise InputError(
+            f"{name}: is of a closed loop counted by {budget.accountant!r}, whose cap is one eps and no sum that a "
+            "later run adds to; count it by 'zcdp' or 'gaussian'"
+        )
+    cap = Release("the cap of an earlier closed loop", math.sqrt(2 * budget.zcdp), 1.0)
+    return replace(before, parts=[], releases=[cap], sums=None, _rdp=None)
 
 
 def _refuse_other_neighbours(before: Ledger, budget: Budget, earlier: Path) -> None:
@@ -79,7 +109,7 @@ def _refuse_more_colluders(before: Ledger, budget: Budget, earlier: Path) -> Non
     """Sums, and charges of uplinks that count their noise themselves, hold noise that nobody can take out again."""
     more = sorted(set(budget.colluders) - set(before.budget.colluders))
     counted = [part for part in before.parts if not np.any(part.artificial_var) and np.all(part.receiver_var == 1)]
-    if more and (before.sums is not None or counted):
+    if more and (before.sums is not None or counted or before.budget.adaptive):
         raise InputError(
             f"privacy.already_spent={str(earlier)!r}: may count the noise of client {more[0]}, who colludes in this "
             "run; charge the earlier run with the same privacy.colluders"

@@ -12,7 +12,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Deployment, Message, Obs, Plan, Policy, around
 from otafl.systems.adascale.odometer import Odometer, admit
 
 
@@ -53,4 +53,4 @@ def with_odometer(policy: Policy, odometer: Odometer, deployment: Deployment, me
             info = info._replace(silent=(~sending).sum(-1))
         return State(inner, spent), silenced(plan, sending), info
 
-    return policy._replace(init=init, step=step, spans=False)
+    return around(policy, step, init=init, spans=False)
