@@ -40,4 +40,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FRONT, *import_module("otafl.runs.schemes").factory_names()})
+    ours = {*globals(), *_FRONT, *import_module("otafl.runs.schemes").factory_names()}
+    return sorted(ours - {"Any", "find_spec", "import_module"})

@@ -5,7 +5,6 @@ as a strategy does. The same clients, as a Flower ClientApp, train from what the
 1e-6 and the same ledger bytes.
 """
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -330,7 +330,7 @@ def rounded(values, bits):
 def test_a_sample_stays_in_its_bound_whatever_a_product_rounds(monkeypatch, backend, bits):
     """Reads and errors of all sizes, each to be rounded up as far as it can be: the longest that a part can get."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    sizes = 1 + np.arange(2**min(bits, 11)) * 2.0 ** (1 - min(bits, 11)) + 2.0**-bits * (1 + 1e-6)
+    sizes = 1 + np.arange(2 ** min(bits, 11)) * 2.0 ** (1 - min(bits, 11)) + 2.0**-bits * (1 + 1e-6)
     read, err = sizes[:, None, None] * np.ones((7, 1)), sizes[:, None, None] * np.ones((1, 5))
 
     def longest(slack):

@@ -18,6 +18,7 @@ from otafl.core.messages import clip_factors
 from otafl.core.plan import Link, Message
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, superpose
 from otafl.privacy import Ledger
+from otafl.privacy.card_text import round_up
 from otafl.privacy.events import pick
 from otafl.privacy.sums import no_rounds
 from otafl.runs.air.sums import Medium
@@ -49,6 +50,15 @@ def test_a_round_is_charged_on_entry_and_stays_charged() -> None:
     assert air.ledger.rounds() == 2
     with pytest.raises(InputError, match="round 0"):
         r.send(replies(r))
+
+
+def test_a_loop_and_its_rounds_say_where_they_are() -> None:
+    air = opened(eps=8.0)
+    assert repr(air) == "<otafl.Air, constant, 4 clients: 0 of 5 rounds, ε = 0 of 8>"
+    r = next(air)
+    assert repr(r) == "<round 0: 4 of 4 clients asked, open>"
+    r.send(replies(r))
+    assert repr(r).endswith("answered>") and f"1 of 5 rounds, ε = {round_up(air.eps)} of 8" in repr(air)
 
 
 def test_a_round_is_sent_once() -> None:

@@ -145,7 +145,9 @@ def test_the_screen_needs_no_more_than_80_columns():
     assert any("ε = 2" in line for line in lines(both[0], 2.0))
 
 
-MANY = TWO.replace("eps = 5000.0", 'eps = 20.0\naccountant = "gaussian"').replace("rx_scale = 0.2\n", "") + """
+MANY = (
+    TWO.replace("eps = 5000.0", 'eps = 20.0\naccountant = "gaussian"').replace("rx_scale = 0.2\n", "")
+    + """
 [[scheme]]
 name = "fedavg-dp"
 [[scheme]]
@@ -154,6 +156,7 @@ name = "ridge"
 name = "adascale"
 nu = 1.0
 """
+)
 
 
 def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path):

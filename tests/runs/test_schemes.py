@@ -24,7 +24,7 @@ NAMES = sorted(systems.SCHEMES)
 def test_every_scheme_has_a_function_that_describes_itself(name: str) -> None:
     attribute = name.replace("-", "_")
     make = getattr(otafl, attribute)
-    assert attribute in dir(otafl) and make.__name__ == attribute
+    assert attribute in dir(otafl) and "import_module" not in dir(otafl) and make.__name__ == attribute
     config = systems.scheme(name).config
     assert list(inspect.signature(make).parameters) == list(inspect.signature(config).parameters)
     for parameter, other in zip(

@@ -52,9 +52,7 @@ def test_models_are_those_of_a_run_that_keeps_everything_to_the_bit(runs: dict[s
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_ledgers_say_the_same_eps_and_do_not_depend_on_the_blocks(
-    runs: dict[str, Path], label: str, seed: int
-) -> None:
+def test_ledgers_say_the_same_eps_and_do_not_depend_on_the_blocks(runs: dict[str, Path], label: str, seed: int) -> None:
     one = content(runs["blocks of 1"], label, f"ledger-{seed}.bin")
     if label == "constant":
         assert one == content(runs["blocks of 3"], label, f"ledger-{seed}.bin")

@@ -123,9 +123,7 @@ def test_cross_entropy_against_the_definition():
     rng = np.random.default_rng(0)
     logits, y = 5 * rng.standard_normal((7, 4)), rng.integers(0, 4, 7)
     expected = -np.log(np.exp(logits)[np.arange(7), y] / np.exp(logits).sum(1))
-    np.testing.assert_allclose(
-        jax.jit(models.cross_entropy)(logits.astype(np.float32), y), expected, rtol=1e-5
-    )
+    np.testing.assert_allclose(jax.jit(models.cross_entropy)(logits.astype(np.float32), y), expected, rtol=1e-5)
 
 
 def test_binary_logistic_is_the_logistic_loss_from_zero():

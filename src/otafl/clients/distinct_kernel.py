@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from otafl.core.arrays import Array
-from otafl.core.kernels import padded
+from otafl.core.kernels import interpreted, padded
 
 MOST_DRAWS = 128  # their pairs are held in the registers of one program
 
@@ -36,7 +36,7 @@ def first_distinct(draws: Array, count: int) -> tuple[Array, Array]:
         kernel,
         out_shape=[jax.ShapeDtypeStruct((count,), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=1),
-        interpret=jax.default_backend() != "gpu",
+        interpret=interpreted(),
         name="first_distinct",
     )(draws)
     return found, enough > 0

@@ -118,9 +118,7 @@ class Clipped(NamedTuple):
         messages, left_out = by_parts(part, slots, weights, counts, size)
         return messages, left_out
 
-    def poisson(
-        self, params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array
-    ) -> tuple[Any, ...]:
+    def poisson(self, params: Any, data: Data, seed: Seed, drawn: Cohort, ids: Array, round_: Array) -> tuple[Any, ...]:
         room = rooms(self.config, ids.shape[0], *seed.rows.shape)
         counts, wanted = drawn.counts, _wanted(self.config, seed.sizes[ids])
         if at_once := self.ghost.at_once(room.own):

@@ -11,6 +11,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from otafl.core.arrays import Array
+from otafl.core.kernels import interpreted
 
 BLOCK = 128  # places found by a program
 
@@ -41,7 +42,7 @@ def places(words: Array, ends: Array, room: int) -> Array:
 
     found: Array = pl.pallas_call(
         kernel, grid=(-(-room // BLOCK),), out_shape=jax.ShapeDtypeStruct((room,), jnp.int32), name="first_places",
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=1), interpret=jax.default_backend() != "gpu",
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=1), interpret=interpreted(),
     )(jax.lax.bitcast_convert_type(words, jnp.int32), ends)  # fmt: skip
     return found
 

@@ -124,7 +124,7 @@ def advise(
     task: Annotated[
         Path | None, typer.Option("--task", metavar="FILE", help="Experiment file with your own [task].")
     ] = None,
-    delta: Annotated[float, typer.Option("--delta", metavar="NUMBER")] = 1e-5,
+    delta: Annotated[float, typer.Option("--delta", metavar="NUMBER", help="Chance that ε does not hold.")] = 1e-5,
     weights: Annotated[str, typer.Option("--weights", metavar="WORD", help="samples or equal.")] = "samples",
     accountant: Annotated[
         str, typer.Option("--accountant", metavar="NAME", help="See otafl list accountants.")

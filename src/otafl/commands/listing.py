@@ -1,6 +1,7 @@
 """`otafl list` and `otafl doctor`: what there is, here and on this machine."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -47,11 +48,7 @@ def list_(
         print(json.dumps(everything, indent=2))
         return
     for kind, entries in everything.items():
-        table = Table(title=kind, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
-        for name, summary in entries.items():
-            table.add_row(f"[cyan]{escape(name)}[/]", escape(summary))
-        out.print(table)
-        out.print()
+        _show(kind, entries, "cyan")
 
 
 def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, dict[str, str]]:
@@ -86,10 +83,15 @@ def doctor(as_json: AsJson = False) -> None:
         print(json.dumps(found, indent=2))
         return
     for title, entries in found.items():
-        table = Table(
-            title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2)
-        )
-        for name, value in entries.items():
-            table.add_row(escape(name), escape(str(value)))
-        out.print(table)
-        out.print()
+        _show(title, entries)
+
+
+def _show(title: str, entries: Mapping[str, Any], style: str | None = None) -> None:
+    """Names and what is said of each, under a title."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+    table.add_column(style=style)
+    table.add_column()
+    for name, said in entries.items():
+        table.add_row(escape(name), escape(str(said)))
+    out.print(table)
+    out.print()

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from otafl.core import streams
+from otafl.core import kernels, streams
 from otafl.core.arrays import Array, Pytree
 from otafl.core.messages import Data, Seed
 from otafl.core.rounds import Carry, Dice, Packed, Record, Round, Row, unpack
@@ -84,36 +84,8 @@ def make_engine(
         return Engine(_in_x64(jax.jit(start)), _in_x64(over(mesh, chunk)))
     if seed_map == "threads":
         return Engine(_in_x64(jax.jit(start)), _a_core_for_each_seed(chunk))
-    whole = jax.jit(chunk, donate_argnames="carry", compiler_options=_as_one_graph())
+    whole = jax.jit(chunk, donate_argnames="carry", compiler_options=kernels.as_one_graph())
     return Engine(_in_x64(jax.jit(start)), _in_x64(whole))
-
-
-IN_A_GRAPH = ("FUSION", "CUBLAS", "CUBLASLT", "CUDNN", "CUSTOM_CALL", "CONVOLUTION", "DYNAMIC_SLICE_FUSION", "WHILE")
-
-
-@functools.cache
-def _as_one_graph() -> dict[str, Any]:
-    """A GPU takes all rounds of a call in one launch, and kernels that do not wait for each other may overlap.
-
-    Of this what can be asked for: nothing on other machines.
-    """
-    if jax.default_backend() != "gpu":
-        return {}
-    kinds = [kind for kind in IN_A_GRAPH if _accepted("xla_gpu_enable_command_buffer", kind)]
-    wishes = {
-        "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
-        "xla_gpu_enable_command_buffer": ",".join(kinds),
-        "xla_gpu_command_buffer_unroll_loops": True,
-    }
-    return {name: value for name, value in wishes.items() if _accepted(name, value)}
-
-
-def _accepted(name: str, value: Any) -> bool:
-    try:
-        jax.jit(lambda: jnp.zeros(()), compiler_options={name: value}).lower().compile()
-    except Exception:  # an XLA that knows no such option says so in several ways
-        return False
-    return True
 
 
 def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:

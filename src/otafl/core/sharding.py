@@ -49,9 +49,7 @@ def over(mesh: Mesh, chunk: Callable[..., Any]) -> Callable[..., Any]:
     def program(data: Any, held_out: Any, public: Any, seeds: Seed, carry: Any, rows: Row) -> Any:
         read = _all(Row, BY_SEED)._replace(link=link if isinstance(rows.link, Link) else BY_SEED)
         whole = (P(), P(), P(), own, BY_SEED, read)
-        mapped = jax.shard_map(
-            chunk, mesh=mesh, in_specs=whole, out_specs=(BY_SEED, record, BY_SEED), check_vma=False
-        )
+        mapped = jax.shard_map(chunk, mesh=mesh, in_specs=whole, out_specs=(BY_SEED, record, BY_SEED), check_vma=False)
         return mapped(data, held_out, public, seeds, carry, rows)
 
     compiled = jax.jit(program)

@@ -133,7 +133,6 @@ def run_round(
     return release(p, seen.received, expected, decode_bits(p, mode), seen.insecure_test_rng)
 
 
-
 def gather_clients(agreed: xmkckks.Setup, count: int, sources: Sequence[Source] | None = None) -> list[Client]:
     """`count` devices with fresh keys that have all accepted each other's public keys."""
     made = [Client(f"device-{i}", agreed, sources[i] if sources else None) for i in range(count)]

@@ -30,6 +30,8 @@ from otafl.privacy.spend import ADJACENCIES, Release, Spend, Terms, check_run, m
 __all__ = ["ACCOUNTANTS", "ADJACENCIES", "Accountant", "Release", "Spend", "account", "release_costs", "round_costs",
            "spend_of_sums"]  # fmt: skip
 
+NOT_AMPLIFIED = "sampling (rate < 1) gives no amplification here; charged as rate 1"
+
 
 @dataclass(frozen=True)
 class Accountant:
@@ -49,6 +51,7 @@ class Accountant:
     def additive(self) -> bool:
         """Whether a run is one sum of zCDP costs, compared with one cap."""
         return self.cap is not None
+
 
 def round_costs(events: Events, accounting: str = "none", colluders: Array = None) -> Array:
     """zCDP cost of each round without amplification, (..., T, K)."""
@@ -76,14 +79,10 @@ def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
     return np.array([zcdp.strict_sum(column) for column in columns.tolist()]).reshape(*lead, clients)
 
 
-def _sampling_note(events: Events) -> list[str]:
-    return ["sampling (rate < 1) gives no amplification here; charged as rate 1"] if np.any(events.rate < 1) else []
-
-
 def _from_rho(name: str, convert: Callable[[Array, float], Array]) -> Callable[..., Spend]:
     def account(events: Events, terms: Terms) -> Spend:
-        rho = _plain_rho(name, events, terms)
-        return make_spend(name, np.asarray(convert(rho, terms.delta)), terms, _sampling_note(events))
+        rho, notes = _plain_rho(name, events, terms), [NOT_AMPLIFIED] if np.any(events.rate < 1) else []
+        return make_spend(name, np.asarray(convert(rho, terms.delta)), terms, notes)
 
     return account
 
@@ -164,7 +163,7 @@ def spend_of_sums(
     if entry.convert is None and (sampled or name != "rdp"):
         raise InputError(f"accountant {name!r} needs every round; this ledger keeps one sum per client")
     if sampled:
-        notes.append("sampling (rate < 1) gives no amplification here; charged as rate 1")
+        notes.append(NOT_AMPLIFIED)
     totals, where = np.unique(rho, return_inverse=True)
     if totals.size > LEVELS:
         level = np.linspace(0, totals.size - 1, LEVELS).astype(int)

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from otafl.reports.page import asset
-
-LEFT = ("scheme", "verdict", "CSI")  # columns of words
+from otafl.reports.sections import LEFT, WORDS, boxed
 
 
 def plain_page(verb: str, title: str, main: str, script: str = "") -> str:
@@ -21,22 +20,13 @@ def plain_page(verb: str, title: str, main: str, script: str = "") -> str:
 
 
 def scrolling_table(heads: Sequence[str], rows: Iterable[Sequence[str]], label: str, links: Sequence[str] = ()) -> str:
-    """A table that scrolls by itself, its scheme in sight; `links`, HTML, are its last column, called run."""
-    head = "".join(f'<th scope="col"{_side(name)}>{escape(name)}</th>' for name in heads)
+    """Cells as text, the scheme at the head of its row; `links`, HTML, are a last column."""
     lines = ["".join(map(_cell, heads, row)) for row in rows]
     ends = [f"<td>{link}</td>" for link in links] if links else [""] * len(lines)
     body = "".join(f"<tr>{line}{end}</tr>" for line, end in zip(lines, ends, strict=True))
-    last = '<th scope="col">run</th>' if links else ""
-    return (
-        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}"><table class="sortable"><thead>'
-        f"<tr>{head}{last}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _side(name: str) -> str:
-    return ' class="left"' if name in LEFT else ""
+    return boxed(label, [*heads, *(["run"] if links else [])], body, "class=sortable")
 
 
 def _cell(name: str, text: str) -> str:
-    kind = 'th scope="row"' if name == "scheme" else "td"
-    return f"<{kind}{_side(name)}>{escape(text)}</{kind[:2]}>"
+    kind = "th scope=row" if name == "scheme" else "td"
+    return f"<{kind}{LEFT if name in WORDS else ''}>{escape(text)}</{kind[:2]}>"

@@ -13,7 +13,9 @@ from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import guaranteed, on_air
 from otafl.tasks.losses import METRICS as LOSSES
 
-WORDS = ("", "scheme", "quantity", "difference", "accountant", "participation", "observer", "sees", "why")  # texts
+WORDS = (  # heads of columns of words
+    "", "scheme", "verdict", "CSI", "quantity", "difference", "accountant", "participation", "observer", "sees", "why",
+)  # fmt: skip
 LEFT = ' class="left"'
 SENTENCE = 48  # characters; a longer text is no table cell
 
@@ -91,20 +93,19 @@ def comparison(data: dict[str, Any]) -> str:
     heads = ("scheme", data["metric"], "difference", *told)
     return (
         f'<p class="verdict">{escape(opening(data))}</p>'
-        f"{_choices(data, done)}{_table('Comparison of schemes', heads, rows, 'comparison')}"
+        f"{_choices(data, done)}{boxed('Comparison of schemes', heads, rows, 'id=comparison')}"
         f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
         "corrected for the number of comparisons.</p>"
     )
 
 
-def _table(label: str, heads: Sequence[str], rows: str, id_: str = "") -> str:
-    """A table in a box that scrolls by itself. Words stand left, numbers right."""
+def boxed(label: str, heads: Sequence[str], rows: str, named: str = "") -> str:
+    """A table in a box that scrolls by itself. Words stand left, numbers right. `named`: its id or class."""
     cells = "".join(f'<th scope="col"{LEFT if name in WORDS else ""}>{escape(name)}</th>' for name in heads)
     head = f"<thead><tr>{cells}</tr></thead>" if heads else ""
-    named = f' id="{id_}"' if id_ else ' class="pairs"' if not heads else ""
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label, quote=True)}">'
-        f"<table{named}>{head}<tbody>{rows}</tbody></table></div>"
+        f"<table{named and ' '}{named}>{head}<tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -183,7 +184,7 @@ def constants(data: dict[str, Any]) -> str:
                 rows.append(f"<tr><th scope=row{LEFT}>{_named(scheme)}</th><td{LEFT}>{what}</td><td>{shown}</td></tr>")
     if not rows:
         return ""
-    table = _table("Constant throughout", ("scheme", "quantity", "value"), "".join(rows))
+    table = boxed("Constant throughout", ("scheme", "quantity", "value"), "".join(rows))
     return f"<details><summary>{len(rows)} quantities that never change</summary>{table}</details>"
 
 
@@ -211,7 +212,7 @@ def _block(block: Block) -> str:
             + "</tr>"
             for first, *rest in body
         )
-        return _table(title, tuple(head) if any(head) else (), cells)
+        return boxed(title, head, cells) if any(head) else boxed(title, (), cells, "class=pairs")
     if kind == "list":
         return _list(title, [text.replace("`", "") for text in rows])
     if kind == "fact":
@@ -247,7 +248,7 @@ def certificates(schemes: list[dict[str, Any]]) -> str:
     )
     said = dict.fromkeys(f"{key}: {entries[key]}" for key in sentences for _, entries in found if entries.get(key))
     below = "".join(f"<li>{escape(text)}</li>" for text in said)
-    table = _table("Certificates", ("", *(label for label, _ in found)), rows)
+    table = boxed("Certificates", ("", *(label for label, _ in found)), rows)
     return table + (f'<ul class="small">{below}</ul>' if below else "")
 
 
@@ -289,7 +290,7 @@ def _pairs(label: str, entries: dict[str, Any]) -> str:
         f'<tr><th scope="row"{LEFT}>{escape(key)}</th><td{LEFT}>{escape(tell(value))}</td></tr>'
         for key, value in entries.items()
     )
-    return _table(label, (), rows)
+    return boxed(label, (), rows, "class=pairs")
 
 
 def run_details(run: dict[str, Any]) -> str:

@@ -86,9 +86,7 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
         "μ": [mu for mu, _ in attacks],
         "TPR@1 %": [power for _, power in attacks],
         "worst client": [result(entry, "worst_client") for entry in found],
-        "energy/round": [
-            energy(numbers(entry["energy_per_round"])) if on_air(entry) else "–" for entry in found
-        ],
+        "energy/round": [energy(numbers(entry["energy_per_round"])) if on_air(entry) else "–" for entry in found],
         "silent": [share(numbers(entry["silent_weight"])) for entry in found],
         "time": [f"{entry['seconds']:.1f} s" for entry in found],
     }

@@ -99,9 +99,7 @@ def retired_at_end(run: "Execution", carry: Carry) -> list[int] | None:
     return run.retired if run.loop == "open" else np.sum(~np.asarray(carry.policy.active), axis=-1).tolist()
 
 
-def _card(
-    run: "Execution", worst: int, remarks: list[str], found: Findings, retired: list[int] | None
-) -> PrivacyCard:
+def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, retired: list[int] | None) -> PrivacyCard:
     site = run.setup.sites[worst]
     insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
     alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]

@@ -104,9 +104,7 @@ def run_all(
         _write(folder, found, outcomes)
         after()
         left = {
-            point.name: task_of(point.experiment, point.folder, folder)
-            for point in found
-            if point.name not in outcomes
+            point.name: task_of(point.experiment, point.folder, folder) for point in found if point.name not in outcomes
         }
         for name, outcome in each(executor, run_point, left, stop, live.note):
             outcomes[name] = outcome

@@ -97,7 +97,12 @@ def register(
 def scheme(name: str) -> LoadedScheme:
     """Load a scheme by name."""
     validate.one_of("scheme", name, SCHEMES)
-    return next(system for system in SYSTEMS.values() if name in system.schemes).scheme(name)
+    return system_of(name).scheme(name)
+
+
+def system_of(scheme: str) -> System:
+    """The system that a scheme belongs to."""
+    return next(system for system in SYSTEMS.values() if scheme in system.schemes)
 
 
 def in_hindsight(name: str, config: Any) -> bool:

@@ -9,11 +9,12 @@ import numpy as np
 from pydantic import BaseModel
 from rich.console import Console
 
+from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, OtaflError
 from otafl.core.files import naming
 from otafl.core.plan import Context, Deployment, Message
-from otafl.systems import SCHEMES, SYSTEMS
+from otafl.systems import SCHEMES, SYSTEMS, system_of
 
 NUMERICAL = (ArithmeticError, ValueError)  # overflow, division by zero and NumPy's LinAlgError among them
 
@@ -59,9 +60,8 @@ def available() -> dict[str, str]:
 
 
 def load(name: str) -> Planner:
-    if name not in available():
-        raise InputError(f"scheme={name!r} must be one of {', '.join(available())}")
-    system = SYSTEMS[name] if name in SYSTEMS else next(one for one in SYSTEMS.values() if name in one.schemes)
+    validate.one_of("scheme", name, available())
+    system = SYSTEMS[name] if name in SYSTEMS else system_of(name)
     planner: Planner = system.load(str(system.planner if name == system.name else system.schemes[name].planner))
     return planner
 

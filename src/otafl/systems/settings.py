@@ -1,7 +1,6 @@
 """Every scheme that designs itself for a site and a privacy target, by name."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from otafl.core import validate
 from otafl.core.errors import OtaflError
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
-from otafl.systems import SCHEMES, SYSTEMS
+from otafl.systems import SCHEMES, SYSTEMS, system_of
 from otafl.systems.simulated import Options, Refusal
 
 # (deployment, message, budget, rounds, channel, seed) -> options of the scheme, from plans alone
@@ -31,13 +30,8 @@ def advised() -> list[str]:
 def rule(name: str) -> Rule:
     """The design rule of a scheme."""
     validate.one_of("scheme", name, names())
-    found: Rule = load(name, str(SCHEMES[name].settings))
+    found: Rule = system_of(name).load(str(SCHEMES[name].settings))
     return found
-
-
-def load(name: str, place: str) -> Any:
-    """What "module:function" is in the folder of a scheme's system."""
-    return next(system for system in SYSTEMS.values() if name in system.schemes).load(place)
 
 
 def settings(

@@ -141,13 +141,18 @@ def _chosen(options: DataOptions, dataset: Dataset | None) -> tuple[Dataset, Spl
     data = dataset or datasets.load(options.name, options.path)
     if options.labels is not None:
         data = datasets.select_labels(data, options.labels)
+    return data, split_of(options, len(data.y_train), len(data.y_test))
+
+
+def split_of(options: DataOptions, train: int, test: int) -> Split:
+    """So many training and test samples, each in its part."""
     streams = np.random.default_rng(options.split_seed).spawn(3)
-    reward, report = split(len(data.y_test), options.reward_fraction, streams[0])
-    validation, train = split(len(data.y_train), options.validation_fraction, streams[1])
+    reward, report = split(test, options.reward_fraction, streams[0])
+    validation, trained = split(train, options.validation_fraction, streams[1])
     if options.train_size is not None:
-        validate.in_closed("train_size", options.train_size, 1, len(train))
-        train = np.sort(streams[2].choice(train, options.train_size, replace=False))
-    return data, Split(train, validation, reward, report)
+        validate.in_closed("train_size", options.train_size, 1, len(trained))
+        trained = np.sort(streams[2].choice(trained, options.train_size, replace=False))
+    return Split(trained, validation, reward, report)
 
 
 def outline(options: DataOptions) -> Outline:

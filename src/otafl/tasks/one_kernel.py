@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from otafl.core.kernels import padded
+from otafl.core.kernels import interpreted, padded
 from otafl.core.messages import Data
 from otafl.tasks.ghost import AtOnce
 from otafl.tasks.layers import Activation, square_above
@@ -89,7 +89,7 @@ def sums(
     kernel = _Kernel(sides, activation, batch, fixed, np.float32(np.inf if clip is None else clip))
     found: Sums = pl.pallas_call(
         kernel.run, grid=(clients,), out_shape=out, name="client_sums",
-        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=interpreted(),
     )(_Given(*samples, rows.astype(np.int32), each, counts, weights, biases))  # fmt: skip
     return found
 
@@ -116,7 +116,7 @@ def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: ja
     found: jax.Array = pl.pallas_call(
         kernel, grid=(-(-x.shape[0] // (TILE * TILES_EVALUATED)),), name="logits",
         out_shape=jax.ShapeDtypeStruct((x.shape[0], sides[-1]), jnp.float32),
-        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=jax.default_backend() != "gpu",
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=interpreted(),
     )(x, *(layer["w"] for layer in layers), *(layer["b"] for layer in layers))  # fmt: skip
     return found
 

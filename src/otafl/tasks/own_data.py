@@ -18,7 +18,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse
 from otafl.tasks.demand import Source, generated
-from otafl.tasks.features import DataOptions, Part, Task, split
+from otafl.tasks.features import DataOptions, Part, Task, split, split_of
 from otafl.tasks.own_arrays import array_of, features_of, fingerprint, labels_of, owners_of, same_length, targets_of
 from otafl.tasks.own_files import Columns, columns_of
 from otafl.tasks.reading import read_by
@@ -250,12 +250,7 @@ def prepare(own: OwnTask, options: DataOptions, whole_numbers: bool = True) -> t
     for field in dataclasses.fields(DataOptions):
         if field.name not in USED and getattr(options, field.name) != getattr(default, field.name):
             raise InputError(f"task.data.{field.name} is for images by name; transform arrays of your own yourself")
-    rngs = np.random.default_rng(options.split_seed).spawn(3)
-    reward, report = split(len(own.y_held_out), options.reward_fraction, rngs[0])
-    validation, train = split(len(own.y), options.validation_fraction, rngs[1])
-    if options.train_size is not None:
-        validate.in_closed("train_size", options.train_size, 1, len(train))
-        train = np.sort(rngs[2].choice(train, options.train_size, replace=False))
+    train, validation, reward, report = split_of(options, len(own.y), len(own.y_held_out))
     if not len(report):
         raise InputError(f"reward_fraction={options.reward_fraction} leaves no held-out sample to report on")
     kind = own.x.dtype if whole_numbers else np.float32

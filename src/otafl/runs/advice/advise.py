@@ -152,8 +152,8 @@ def _informative(ready: Experiment, facts: Facts) -> bool:
         return False
     site = Planned(ready, scheme, facts).setup.sites[0]
     context = build.context_of(ready, scheme, facts.classes, ready.seed_list[0], site.trace, None)
-    found = designing.load(scheme.name, judge)(scheme, site.trace, site.deployment, site.message, context)
-    return bool(found)
+    says_more = systems.system_of(scheme.name).load(judge)
+    return bool(says_more(scheme, site.trace, site.deployment, site.message, context))
 
 
 def ranked(options: list[Option]) -> list[Option]:

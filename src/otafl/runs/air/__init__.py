@@ -14,6 +14,7 @@ from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.core.plan import Link, Message, Plan
 from otafl.privacy import Ledger, PrivacyCard
+from otafl.privacy.card_text import round_up
 from otafl.runs.air.card import card_of, report_of
 from otafl.runs.air.job import open_job
 from otafl.runs.air.opening import settings_of
@@ -279,6 +280,12 @@ class Air:
     def summary(self) -> dict[str, Any]:
         """Rounds, eps, answers and faults so far."""
         return report_of(self)
+
+    def __repr__(self) -> str:
+        cap = "" if np.isinf(self.job.budget.eps) else f" of {self.job.budget.eps:g}"
+        rounds = f"{self.rounds_charged} of {self.affordable_rounds} rounds"
+        name, spent = self.job.policy.name, round_up(self.eps)
+        return f"<otafl.Air, {name}, {self.num_clients} clients: {rounds}, ε = {spent}{cap}>"
 
     def report(self) -> str:
         """The summary as lines of text, then the card."""

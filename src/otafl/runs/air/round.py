@@ -46,6 +46,10 @@ class Round:
         if air._form is not None:  # known from `like` or an earlier round: drawn while the devices compute
             self._draw(air._form.shapes)
 
+    def __repr__(self) -> str:
+        asked = f"{len(self.asked)} of {self._air.num_clients} clients asked"
+        return f"<round {self.number}: {asked}, {'answered' if self._answered else 'open'}>"
+
     def send(self, updates: Any) -> Any:
         """Clip, silence, scale, add up, add noise, decode: the server's mean, in the form of the messages.
 

@@ -162,11 +162,7 @@ def _behind(ranked: list[dict[str, Any]]) -> list[tuple[Gap, float]]:
 
 def not_separated(found: Comparison) -> list[tuple[dict[str, Any], Gap]]:
     """Who cannot be told from the first, over all pairs by Holm."""
-    return [
-        (entry, gap)
-        for entry, (gap, p) in zip(found.ranked[1:], found.behind)
-        if not p < SIGNIFICANT
-    ]
+    return [(entry, gap) for entry, (gap, p) in zip(found.ranked[1:], found.behind) if not p < SIGNIFICANT]
 
 
 def plain(found: Comparison) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     total = math.sqrt(math.fsum(np.square(noise))) * spread
     step = min(largest, scale / total) if total > 0 else largest
     if entry.around and own:
-        own = rules.load(scheme.name, entry.around)(own)
+        own = systems.system_of(scheme.name).load(entry.around)(own)
     return Chosen(own, step, why_not)
 
 

@@ -103,4 +103,3 @@ def softened(budget: Budget, share: float) -> Budget:
     if share == 1 or budget.counted.convert is None:
         return budget
     return replace(budget, eps=float(budget.counted.convert(share * budget.zcdp, budget.delta)))
-

@@ -72,6 +72,11 @@ def paired(a: Mapping[Any, float], b: Mapping[Any, float]) -> Gap:
     return Gap(mean, half_width(gaps), gaps.size, float(2 * special.stdtr(gaps.size - 1, -t)))
 
 
+def from_zero(values: Sequence[float]) -> Gap:
+    """A mean over seeds as a difference to zero."""
+    return paired(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjusted p values: below 0.05 at most 5 % of all families have one wrong rejection. NaN counts as 1.
 

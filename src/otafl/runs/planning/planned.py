@@ -170,9 +170,7 @@ class Planned:
         self._link(plan, trace, site, 0, released)
         uplink_checks.probe(self.uplink, plan, trace, site.deployment, site.message, released)
 
-    def _link(
-        self, plan: Plan, trace: Trace, site: build.Site, first: int, released: Events | None = None
-    ) -> Link:
+    def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int, released: Events | None = None) -> Link:
         """The rounds as learning sees them, never louder or less noisy than they are charged (`released`, if known)."""
         link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
         released = self.released(plan, trace, site) if released is None else released

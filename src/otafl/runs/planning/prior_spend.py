@@ -22,8 +22,6 @@ def read_ledger(path: Path, clients: int) -> Ledger:
     name = f"privacy.already_spent={str(path)!r}"
     try:
         ledger = Ledger.load(path)
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read ({error.strerror})") from None
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if ledger.clients != clients:

@@ -28,28 +28,11 @@ PLD_GROUPS = 3  # kinds of device up to which every kind gets a PLD epsilon; bey
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Run the method over the channels; totals, certificates and a comparison on the same channels."""
     setting, channels, doubts = read_site(inputs, folder)
-    deployment, message = setting.deployment(), setting.message()
-    floors = variables.noise_floor(channels.gain, deployment, message)
+    floors = variables.noise_floor(channels.gain, setting.deployment(), setting.message())
     theorem = convergence(inputs)
     nu = theorem.nu(inputs.gamma, floors) if theorem and inputs.gamma is not None else inputs.nu
     assert nu is not None
-    scene = Scene(
-        nu=np.array([[nu]]),
-        floors=floors[None],
-        typical=variables.typical_floor(channels.rms, deployment, message)[None],
-        optimistic=variables.optimistic_floor(channels.rms, deployment, message)[None],
-        tuned_on=(
-            floors[None]
-            if inputs.tuning == "hindsight"
-            else simulated_floors(channels.rms, setting.T, inputs.seed, deployment, message)
-        )[None],
-        setting=setting,
-        alpha=inputs.alpha,
-        delta=inputs.delta,
-        grid=17,
-        given_V=inputs.V if nu > 0 else 1.0,
-        max_floor=np.inf if inputs.max_floor is None else inputs.max_floor,
-    )
+    scene = _scene(inputs, nu, floors, channels.rms, setting)
     excess: dict[str, np.ndarray] = {m: _excess(m, scene) for m in dict.fromkeys([inputs.method, *inputs.compare])}
     if inputs.hard_budget:
         excess[inputs.method] = cut_to_budget(excess[inputs.method], nu)
@@ -81,15 +64,40 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         }
         report["warnings"] += _missed(inputs.gamma, report["convergence"]["conv_bound"], excess[inputs.method], nu)
     if inputs.method in ("adascale", "adascale-warm") and nu > 0:
-        run, V = scene.run(warm=inputs.method == "adascale-warm")
-        report["V"] = float(V[0, 0])
-        report["rounds"]["Q"] = queue_of(excess[inputs.method], nu, run.queue[0, 0, 0])[:-1]
-        if _is_algorithm1(excess[inputs.method], V, inputs.method, scene):
-            report["certificate"] = {
-                name: value[0, 0] for name, value in certify(run, V, scene.nu, scene.leakage)._asdict().items()
-            }
+        _tell_queue(report, excess[inputs.method], inputs.method, scene)
     result: dict[str, Any] = plain(report)
     return result
+
+
+def _scene(inputs: Inputs, nu: float, floors: np.ndarray, rms: np.ndarray, setting: Setting) -> Scene:
+    """What the methods are compared on: one nu, one trace."""
+    deployment, message = setting.deployment(), setting.message()
+    tuned_on = floors[None]
+    if inputs.tuning != "hindsight":
+        tuned_on = simulated_floors(rms, setting.T, inputs.seed, deployment, message)
+    return Scene(
+        nu=np.array([[nu]]),
+        floors=floors[None],
+        typical=variables.typical_floor(rms, deployment, message)[None],
+        optimistic=variables.optimistic_floor(rms, deployment, message)[None],
+        tuned_on=tuned_on[None],
+        setting=setting,
+        alpha=inputs.alpha,
+        delta=inputs.delta,
+        grid=17,
+        given_V=inputs.V if nu > 0 else 1.0,
+        max_floor=np.inf if inputs.max_floor is None else inputs.max_floor,
+    )
+
+
+def _tell_queue(report: dict[str, Any], excess: np.ndarray, method: str, scene: Scene) -> None:
+    """V and the queue of the online method, with its certificate where the plan is what Algorithm 1 gives."""
+    run, V = scene.run(warm=method == "adascale-warm")
+    report["V"] = float(V[0, 0])
+    report["rounds"]["Q"] = queue_of(excess, float(scene.nu[0, 0]), run.queue[0, 0, 0])[:-1]
+    if _is_algorithm1(excess, V, method, scene):
+        found = certify(run, V, scene.nu, scene.leakage)
+        report["certificate"] = {name: value[0, 0] for name, value in found._asdict().items()}
 
 
 def _excess(method: str, scene: Scene) -> np.ndarray:

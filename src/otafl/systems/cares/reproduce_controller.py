@@ -13,7 +13,7 @@ from otafl.reproductions.claims import ahead, would_decide
 from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED, Grid, Record, Verdict, publish
 from otafl.reproductions.pictures import Panel, Point, point
 from otafl.reproductions.preset_run import run_in
-from otafl.runs.comparing.statistics import Gap, holm, mean_sd, numbers, paired
+from otafl.runs.comparing.statistics import Gap, from_zero, holm, mean_sd, numbers, paired
 from otafl.runs.folder.summaries import by_seed, summaries
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
@@ -47,7 +47,7 @@ def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     tried = [_tried(run, entry, [known[rival] for rival in rivals]) for entry in found if entry["label"] not in rivals]
     verdicts = [any_of(text, [one.leads[metric] for one in tried], [one.label for one in tried], METRICS[metric])
                 for metric, (text, _) in ASKED.items()]  # fmt: skip
-    low = [[_gap([-value for value in one.following])] for one in tried]
+    low = [[from_zero([-value for value in one.following])] for one in tried]
     verdicts.append(any_of("when channels degrade, the controller reduces η_t", low, [one.label for one in tried],
                            "−rank correlation of η with the channel's badness"))  # fmt: skip
     publish(folder, preset, [_grid(tried)], verdicts, [footer(found).splitlines()[0]], console, _panels(tried))
@@ -56,11 +56,6 @@ def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
 def _tried(run: Path, entry: Record, rivals: list[Record]) -> Tried:
     leads = {metric: [paired(by_seed(entry, metric), by_seed(rival, metric)) for rival in rivals] for metric in ASKED}
     return Tried(entry["label"], entry, leads, correlations(read_curves(run, entry["label"])))
-
-
-def _gap(values: Sequence[float]) -> Gap:
-    """A mean over seeds as a difference to zero."""
-    return paired(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))
 
 
 def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metric: str) -> Verdict:

@@ -1,6 +1,6 @@
 """CARES' claims about the scalings that its static rule and its controller choose, round by round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from scipy import stats
@@ -8,7 +8,7 @@ from scipy import stats
 from otafl.reproductions import claims as rules
 from otafl.reproductions.claims import fact
 from otafl.reproductions.findings import Record, Verdict
-from otafl.runs.comparing.statistics import Gap, mean_sd, numbers, paired
+from otafl.runs.comparing.statistics import from_zero, mean_sd, numbers
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_figures import Curves
 
@@ -38,15 +38,10 @@ def _by_period(value: np.ndarray, periods: np.ndarray) -> np.ndarray:
     return np.array([np.mean(value[periods == p]) for p in np.unique(periods)])
 
 
-def _mean(values: Sequence[float]) -> Gap:
-    """A mean over seeds as a difference to zero."""
-    return paired(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))
-
-
 def follows_the_channel(known: Known, read: Read) -> Verdict:
     """Figure 7's right panel."""
     found = correlations(read("CARES adaptive"))
-    gap = _mean(found)
+    gap = from_zero(found)
     text = f"rank correlation {gap.mean:+.2f} ± {gap.half_width:.2f} ({gap.pairs} seeds)" if found else "too few rounds"
     part = rules.ahead(gap._replace(mean=-gap.mean))._replace(evidence=text)
     claim = "when channels degrade, the controller reduces η_t to lower the per-round privacy cost"
@@ -88,7 +83,7 @@ def concentrates(known: Known, read: Read) -> Verdict:
         scale = curves.rounds(seed, "rx_scale")
         quarter = max(len(scale) // 4, 1)
         falls.append(float(np.std(scale[:quarter]) - np.std(scale[-quarter:])))
-    gap = _mean(falls)
+    gap = from_zero(falls)
     part = rules.ahead(gap)._replace(evidence=f"spread of η, first − last quarter of the rounds: {gap.mean:+.4f} ± "
                                      f"{gap.half_width:.4f} ({gap.pairs} seeds)")  # fmt: skip
     return rules.joined("the adaptive controller explores early and then concentrates on safe receive-scaling values",
