@@ -1,7 +1,10 @@
 """What a device refuses, whoever drives it: trapdoors, rogue keys, unchecked sums, resent scalars, malformed input."""
 
+import contextlib
 import dataclasses
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -298,3 +301,77 @@ def test_masked_scalars_are_no_scalars(params, make_clients):
     client, *_ = make_clients(params)
     with pytest.raises(InputError, match="values must be real numbers"):
         client.encrypt(np.ma.masked_array([1.0], [True]), 60, 0, 0, client._board)
+
+
+class Agrees(np.ndarray):
+    """Residues that are equal to whatever they are compared with."""
+
+    def __array_function__(self, func, types, args, kwargs):
+        if func is np.array_equal:
+            return True
+        return super().__array_function__(func, types, args, kwargs)
+
+
+def encrypted_for(clients, params):
+    for client in clients:
+        client.use("digital")
+    key = clients[0].accept_board([client.public for client in clients])
+    sent = participant.encrypt_together(clients, np.full((len(clients), params.P), 0.5), 16, 0, 0, key)
+    for client in clients:
+        client.accept_commitments({part.device: messages.commitment(part) for part in sent})
+    return key, sent
+
+
+def test_residues_that_call_themselves_equal_are_compared_all_the_same(params, make_clients):
+    clients = make_clients(params)
+    _, sent = encrypted_for(clients, params)
+    chosen = np.full_like(sent[0].c1, 5).view(Agrees)
+    with pytest.raises(InputError, match="C1 is not the sum of the published parts"):
+        clients[0].share(0, 0, chosen, sent)
+    with pytest.raises(InputError, match="not the sum of the published keys"):
+        clients[0].encrypt(np.full(params.P, 0.25), 16, 1, 0, chosen)
+
+
+def test_the_board_that_a_device_gives_back_is_not_the_one_it_keeps(params, make_clients):
+    client = make_clients(params)[0]
+    board = client.accept_board([other.public for other in make_clients(params)])
+    chosen = np.full_like(board, 5)
+    board[:] = chosen
+    with pytest.raises(InputError, match="not the sum of the published keys"):
+        client.encrypt(np.full(params.P, 0.25), 16, 0, 0, board)
+    for own in (client.agreed.a, client.agreed.a_hat, client.public.b):
+        with pytest.raises(ValueError, match="read-only"):
+            own[:] = chosen
+
+
+def test_parts_that_change_between_two_looks_are_refused(params, make_clients):
+    clients = make_clients(params)
+    _, sent = encrypted_for(clients, params)
+
+    class Twice(list):
+        looks = 0
+
+        def __iter__(self):
+            self.looks += 1
+            return iter(sent if self.looks < 4 else [part._replace(c1=5 + 0 * part.c1) for part in sent])
+
+    total = np.full_like(sent[0].c1, 5 * len(sent))
+    with pytest.raises(InputError, match="must be a list of Ciphertext"):
+        clients[0].share(0, 0, total, Twice(sent))
+
+
+def test_two_questions_at_once_get_one_share(params, make_clients, monkeypatch):
+    clients = make_clients(params)
+    _, sent = encrypted_for(clients, params)
+    total = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
+    meeting, check = threading.Barrier(2), participant.Client._check_parts
+
+    def waiting(*args):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(0.5)
+        check(*args)
+
+    monkeypatch.setattr(participant.Client, "_check_parts", waiting)
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(clients[0].share, 0, 0, total, sent) for _ in range(2)]
+    assert sum(one.exception() is None for one in asked) == 1

@@ -61,3 +61,22 @@ def test_limits():
     assert gaussian.eps(np.inf, 1e-5) == np.inf
     with pytest.raises(InputError, match=r"delta=1\.5"):
         gaussian.eps(1.0, 1.5)
+
+
+@pytest.mark.parametrize("mu", [1e-15, 1e-12, 1e-9, 1e-7, 0.99e-6, 1.01e-6, 1e-4])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-30, 1e-20, 1e-14, 1e-13, 1e-10, 1e-7])
+def test_eps_of_a_tiny_mu_is_never_too_small(mu, delta):
+    """Mills' ratios of two points a tiny mu apart cancel: their difference was rounding, and eps below the true one."""
+    eps = float(gaussian.eps(mu, delta))
+    if eps > 0:
+        assert reference_log_delta(eps, mu) <= np.log(delta) + 1e-7
+        assert reference_log_delta(eps * (1 - 1e-3), mu) > np.log(delta)
+    else:
+        assert reference_log_delta(0.0, mu) <= np.log(delta)
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-9, 1e-6])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-16, 1e-12])
+def test_a_budget_for_a_tiny_eps_keeps_it(eps, delta):
+    mu = float(np.sqrt(2 * gaussian.budget_rho(eps, delta)))
+    assert reference_log_delta(eps, mu) <= np.log(delta) + 1e-7

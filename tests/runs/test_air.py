@@ -1,7 +1,11 @@
 """`otafl.Air` as a tool: what it asks, refuses, reports and says. Numbers are held to the engine's next door."""
 
+import contextlib
 import copy
+import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +70,102 @@ def test_a_round_is_sent_once() -> None:
     r.send(replies(r))
     with pytest.raises(InputError, match="once"):
         r.send(replies(r))
+
+
+def test_two_threads_get_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum waits for both: without a lock each would be answered, and one charge would pay for two releases."""
+    r = next(opened(seed=None))
+    meeting, add_up = threading.Barrier(2), Medium.add_up
+
+    def waiting(*args: Any) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(0.5)
+        return add_up(*args)
+
+    monkeypatch.setattr(Medium, "add_up", waiting)
+    with ThreadPoolExecutor(2) as pool:
+        ended = [pool.submit(r.send, replies(r)) for _ in range(2)]
+    assert sorted(type(one.exception()) for one in ended if one.exception()) == [InputError]
+
+
+def test_a_fork_does_not_release_a_round_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    air = opened()
+    r, own = next(air), os.getpid()
+    monkeypatch.setattr("os.getpid", lambda: own + 1)
+    for again in (lambda: r.send(replies(r)), lambda: next(air)):
+        with pytest.raises(InputError, match="stays in its process"):
+            again()
+    monkeypatch.undo()
+    r.send(replies(r))
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("becomes", [1e3, np.nan])
+def test_a_message_that_changes_while_it_is_sent_is_refused(
+    seed: int | None, becomes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured at one length, it would be added at another: as loud as somebody likes, at the same charge."""
+    r = next(opened(seed=seed))
+    brought, add_up = replies(r), Medium.add_up
+
+    def late(*args: Any) -> Any:
+        brought[int(r.asked[0])][:] = becomes
+        return add_up(*args)
+
+    monkeypatch.setattr(Medium, "add_up", late)
+    with pytest.raises(PrivacyViolation, match="changed while it was sent; nothing was sent"):
+        r.send(brought)
+    monkeypatch.setattr(Medium, "add_up", add_up)
+    assert np.all(np.isfinite(r.send(replies(r))))
+
+
+class Several(int):
+    """A client who is somebody else whenever he is asked."""
+
+    def __int__(self) -> int:
+        return -1
+
+    __index__ = __int__
+
+
+class LooksLikeATensor:
+    """Says that it is an array of six numbers, and is none."""
+
+    dtype, shape = np.dtype("float32"), (6,)
+
+    def detach(self) -> "LooksLikeATensor":
+        return self
+
+    def cpu(self) -> "LooksLikeATensor":
+        return self
+
+    def float(self) -> "LooksLikeATensor":
+        return self
+
+    def numpy(self) -> "LooksLikeATensor":
+        return self
+
+    @property
+    def is_floating_point(self) -> Any:
+        raise RuntimeError("no")
+
+
+class Sized(np.ndarray):
+    """An array whose shape is another one."""
+
+    @property
+    def shape(self) -> Any:  # type: ignore[override]
+        return (2, 3)
+
+
+def test_numbers_and_arrays_that_only_look_so_are_faults() -> None:
+    r = next(opened(seed=None))
+    there = [int(k) for k in r.asked]
+    listed = [otafl.Reply(Several(there[0]), message(0)), otafl.Reply(there[0], LooksLikeATensor())]
+    listed += [otafl.Reply(k, message(k).view(Sized)) for k in there[1:]]
+    answer = r.send(listed)
+    assert [fault.kind for fault in r.faults] == ["unknown", "malformed"]
+    assert type(answer) is np.ndarray and answer.size == 6
 
 
 def test_nothing_affordable_is_said_at_once() -> None:

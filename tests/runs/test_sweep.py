@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from concurrent.futures import Future
 
@@ -12,6 +13,7 @@ from otafl.reports.sweep import Sweep
 from otafl.runs import runner
 from otafl.runs.board import Board
 from otafl.runs.executors import Outcome
+from otafl.runs.folder.sealed import with_seal
 from otafl.runs.remote import NotDone, Task, arrived, check, task_of
 from otafl.runs.schema import load
 from otafl.runs.sweep import axis, points, read, run_all
@@ -154,3 +156,50 @@ def test_outcome_that_is_no_outcome_is_a_failure(file, tmp_path):
     (found,) = points(tmp_path, {"rounds": ["2"]}, lambda v: load(file, v))
     (outcome,) = run_all([found], tmp_path, Odd(), Board()).values()
     assert isinstance(outcome, Outcome) and not outcome.done
+
+
+class Mixed(Here):
+    """Workers that bring one point's results into every folder, or none at all."""
+
+    def __init__(self, source=None):
+        self.source = source
+
+    def submit(self, function, argument, /):
+        future = Future()
+        if self.source is not None:
+            shutil.copytree(self.source, argument.folder, dirs_exist_ok=True)
+        future.set_result(Outcome("done", value=argument.folder))
+        return future
+
+
+def test_a_worker_that_brings_another_points_folder_is_not_believed(done, file, tmp_path):
+    (other, *_) = (done[0] / point["folder"] for point in read(done[0]))
+    outcomes = sweep(file, tmp_path, {"privacy.eps": ["450.0"]}, Mixed(other))
+    (said,) = (outcome.said for outcome in outcomes.values())
+    assert "other settings" in said and not Sweep(tmp_path).entries
+
+
+def test_a_worker_that_has_done_nothing_is_not_believed(file, tmp_path):
+    outcomes = sweep(file, tmp_path, {"privacy.eps": ["450.0"]}, Mixed())
+    assert not any(outcome.done for outcome in outcomes.values())
+
+
+def test_a_point_in_whose_place_another_run_lies_is_refused(done, tmp_path):
+    shutil.copytree(done[0], tmp_path / "sweep")
+    first, second, _ = (tmp_path / "sweep" / point["folder"] for point in read(tmp_path / "sweep"))
+    shutil.rmtree(first)
+    shutil.copytree(second, first)
+    with pytest.raises(InputError, match="is the run of another point"):
+        Sweep(tmp_path / "sweep").entries  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"points": []}, {"points": 3}, {"keys": []}, {"points": [{"folder": "../../x"}]}, {"keys": ["\x1b[2J"]}],
+)
+def test_an_index_of_nonsense_is_one_line(done, tmp_path, forged):
+    told = json.loads((done[0] / "sweep.json").read_text())
+    del told["seal"]
+    (tmp_path / "sweep.json").write_text(json.dumps(with_seal({**told, **forged})))
+    with pytest.raises(InputError, match=r"sweep\.json: is damaged"):
+        Sweep(tmp_path)

@@ -13,6 +13,7 @@ import numpy as np
 from otafl.core.errors import InputError
 
 COMMITMENT_BYTES = 32
+NUMPY_WHOLE = {np.dtype(code).type for code in np.typecodes["AllInteger"]}
 LARGEST_COUNT = 1 << 62  # of rounds and attempts
 
 
@@ -68,9 +69,10 @@ def commitment(part: Ciphertext) -> bytes:
 
 def whole(name: str, value: Any, most: int = LARGEST_COUNT) -> int:
     """A whole number 0 .. most; no float, no truth value, no NaN."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or not 0 <= value <= most:
+    own = int(value) if type(value) is int or type(value) in NUMPY_WHOLE else -1  # what derives from int may change
+    if not 0 <= own <= most:
         raise InputError(f"{name} must be a whole number from 0 to {most}")
-    return int(value)
+    return own
 
 
 def real(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -106,9 +108,11 @@ def promises(name: str, promised: Any) -> dict[str, bytes]:
     return dict(promised)
 
 
-def one_each(name: str, kind: type, found: Any, members: Any) -> None:
-    """Refuse anything but one message of this kind from every member."""
-    if not isinstance(found, list | tuple) or not all(isinstance(item, kind) for item in found):
+def one_each(name: str, kind: type, found: Any, members: Any) -> list[Any]:
+    """One message of this kind from every member, read once; anything else is refused."""
+    own: list[Any] = list(found) if type(found) in (list, tuple) else [None]
+    if not all(type(item) is kind for item in own):
         raise InputError(f"{name} must be a list of {kind.__name__}")
-    if sorted(name_of(item.device) for item in found) != sorted(members):
+    if sorted(name_of(item.device) for item in own) != sorted(members):
         raise InputError(f"{name} do not come from the agreed devices, one each")
+    return own

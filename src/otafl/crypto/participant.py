@@ -11,6 +11,7 @@ sum can be checked: a server that chooses its broadcasts is outside the security
 
 import warnings
 from collections.abc import Sequence
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class Client:
         self._source = source or OperatingSystem()
         self._key, b = xmkckks.keygen(self.agreed, self._source)
         mark = self._source.insecure_test_rng
-        self._public = PublicKey(device, b, self.agreed.digest, mark, self._key.nonce(b))
+        self._public = PublicKey(device, xmkckks.fixed(np.array(b)), self.agreed.digest, mark, self._key.nonce(b))
         self._key_promises: dict[str, bytes] | None = None  # everyone's commitment to a public key
         self._board: np.ndarray | None = None  # the sum of the public keys
         self._checked: frozenset[str] | None = None  # which sums it checks; fixed at the latest by the first encryption
@@ -41,6 +42,7 @@ class Client:
         self._own_promise = b""  # its commitment to its c1 of that attempt
         self._promised: dict[str, bytes] | None = None  # commitments to the c1 parts of this attempt
         self._open = False  # may still send one share for that attempt
+        self._turn = RLock()  # two questions at once would both be the first
         self._answered: set[bytes] = set()
         self._sent: set[bytes] = set()  # keyed digests of all scalars that ever went out
 
@@ -84,18 +86,18 @@ class Client:
         """Open everyone's commitment and add the keys up: the only sum this client knows of."""
         if self._key_promises is None:
             raise InputError(f"{self.device!r} has no commitments to the keys; call accept_key_commitments first")
-        messages.one_each("the keys on the board", PublicKey, board, self._key_promises)
+        board = messages.one_each("the keys on the board", PublicKey, board, self._key_promises)
         ring = self.agreed.parameters.ring
+        board = [key._replace(b=xmkckks.reduced(ring, f"the key of {key.device!r}", key.b)) for key in board]
         for key in board:
             if not messages.same_bytes(key.setup, self.agreed.digest):
                 raise InputError(f"device {key.device!r} agreed on another a, q, n, f or scale than {self.device!r}")
-            xmkckks.reduced(ring, f"the key of {key.device!r}", key.b)
             if type(key.nonce) is not bytes or messages.key_commitment(key) != self._key_promises[key.device]:
                 raise InputError(f"the key of {key.device!r} is not the one it committed to")
         if len(board) < 2:
             warnings.warn("a single device: the decrypted sum is its own scalar", stacklevel=2)
-        self._board = xmkckks.add_up(ring, np.stack([key.b for key in board]))
-        return self._board
+        self._board = xmkckks.fixed(np.array(xmkckks.add_up(ring, np.stack([key.b for key in board]))))
+        return self._board.copy()
 
     def use(self, mode: str) -> None:
         """Say how this job's links run, before the first encryption; left unsaid they are digital, fully checked.
@@ -111,7 +113,8 @@ class Client:
         """Refuse an aggregated key that is not the sum of the board."""
         if self._board is None:
             raise InputError(f"{self.device!r} has seen no board of public keys; call accept_board first")
-        if not np.array_equal(broadcast, self._board):
+        found = xmkckks.reduced(self.agreed.parameters.ring, "the broadcast key", broadcast)
+        if not np.array_equal(found, self._board):
             raise InputError("the broadcast key is not the sum of the published keys: refusing to encrypt under it")
 
     # --- rounds --------------------------------------------------------------------------------------------------
@@ -140,6 +143,10 @@ class Client:
 
     def _begin(self, values: np.ndarray, round: int, attempt: int, key: np.ndarray) -> None:
         """Open an attempt; abandons the one before. Scalars (P,) that went out never go out again."""
+        with self._turn:
+            self._begin_once(values, round, attempt, key)
+
+    def _begin_once(self, values: np.ndarray, round: int, attempt: int, key: np.ndarray) -> None:
         checked = CHECKED["digital"] if self._checked is None else self._checked
         if "key" in checked:
             self.check_key(key)
@@ -163,6 +170,10 @@ class Client:
 
     def _allow_share(self, round: int, attempt: int, c1: np.ndarray, parts: Any) -> None:
         """Refuse a share for another attempt, a second c1 in one attempt, one answered before, or one not checked."""
+        with self._turn:
+            self._answer_once(round, attempt, c1, parts)
+
+    def _answer_once(self, round: int, attempt: int, c1: np.ndarray, parts: Any) -> None:
         if (round, attempt) != self._attempt:
             raise InputError(
                 f"share asked for round={round}, attempt={attempt}, but {self.device!r} is at {self._attempt}"
@@ -181,13 +192,13 @@ class Client:
         """C1 must be the sum of one published c1 from every member, as committed to."""
         if self._promised is None:
             raise InputError(f"{self.device!r} has no commitments to the c1 parts; call accept_commitments first")
-        messages.one_each("the published c1 parts", Ciphertext, parts, self._promised)
+        parts = messages.one_each("the published c1 parts", Ciphertext, parts, self._promised)
         ring = self.agreed.parameters.ring
+        parts = [part._replace(c1=xmkckks.reduced(ring, f"the c1 part of {part.device!r}", part.c1)) for part in parts]
         for part in parts:
             at = messages.whole("round", part.round), messages.whole("attempt", part.attempt)
             if at != self._attempt:
                 raise InputError(f"the c1 part of {part.device!r} belongs to another round or attempt")
-            xmkckks.reduced(ring, f"the c1 part of {part.device!r}", part.c1)
             if commitment(part) != self._promised[part.device]:
                 raise InputError(f"the c1 part of {part.device!r} is not the one it committed to")
         if not np.array_equal(c1, xmkckks.add_up(ring, np.stack([part.c1 for part in parts]))):

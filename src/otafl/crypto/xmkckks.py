@@ -51,7 +51,7 @@ def agreement(parameters: Parameters, seed: bytes, insecure_test_rng: bool = Fal
     a = common.expand(parameters.ring, seed)
     named = repr(dataclasses.astuple(parameters)).encode()
     digest = hashlib.sha256(named + a.tobytes()).digest()
-    return Setup(parameters, seed, a, to_ntt(parameters.ring, a), digest, insecure_test_rng)
+    return Setup(parameters, seed, fixed(a), fixed(to_ntt(parameters.ring, a)), digest, insecure_test_rng)
 
 
 def verified(agreed: Setup) -> Setup:
@@ -197,12 +197,20 @@ def public_batch(ring: Ring, a_hat: Array, s: np.ndarray, e: np.ndarray) -> np.n
 def reduced(ring: Ring, name: str, x: np.ndarray) -> np.ndarray:
     """A broadcast as residues (L, n) uint32 below their primes; anything else is refused.
 
+    A copy, and a plain array: what was checked is what is used, whatever becomes of the original or its methods say.
     x and x + p are one ring element in two spellings. A device that took both would answer a repeated c1 with fresh
     noise, and pass no check that compares bytes.
     """
-    good = isinstance(x, np.ndarray) and x.shape == (ring.limbs, ring.n) and x.dtype == np.uint32
-    if not good or np.any(x >= ring.moduli):
+    own = np.array(x) if isinstance(x, np.ndarray) else np.zeros(0)
+    good = own.shape == (ring.limbs, ring.n) and own.dtype == np.uint32
+    if not good or np.any(own >= ring.moduli):
         raise InputError(f"{name} must be uint32 residues of shape {(ring.limbs, ring.n)}, each below its prime")
+    return fixed(own)
+
+
+def fixed(x: np.ndarray) -> np.ndarray:
+    """The same array, which nobody writes into any more."""
+    x.flags.writeable = False
     return x
 
 

@@ -14,6 +14,8 @@ import scipy
 from otafl.core import validate
 from otafl.core.arrays import Array
 
+CLOSE = 1e-6  # mu below which two values of Mills' ratio are too near for their difference
+FAR = 30.0
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 
 
@@ -25,13 +27,27 @@ def log_delta(eps: Array, mu: Array) -> Array:
         near, far = eps / mu - mu / 2, eps / mu + mu / 2
         # phi(far) e^eps = phi(near): with Mills' ratio m(x) = Q(x)/phi(x) the curve is phi(near) (m(near) - m(far)),
         # which loses nothing where both Q are tiny. erfcx overflows left of 0, where Q is near 1 and logs are safe.
-        mills = np.sqrt(np.pi / 2) * (scipy.special.erfcx(near / np.sqrt(2)) - scipy.special.erfcx(far / np.sqrt(2)))
+        mills = np.where(mu < CLOSE, mu * (_slope(near) + _slope(far)) / 2, _mills(near) - _mills(far))
         right = -(near**2) / 2 - HALF_LOG_2PI + np.log(mills)
         keep = scipy.special.log_ndtr(-near)
         left = keep + np.log1p(-np.exp(np.minimum(eps + scipy.special.log_ndtr(-far) - keep, 0.0)))
-    out = np.where(near > 0, right, left)
+    out = np.where((near > 0) | (mu < CLOSE), right, left)
     out = np.where(mu == 0, -np.inf, np.where(np.isinf(mu), 0.0, out))
     return out[()]
+
+
+def _mills(x: Array) -> Array:
+    """m(x) = Q(x)/phi(x)."""
+    return np.sqrt(np.pi / 2) * scipy.special.erfcx(x / np.sqrt(2))
+
+
+def _slope(x: Array) -> Array:
+    """-m'(x) = 1 - x m(x), from above: below 1/(1 + x^2), which is all that is left of the difference far out.
+
+    m(a) - m(b) is its integral, and at most the mean of both ends times b - a: -m' is the transform of a positive
+    function, hence convex. Where a and b are close the difference itself would be rounding.
+    """
+    return np.where(x > FAR, 1 / (1 + np.asarray(x, np.float64) ** 2), 1 - x * _mills(np.minimum(x, FAR)))
 
 
 def delta(eps: Array, mu: Array) -> Array:

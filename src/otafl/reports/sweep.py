@@ -25,7 +25,7 @@ from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment
-from otafl.runs.sweep import FILE, number, points, read, run_all
+from otafl.runs.sweep import FILE, number, points, read, run_all, run_of_point
 from otafl.systems.screen import Fitted
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Sweep:
         return [
             {**entry, "values": point["values"], "folder": point["folder"]}
             for point in done
-            for entry in summaries(self.folder / point["folder"])
+            for entry in summaries(run_of_point(self.folder, point))
         ]
 
     @property
@@ -64,7 +64,7 @@ class Sweep:
         """A `Run` for every point that is done, by its name."""
         from otafl.reports.run import Run
 
-        return {_named(p): Run(self.folder / p["folder"]) for p in self.points if p["outcome"] == DONE}
+        return {_named(p): Run(run_of_point(self.folder, p)) for p in self.points if p["outcome"] == DONE}
 
     @property
     def table(self) -> "pd.DataFrame":

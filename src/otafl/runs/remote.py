@@ -12,8 +12,10 @@ from otafl.runs import runner
 from otafl.runs.board import Board
 from otafl.runs.executors import Executor, Outcome, attempt, each
 from otafl.runs.folder.disk import storage
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.schema import Experiment, Own, config_hash, resolved
+from otafl.runs.sites import files_named_by
 
 
 class NotDone(OtaflError):
@@ -61,6 +63,25 @@ def arrived(task: Task) -> Experiment:
 def run_point(task: Task) -> Outcome:
     """Run an experiment into its folder, or go on with it there; in a worker."""
     return attempt(lambda: str(runner.run_in(Path(task.folder), arrived(task))))
+
+
+def finished(experiment: Experiment, folder: Path) -> bool:
+    """Whether a folder holds this experiment, run to its end; InputError where it holds another, or a damaged one.
+
+    Whoever says that a task is done is not believed: workers, and what they share, get mixed up.
+    """
+    run = RunFolder.open(folder)
+    if run.config != config_hash(experiment):
+        raise InputError(f"{folder}: holds a run with other settings; use another folder")
+    run.check_experiment(experiment.labels, experiment.seed_list)
+    run.check_files(files_named_by(experiment))
+    return all(place.finished for place in run.verified())
+
+
+def confirm(experiment: Experiment, folder: Path) -> None:
+    """InputError unless `finished`, after a worker has said so."""
+    if not finished(experiment, folder):
+        raise InputError(f"{folder}: its worker said that it is done, and it is not; call again to go on")
 
 
 def values_of(

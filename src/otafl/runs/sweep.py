@@ -12,19 +12,21 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.runs.board import Board
 from otafl.runs.executors import DONE, Executor, Outcome, each
 from otafl.runs.folder.disk import locked, storage
-from otafl.runs.folder.sealed import read_sealed, with_seal
+from otafl.runs.folder.sealed import read_sealed, reading, with_seal
+from otafl.runs.folder.shapes import Count, Label, Said, Text, check
 from otafl.runs.folder.store import RunFolder, slug
 from otafl.runs.interrupts import graceful_stop
-from otafl.runs.remote import run_point, task_of
+from otafl.runs.remote import confirm, finished, run_point, task_of
 from otafl.runs.schema import Experiment, config_hash
-from otafl.runs.sites import files_named_by
 
 FILE = "sweep.json"
 MOST = 10_000  # points of one sweep
@@ -106,8 +108,9 @@ def run_all(
         left = {
             point.name: task_of(point.experiment, point.folder, folder) for point in found if point.name not in outcomes
         }
-        for name, outcome in each(executor, run_point, left, stop, live.note):
-            outcomes[name] = outcome
+        named = {point.name: point for point in found}
+        for name, said in each(executor, run_point, left, stop, live.note):
+            outcomes[name] = outcome = _confirmed(named[name], said)
             if outcome.fault:
                 write_atomic(folder / "faults.txt", _faults(outcomes))
             live.told(name, outcome, len(outcomes), len(found))
@@ -121,20 +124,53 @@ def verified(point: Point) -> Outcome | None:
     if not (point.folder / "manifest.json").exists():
         return None
     try:
-        run = RunFolder.open(point.folder)
-        if run.config != config_hash(point.experiment):
-            raise InputError(f"{point.folder}: holds a run with other settings; sweep into another folder")
-        run.check_files(files_named_by(point.experiment))
-        places = run.verified()
+        return Outcome(DONE) if finished(point.experiment, point.folder) else None
     except InputError as refusal:
         return Outcome(str(refusal), refusal.exit_code)
-    return Outcome(DONE) if all(place.finished for place in places) else None
+
+
+def _confirmed(point: Point, said: Outcome) -> Outcome:
+    """What a worker says of a point, if its folder says so too."""
+    try:
+        if said.done:
+            confirm(point.experiment, point.folder)
+    except InputError as refusal:
+        return said._replace(said=str(refusal), exit_code=refusal.exit_code)
+    return said
+
+
+class Told(Said):
+    """One point in `sweep.json`."""
+
+    values: dict[Label, Text]
+    folder: Annotated[Text, Field(pattern=r"^points/[^/\\]+-[0-9a-f]{8}$")]
+    outcome: Text
+    exit_code: Count
+
+
+class Index(Said):
+    """`sweep.json`."""
+
+    keys: Annotated[list[Label], Field(min_length=1)]
+    points: Annotated[list[Told], Field(min_length=1)]
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
     """Points of a sweep's folder: values, folder, outcome, exit code."""
-    told = read_sealed(folder / FILE, "call otafl sweep again with the same arguments")
-    return list(told["points"])
+    mend = "call otafl sweep again with the same arguments"
+    with reading(folder / FILE, mend):
+        told = check(Index, read_sealed(folder / FILE, mend))
+        if any(list(point["values"]) != told["keys"] for point in told["points"]):
+            raise ValueError("a point has other keys than the sweep")
+        return list(told["points"])
+
+
+def run_of_point(folder: Path, point: Mapping[str, Any]) -> Path:
+    """The run folder of a point that is done; InputError where another run lies in its place."""
+    place = folder / str(point["folder"])
+    if not place.name.endswith(RunFolder.open(place).config[:8]):
+        raise InputError(f"{place}: is the run of another point; remove it and call otafl sweep again")
+    return place
 
 
 def _write(folder: Path, found: list[Point], outcomes: Mapping[str, Outcome]) -> None:

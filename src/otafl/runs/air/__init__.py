@@ -4,8 +4,11 @@ One seed, one trace. The same seed and the same messages give the engine's model
 the engine's ledger, byte for byte. Whoever runs this process stands in for the air: it sees every message in the clear.
 """
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -124,6 +127,7 @@ class Air:
         if like is not None and like[0].size != settings.num_params:
             raise InputError(f"like has {like[0].size} numbers, but num_params={settings.num_params}")
         self.settings, self._folder, self._state = settings, folder, folder.state
+        self._turn, self._process = RLock(), os.getpid()
         self.job = open_job(settings, folder.trace_seed)
         inside = self.job.policy.loop == "round"
         self._plans: Plans = (Inside if inside else Ahead)(self.job, folder.trace_seed)
@@ -141,6 +145,18 @@ class Air:
 
     def __next__(self) -> Round:
         """The next round, charged."""
+        with self.alone():
+            return self._enter()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thing at a time, in one process: two threads, or a fork, would release a round twice for one charge."""
+        if os.getpid() != self._process:
+            raise InputError("a loop over the air stays in its process: after a fork both would release every round")
+        with self._turn:
+            yield
+
+    def _enter(self) -> Round:
         number = self._next
         if number >= self._plans.horizon:
             raise StopIteration

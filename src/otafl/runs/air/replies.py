@@ -15,6 +15,7 @@ from otafl.runs.air.trees import Flat, Form, flatten, square_norm
 from otafl.runs.execution import NORM_TOLERANCE
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
+NUMPY_WHOLE = {np.dtype(code).type for code in np.typecodes["AllInteger"]}
 OF_CONTENT = ("not finite", "clipped")  # these tell something of the numbers in a message
 
 
@@ -87,7 +88,8 @@ def sort(
     for reply in as_replies(updates, asked):
         kind, client = _place(reply, expected, seen, number, num_clients)
         if kind:
-            faults.append(Fault(reply.client, kind, f"of round {reply.round}" if kind == "late" else ""))
+            whose = reply.client if kind == "unknown" else client
+            faults.append(Fault(whose, kind, f"of round {_whole(reply.round)}" if kind == "late" else ""))
             continue
         seen.add(client)
         if reply.update is None:
@@ -108,14 +110,19 @@ def sort(
 
 def _place(reply: Reply, expected: set[int], seen: set[int], number: int, count: int) -> tuple[str, int]:
     """What is wrong with the envelope of a reply, if anything, and whose it is."""
-    client = reply.client
-    if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < count:
+    client, answers = _whole(reply.client), _whole(reply.round)
+    if client is None or not 0 <= client < count:
         return "unknown", -1
-    if reply.round is not None and not (isinstance(reply.round, int | np.integer) and reply.round == number):
-        return "late", int(client)
-    if int(client) not in expected:
-        return "not asked", int(client)
-    return ("duplicate" if int(client) in seen else ""), int(client)
+    if reply.round is not None and answers != number:
+        return "late", client
+    if client not in expected:
+        return "not asked", client
+    return ("duplicate" if client in seen else ""), client
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, read once; None for anything else, and for what is only derived from one and may change."""
+    return int(value) if type(value) is int or type(value) in NUMPY_WHOLE else None
 
 
 def _measured(

@@ -67,6 +67,10 @@ class Round:
         Missing, late, duplicate, malformed and non-finite replies count as zero, oversized ones are clipped: `faults`
         names them. Nothing is renormalised and the charge stays.
         """
+        with self._air.alone():
+            return self._send(updates)
+
+    def _send(self, updates: Any) -> Any:
         air = self._air
         if self._answered or air._current is not self:
             raise InputError(f"round {self.number} was sent before; every round is sent once")

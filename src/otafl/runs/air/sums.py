@@ -18,9 +18,11 @@ from scipy.linalg.blas import daxpy, saxpy
 
 from otafl.core.arrays import Array, Bools, Floats
 from otafl.core.draws import in_a_row
+from otafl.core.errors import PrivacyViolation
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG, FAINTEST, FLOAT32_SLACK, Uplink
-from otafl.runs.air.trees import BLOCK, Flat, Form, digest
+from otafl.runs.air.trees import BLOCK, Flat, Form, digest, square_norm
+from otafl.runs.execution import NORM_TOLERANCE
 
 Shapes = tuple[tuple[int, ...], ...]
 GRID_BITS = 6  # answers are rounded to 2^-6 of their noise's standard deviation or finer: 2e-5 more variance at most
@@ -91,14 +93,18 @@ class Medium:
         sent = norm.astype(np.float32) <= np.asarray(link.max_norm)
         there = np.isin(np.arange(count), list(messages))
         if not self.analog:
+            messages = {client: [leaf.copy() for leaf in flat] for client, flat in messages.items()}
+            _check_unchanged({client: square_norm(flat) for client, flat in messages.items()}, norms)
             return Sum(messages, norm, sent & there, factor)
         weight = np.asarray(link.weight) * factor
         weight = np.where(sent & there & (np.abs(weight) >= FAINTEST), weight, np.float32(0))  # as in the engine
         precise = np.float64 if self.seed is None else np.float32
         heard = {client: flat for client, flat in messages.items() if weight[client]}
         total = [np.zeros(int(np.prod(shape)), precise) for shape in shapes]
+        squares = np.zeros(len(heard))
         for place, leaf in enumerate(total):
-            _add(leaf, [flat[place] for flat in heard.values()], [weight[client] for client in heard])
+            squares += _add(leaf, [flat[place] for flat in heard.values()], [weight[client] for client in heard])
+        _check_unchanged(dict(zip(heard, squares)), norms)
         return Sum({0: total}, norm, sent & there, factor)
 
     def mark(self, form: Form | None, entered: Sum) -> list[Any]:
@@ -173,10 +179,27 @@ def _rounded(total: NDArray[np.float64], noise: NDArray[np.float64], std: np.flo
     return found
 
 
-def _add(total: NDArray[Any], parts: Sequence[NDArray[Any]], weights: Sequence[np.float32]) -> None:
-    """total += sum of weight * part, in place, in this order; a block of the total stays in the cache meanwhile."""
-    add = saxpy if total.dtype == np.float32 else daxpy
+def _add(total: NDArray[Any], parts: Sequence[NDArray[Any]], weights: Sequence[np.float32]) -> Floats:
+    """total += sum of weight * part, in place, in this order; a block of the total stays in the cache meanwhile.
+
+    Returns the sum of squares of each part as it was added: every number is read once, into a block of our own.
+    """
+    add, squares = saxpy if total.dtype == np.float32 else daxpy, np.zeros(len(parts))
+    own = np.empty(BLOCK, np.float32)
     for start in range(0, total.size, BLOCK):
         block = slice(start, start + BLOCK)
-        for part, weight in zip(parts, weights):
-            add(part[block], total[block], a=weight)
+        size = min(BLOCK, total.size - start)
+        for n, (part, weight) in enumerate(zip(parts, weights)):
+            own[:size] = part[block]
+            squares[n] += float(np.dot(own[:size], own[:size]))
+            add(own[:size], total[block], a=weight)
+    return squares
+
+
+def _check_unchanged(squares: dict[int, float], norms: dict[int, float]) -> None:
+    """A message that somebody writes into while it is sent may be longer than what was measured, and clipped."""
+    for client, square in squares.items():
+        if not np.sqrt(square) <= norms[client] * (1 + NORM_TOLERANCE):
+            raise PrivacyViolation(
+                f"client {client}: its message changed while it was sent; nothing was sent, bring one that stays"
+            )

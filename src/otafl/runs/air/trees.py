@@ -1,6 +1,6 @@
 """Pytrees of NumPy, JAX or torch leaves as flat float32 vectors, and back. Host; nothing is copied that need not be.
 
-torch is never imported here: a tensor is known by its `detach`, and where one exists torch is already loaded.
+torch is never imported here: where one of its tensors exists, torch is already loaded.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
     """Form, flat leaves and the leaves themselves; InputError where a leaf is no array of real numbers."""
     try:
         leaves, tree = jax.tree.flatten(message)
-    except (SystemError, RecursionError, ValueError, TypeError):  # a cycle, too deep, or keys that have no order
+    except Exception:  # a cycle, too deep, keys that have no order, or whatever a node of somebody's own says
         raise InputError("holds tables or lists that are no pytree (keys of one kind, no cycles)") from None
     arrays = [_array(leaf) for leaf in leaves]
     if not arrays:
@@ -46,10 +46,10 @@ def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
 
 
 def _array(leaf: Any) -> NDArray[np.float32]:
-    if hasattr(leaf, "is_floating_point") and not leaf.is_floating_point():
+    if _is_tensor(leaf) and not leaf.is_floating_point():
         raise InputError(f"holds numbers of type {leaf.dtype}, expected floating point; leave such buffers out")
     try:
-        array = leaf.detach().cpu().float().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
+        array = np.asarray(leaf.detach().cpu().float().numpy() if _is_tensor(leaf) else leaf)
     except Exception as error:
         raise InputError(f"holds a {type(leaf).__name__} that is no array ({type(error).__name__})") from None
     floating = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
@@ -57,6 +57,12 @@ def _array(leaf: Any) -> NDArray[np.float32]:
         raise InputError(f"holds numbers of type {array.dtype}, expected floating point")
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is found as such
         return np.ascontiguousarray(array, np.float32).reshape(array.shape)  # it makes (1,) of a number
+
+
+def _is_tensor(leaf: Any) -> bool:
+    """Whether it is torch's, and does not only look so."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
 
 
 def unflatten(form: Form, flat: Sequence[NDArray[np.float32]], like: Sequence[Any]) -> Any:
@@ -68,13 +74,13 @@ def unflatten(form: Form, flat: Sequence[NDArray[np.float32]], like: Sequence[An
 def _kind_of(model: Any, leaf: NDArray[np.float32]) -> Any:
     if isinstance(model, jax.Array):
         return jax.device_put(leaf.astype(model.dtype), model.sharding)
-    if hasattr(model, "detach"):
+    if _is_tensor(model):
         return sys.modules["torch"].from_numpy(leaf).to(device=model.device, dtype=model.dtype)
-    if isinstance(model, np.ndarray):
+    if type(model) is np.ndarray:
         return leaf.astype(model.dtype, copy=False)
     if isinstance(model, np.generic):
         return model.dtype.type(leaf)
-    return float(leaf)
+    return float(leaf) if isinstance(model, float) else leaf
 
 
 def square_norm(flat: Flat) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.errors import InputError, PrivacyViolation, RunError
 from otafl.privacy.audit import ERROR
 from otafl.privacy.card_text import round_up
 from otafl.runs.audit.attack import Canary, attack
@@ -132,8 +132,16 @@ def audit(
     else:
         sent = task_of(experiment, *((folder.path, folder.path) if folder else (Path("/"), Path("/"))))
         tasks = {one.label: Assault(sent, folder is not None, one.label, runs, share, seed) for one in prepared}
-        found = list(values_of(elsewhere.executor, attack_scheme, tasks, elsewhere.live).values())
+        told = values_of(elsewhere.executor, attack_scheme, tasks, elsewhere.live)
+        found = [_of_its_own(label, value) for label, value in told.items()]
     return Audit(experiment.title or "audit", found, runs, error)
+
+
+def _of_its_own(label: str, value: Any) -> SchemeAudit:
+    """What a worker found, if it is about the scheme that it was given."""
+    if not isinstance(value, SchemeAudit) or value.label != label:
+        raise RunError(f"{label}: its worker brought no audit of it; call again")
+    return value
 
 
 class Assault(NamedTuple):

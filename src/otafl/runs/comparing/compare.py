@@ -22,7 +22,7 @@ from otafl.runs.folder.summaries import by_seed, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.progress import Reporter
-from otafl.runs.remote import Elsewhere, made, run_point, task_of, values_of
+from otafl.runs.remote import Elsewhere, confirm, made, run_point, task_of, values_of
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
 from otafl.runs.workbench import Workbench
@@ -104,6 +104,8 @@ def compare(
         store = made(folder)
         tasks = {f"eps={target:g}": task_of(chosen, place / "run", store) for target, place, _, chosen in ready}
         values_of(elsewhere.executor, run_point, tasks, elsewhere.live)
+        for _, place, _, chosen in ready:
+            confirm(chosen, place / "run")
     parts = []
     for target, place, notes, _ in ready:
         found = rank(summaries(place / "run"), target)
