@@ -1,6 +1,7 @@
 """The engine's rounds: 20 clients, MLP 64-128-10, batch 64, and the CNN of 26,010 parameters, 10 clients, batch 60.
 
     python benchmarks/engine.py CASE                        worker of `rounds.py`: a unit is a round of a seed
+    python benchmarks/engine.py CASE --beside OTHER         time of CASE over OTHER's, both taking turns in one process
     python benchmarks/engine.py --device                    all cases in one process, also at 1,000 seeds
     python benchmarks/engine.py CASE --device [--kernels]   one of them [and what its kernels take]
 
@@ -125,6 +126,14 @@ def prepared(case: Case, seeds: int, rounds: int) -> Callable[[], float]:
     return work
 
 
+def beside(name: str, other: str, turns: int = 15) -> dict[str, float]:
+    """Least time of one case over another's: what else the machine does, and how fast it is today, meets both alike."""
+    works = [prepared(CASES[case], CASES[case].seeds, CASES[case].rounds) for case in (name, other)]
+    taken = [[_timed(work) for work in works] for _ in range(turns + 1)][1:]  # the first compiles
+    (one, units), (two, others) = (min(column) for column in zip(*taken))
+    return {"turns": turns, "time_over_other": (one / units) / (two / others)}
+
+
 def on_device(names: Iterable[str], kernels: bool = False) -> dict[str, Any]:
     """Times of cases on this machine's accelerator, all seeds in one batch."""
     found = {}
@@ -167,10 +176,14 @@ def _timed(work: Callable[[], float]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", nargs="?", choices=CASES)
+    parser.add_argument("--beside", choices=CASES, help="print the time over that of this case")
     parser.add_argument("--device", action="store_true", help="ours alone, with the sizes of an accelerator")
     parser.add_argument("--kernels", action="store_true", help="with --device: what each kernel takes, by the profiler")
     parser.add_argument("--json", type=Path, help="with --device: write the numbers here")
     args = parser.parse_args()
+    if args.beside:
+        print(json.dumps(beside(args.case, args.beside)))
+        return
     if not args.device:
         case = CASES[args.case]
         serve(prepared(case, max(1, case.seeds // processes()), case.rounds))

@@ -60,7 +60,11 @@ def rounds(found: Found) -> str:
     giga = {library: [told[way]["per_s"] / 1e9 for way in WAYS] for library, told in found["peak"].items()}
     peak = "; ".join(f"{library} {pair(values, '.0f')}" for library, values in giga.items())
     head = "round | software | ms per seed and round | time over ours | share of the peak | peak MiB"
-    return f"{table(head, rows)}\n\nThe peak is the best of large float32 products in the same run, GFLOP/s: {peak}."
+    said = f"The peak is the best of large float32 products in the same run, GFLOP/s: {peak}."
+    if turns := found.get("poisson_over_fixed"):
+        said += (f" Poisson batches take {turns['time_over_other']:.2f} times as long as fixed ones of that size, both"
+                 f" taking {turns['turns']} turns in one process.")  # fmt: skip
+    return f"{table(head, rows)}\n\n{said}"
 
 
 def federation(found: Found) -> str:

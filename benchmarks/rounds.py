@@ -8,10 +8,12 @@ the gradients of hidden layers, twice per multiplication; clipping, sampling and
 """
 
 import importlib.util
+import json
+import subprocess
 import sys
 from typing import Any, NamedTuple
 
-from arrangements import Effort, both
+from arrangements import HERE, Effort, both
 from part import part
 
 EVALUATED_PER_ROUND = 10_000 / 10
@@ -50,6 +52,13 @@ def peaks(effort: Effort, libraries: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
+def poisson_over_fixed() -> dict[str, Any]:
+    command = [sys.executable, "engine.py", "mlp per sample, Poisson", "--beside", "mlp per sample"]
+    found: dict[str, Any] = json.loads(subprocess.check_output(command, cwd=HERE, text=True))
+    print(f"Poisson batches take {found['time_over_other']:.2f} times as long as fixed ones, in turns", flush=True)
+    return found
+
+
 def measure(quick: bool) -> dict[str, Any]:
     effort = Effort(0.2, 1) if quick else Effort()
     peak = peaks(effort, ("numpy",) if quick else ("numpy", "jax", "torch"))
@@ -72,7 +81,8 @@ def measure(quick: bool) -> dict[str, Any]:
             rounds[case]["peers"][peer] = {**theirs, "time_over_ours": ratios, "quoted": min(ratios.values())}
             print(f"  {peer}: " + ", ".join(f"{ratio:.1f} times ours ({name})" for name, ratio in ratios.items()),
                   flush=True)  # fmt: skip
-    return {"peak": peak, "peak_flop_per_s": top, "rounds": rounds}
+    found = {"peak": peak, "peak_flop_per_s": top, "rounds": rounds}
+    return found if quick else found | {"poisson_over_fixed": poisson_over_fixed()}
 
 
 if __name__ == "__main__":
