@@ -55,3 +55,21 @@ def test_ends():
     assert pld_eps([0.0], 0.5, 1e-5) == np.inf
     with pytest.raises(InputError, match="adjacency"):
         pld_eps([1.0], 0.5, 1e-5, "swap")
+
+
+def test_rare_samples_under_little_noise_are_counted_from_above():
+    """A grid as fine as the usual loss of such a round would have 1e10 points up to its largest one."""
+    eps = pld_eps(np.full(3, 0.1), 1e-9, 1e-10)
+    one_round = np.log1p(1e-9 * np.expm1(gaussian.eps(10.0, 0.1)))  # delta(eps) = q delta_0(log(1 + (e^eps - 1)/q))
+    assert one_round < eps <= gaussian.eps(np.sqrt(3) * 10, 1e-10)
+
+
+def test_what_dp_accounting_cannot_count_is_one_line(monkeypatch):
+    from dp_accounting.pld import privacy_loss_distribution
+
+    def fails(*args, **kwargs):
+        raise IndexError("index 0 is out of bounds")
+
+    monkeypatch.setattr(privacy_loss_distribution, "from_gaussian_mechanism", fails)
+    with pytest.raises(InputError, match=r"cannot count these rounds \(dp-accounting: IndexError\); use 'rdp'"):
+        pld_eps(np.ones(3), 0.1, 1e-5)

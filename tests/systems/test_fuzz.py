@@ -179,3 +179,22 @@ def test_every_mistake_in_every_example_is_one_line(name: str, tmp_path: Path) -
     scheme = next(planner for planner in PLANNERS if name.startswith(planner))
     found = {what: outcome(scheme, data, folder, n % 2 == 0) for n, (what, data) in enumerate(mutations(name))}
     assert {what: said for what, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    ("system", "overrides"),
+    [
+        ("biasvar", ("kappa=inf",)),
+        ("adascale", ("B=1e-15",)),
+        ("adascale", ("delta=1e-20",)),
+        ("adascale", ("d=1e9", "G=1e-39")),
+        ("adascale", ("n=1e15", "noise_power_dbm=1e-10")),
+    ],
+)
+def test_numbers_without_end_are_told_on_the_screen_or_refused(system: str, overrides: tuple[str, ...]) -> None:
+    """JSON has infinities as text, which no number format takes; PLD has numbers that it cannot count."""
+    given = [part for text in overrides for part in ("--set", text)]
+    small = ["--set", "T=20"] if system == "adascale" else []
+    file = next(path for name, path in EXAMPLES.items() if name.startswith(system) and path.suffix == ".toml")
+    ended = CliRunner().invoke(app, ["plan", system, str(file), *given, *small])
+    assert ended.exception is None or isinstance(ended.exception, OtaflError), ended.exception

@@ -6,6 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 from sklearn.decomposition import PCA
 
 from otafl.core.errors import InputError
+from otafl.runs.schema import load
 from otafl.tasks import datasets
 from otafl.tasks.features import DataOptions, PcaOptions, apply_pca, fit_pca, prepare, scale_pixels, split
 
@@ -126,3 +127,10 @@ def test_options_are_validated_by_a_type_adapter():
     assert options == DataOptions("mnist", labels=(0, 1), pca=PcaOptions(64))
     with pytest.raises(ValidationError):
         adapter.validate_python({"pixels": "bright"})
+
+
+def test_a_negative_split_seed_is_refused_where_it_is_written(tmp_path):
+    file = tmp_path / "x.toml"
+    file.write_text('rounds = 2\ntask = { data = "digits" }\nscheme = [{ name = "fedavg" }]')
+    with pytest.raises(InputError, match=r"split_seed=-1"):
+        load(file, ["task.data.split_seed=-1"])

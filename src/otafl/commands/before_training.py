@@ -102,7 +102,7 @@ def _plan_system(
     if as_json:
         print(files.to_json(design))
     else:
-        planner.show(design, out)
+        planner.show(planning.in_numbers(design), out)
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
         for path in planner.pictures(design, out_dir):

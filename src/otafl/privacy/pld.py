@@ -19,6 +19,8 @@ from otafl.privacy import gaussian
 BINS = 24
 LARGEST = 50.0  # multipliers above this, and above SPAN times the least, are charged as the larger of these two
 SPAN = 30.0
+TAIL = 15.0  # standard deviations of the noise that a loss is looked at
+POINTS = 1e7  # of one round's losses: more would not fit memory
 
 
 def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:
@@ -94,8 +96,21 @@ def compose(
     relation = NeighboringRelation.REPLACE_ONE if opposed else NeighboringRelation.ADD_OR_REMOVE_ONE
     factor = 2 if opposed else 1  # dp_accounting's opposed pair counts one of the two contributions
     step = interval or loss_interval(z, rate)
+    try:
+        return _composed(pld, relation, factor, step, [*_groups(z, rate, bins), *_plain(plain_square)])
+    except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError) as problem:
+        raise InputError(
+            f"accountant 'pld' cannot count these rounds (dp-accounting: {type(problem).__name__}); use 'rdp'"
+        ) from None
+
+
+def _plain(square: float) -> list[tuple[float, float, int]]:
+    """Gaussians without sampling, as one."""
+    return [(1.0, square**-0.5, 1)] if square > 0 else []
+
+
+def _composed(pld: Any, relation: Any, factor: int, step: float, parts: list[tuple[float, float, int]]) -> Any:
     total = pld.identity(step)
-    parts = [*_groups(z, rate, bins), *([(1.0, plain_square**-0.5, 1)] if plain_square > 0 else [])]
     for q, value, count in parts:
         one = pld.from_gaussian_mechanism(
             value * factor, value_discretization_interval=step, sampling_prob=q, neighboring_relation=relation
@@ -123,4 +138,7 @@ def loss_interval(z: Array, rate: Array) -> float:
     of one round's standard deviation, or rounding would be the larger part of many quiet rounds."""
     scale = math.sqrt(float(np.sum((rate / z) ** 2))) + float(np.max(1 / z**2))
     one = math.sqrt(float(np.mean(rate**2 * np.expm1(np.minimum(1 / z**2, 100.0)))))
-    return min(float(np.clip(1e-3 * scale, 1e-4, 5e-3)), one / 3)
+    step = min(float(np.clip(1e-3 * scale, 1e-4, 5e-3)), one / 3)
+    with np.errstate(divide="ignore"):
+        widest = float(np.max(np.logaddexp(0.0, np.log(rate) + (1 + 2 * TAIL * z) / (2 * z**2))))
+    return max(step, widest / POINTS)  # a coarser grid rounds losses up: still a bound

@@ -16,6 +16,7 @@ from otafl.core.files import naming
 from otafl.core.plan import Context, Deployment, Message
 from otafl.systems import SCHEMES, SYSTEMS, system_of
 
+NAMES = ("name", "names", "device", "title", "label")  # what users call things
 NUMERICAL = (ArithmeticError, ValueError)  # overflow, division by zero and NumPy's LinAlgError among them
 
 
@@ -64,6 +65,15 @@ def load(name: str) -> Planner:
     system = SYSTEMS[name] if name in SYSTEMS else system_of(name)
     planner: Planner = system.load(str(system.planner if name == system.name else system.schemes[name].planner))
     return planner
+
+
+def in_numbers(report: Any) -> Any:
+    """A report for the screen: infinities, which JSON has as text, as numbers again; names stay what they are."""
+    if isinstance(report, dict):
+        return {key: value if key in NAMES else in_numbers(value) for key, value in report.items()}
+    if isinstance(report, list):
+        return [in_numbers(value) for value in report]
+    return float(report) if report in ("inf", "-inf") else report
 
 
 def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class DataOptions:
     train_size: int | None = None  # a random choice of so many training samples
     reward_fraction: Annotated[float, Field(ge=0, le=1)] = 0.2  # of the test set
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the training set, taken away from it
-    split_seed: int = 0  # the same for all seeds of an experiment
+    split_seed: Annotated[int, Field(ge=0)] = 0  # the same for all seeds of an experiment
 
 
 class Part(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from otafl.core.errors import InputError
 from otafl.core.files import plain
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.design import certify
@@ -157,6 +158,8 @@ def _totals(noise: np.ndarray, sending: np.ndarray, scene: Scene, inputs: Inputs
         "mean_y": (noise - scene.floors[0]).mean(),
         "mean_f": scene.floors[0].mean(),
     }
+    if np.any(np.isnan(rdp)) or np.any(np.isnan(eps)):
+        raise FloatingPointError("the leakage of a round is no number")
     wanted = inputs.pld and eps.max() <= PLD_LIMIT
     return totals | (_pld(noise, sending, scene.setting, eps, inputs.delta) if wanted else {})
 
@@ -173,7 +176,10 @@ def _pld(noise: np.ndarray, sending: np.ndarray, setting: Setting, eps: np.ndarr
     found = np.full(kinds.shape[1], np.nan)
     for kind in wanted:
         device = int(np.flatnonzero(member == kind)[0])
-        found[kind] = pld_eps(sigma[:, device], setting.q[device], delta)
+        try:
+            found[kind] = pld_eps(sigma[:, device], setting.q[device], delta)
+        except InputError:  # numbers that PLD cannot count; RDP has
+            return {}
     per_device = found[member]
     mean = per_device.mean()  # NaN, written as null, where only the worst device was computed
     return {"eps_pld": per_device, "eps_pld_mean": mean, "eps_pld_worst": np.nanmax(per_device)}

@@ -76,7 +76,8 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"  noise variance of the update: median {np.median(ours):.4g}, worst {ours.max():.4g} per coordinate"
     )
     less = report["reduced_power"]["update_noise_var"]
-    told = "nothing, no receiver noise is trusted" if less == "inf" else f"{less:.4g}, where energy does not bind"
+    found = "nothing, no receiver noise is trusted", f"{float(less):.4g}, where energy does not bind"
+    told = found[bool(np.isfinite(float(less)))]
     console.print(f"  with less power instead of noise: {told}")
     for line in report["notes"]:
         console.print(f"[dim]{line}[/dim]")
