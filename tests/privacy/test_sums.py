@@ -78,6 +78,12 @@ def test_rounds_that_become_sums_leave_out_the_noise_of_colluders(make_events: M
     np.testing.assert_allclose(ledger.zcdp(), 3 * 0.5**2 / (2 * (1 + 1)))  # receiver, and client 1
 
 
+def test_a_message_that_once_arrived_bare_is_never_covered_again(make_events: Make) -> None:
+    run = make_events(np.full((3, 2), 2.0))
+    run = run._replace(receiver_var=np.array([0.0, 1.0, 1.0]), amp=run.amp * [[0, 1], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(no_rounds(run.rate, run.sensitivity).add(run).zcdp(), [0.25, np.inf])
+
+
 def test_the_cap_holds_for_sums_as_for_rounds(make_events: Make) -> None:
     budget = Budget(1.0, 1e-5)
     cost = budget.zcdp / 10
