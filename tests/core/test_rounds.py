@@ -276,6 +276,16 @@ def test_a_model_that_is_not_finite_stands_still():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(carry.params))
 
 
+def test_a_batch_that_does_not_fit_stops_its_seed_before_the_model_moves():
+    clients, site = clipped(), small.deployment()
+    crowded = clients._replace(draw=lambda *given: (clients.draw(*given)[0], jnp.ones((), bool)))
+    carry, records, _ = small.train(crowded, [constant(clients, site)], [small.trace(3)], site, [0])
+    assert not bool(carry.live[0]) and records.live.tolist() == [[True, False, False]] and records.stats.overflow[0, 0]
+    start = small.engine_of(crowded).init(small.seeds([0]).key, jnp.zeros((1, 0)))
+    for kept, first in zip(jax.tree.leaves(carry.params), jax.tree.leaves(start.params)):
+        np.testing.assert_array_equal(kept, first)
+
+
 @pytest.mark.parametrize(
     "name", [name for name in systems.SCHEMES if name in ("constant", "weakest", "fedavg", "fedavg-dp")]
 )
@@ -301,6 +311,15 @@ def test_a_policy_is_shown_what_its_csi_level_allows(xp, csi, gains, statistics)
     assert np.all(np.isnan(seen.estimate) != gains)
     assert all(np.all(np.isnan(value) != statistics) for value in (seen.rms, seen.rms_low, seen.rms_high))
     assert not np.any(np.isnan(seen.coin))
+
+
+def test_a_client_without_a_word_may_have_any_scale_planned():
+    """A channel in an outage is inverted to nothing finite; whoever is silent by plan weighs nothing."""
+    silent = np.array([[True, False, False, False]])
+    one = np.ones((1, 4))
+    plan = Plan(np.where(silent, np.inf, 1.0), 0 * one, np.where(silent, -1.0, np.inf), one[:, 0], one, one[:, 0] > 0)
+    weight = uplink.lower(plan, small.trace(1).gain, small.deployment()).weight
+    assert np.all(np.isfinite(weight)) and np.array_equal(weight == 0, silent)
 
 
 def test_no_message_above_the_largest_norm_is_sent_whatever_float32_makes_of_it():
