@@ -28,6 +28,7 @@ from otafl.runs.folder.disk import StorageError, locked
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import SchemeFolder, read_table
 from otafl.runs.planning.afford import without_rounds
+from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, Privacy
@@ -319,6 +320,16 @@ def test_the_sums_of_an_earlier_run_count_in_the_ledger_and_in_what_policies_pla
     assert after.rounds() == 3
     left = eps_left(Privacy(eps=100.0, delta=1e-5, already_spent=spent), 2)
     assert left == pytest.approx(classic_eps(before.budget.zcdp - 3 / 2 - 1 / 8, 1e-5))
+
+
+def test_a_card_is_that_of_the_worst_seed_and_the_least_cap_is_enough_for_all(tiny: Tiny, tmp_path: Path) -> None:
+    weakest = "scheme=[{name='weakest', headroom=0.5}]"
+    place = runner.start(tiny(weakest, "privacy.eps=1e6"), tmp_path / "run") / "schemes" / "weakest"
+    spent = json.loads((place / "summary.json").read_text())["final_eps"]
+    assert min(spent) < max(spent) == json.loads((place / "card.json").read_text())["guarantee"]["eps"]
+    short = tiny(weakest, "privacy.eps=1e-3")
+    planned = Planned(short, short.scheme[0], build.build_task(short))
+    assert len(set(planned.least_eps)) == 2 and planned.least == max(planned.least_eps)
 
 
 def test_an_earlier_ledger_is_found_beside_the_experiment_file(tiny: Tiny) -> None:
