@@ -269,6 +269,8 @@ def test_what_an_earlier_run_left_is_all_that_is_spent(
     before = Ledger.load(spent)
     assert before.rounds() < after.rounds() < before.rounds() + 40
     assert float(before.spent().worst) < float(after.spent().worst) <= 150
+    told = json.loads((folder / "schemes" / scheme / "summary.json").read_text())["final_eps"][0]
+    assert told == pytest.approx(float(after.spent().worst), rel=1e-12)
 
 
 def test_an_unsuitable_earlier_ledger_is_refused(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
