@@ -306,6 +306,11 @@ def noiseless(plan, gain, deployment):
     return link._replace(noise_std=0 * link.noise_std)
 
 
+def hardly_quieter(plan, gain, deployment):
+    link = uplink.lower(plan, gain, deployment)
+    return link._replace(noise_std=(1 - 1e-6) * link.noise_std)
+
+
 def louder(plan, gain, deployment):
     link = uplink.lower(plan, gain, deployment)
     return link._replace(weight=2 * link.weight)
@@ -344,9 +349,15 @@ def never_silent(link, ids, sent, factor, messages):
     return uplink.superpose(link, ids, jnp.ones_like(sent), factor, messages)
 
 
+def certain(trace, deployment):
+    return trace, deployment._replace(gain_error=-0.5)
+
+
 LIES = [
     ({"site": trusting}, "changed the site's trusted_noise_var"),
+    ({"site": certain}, "changed the site's gain_error to -0.5; it must be at least 0"),
     ({"lower": noiseless}, "has a noise variance of 0 in round 0: less than was charged"),
+    ({"lower": hardly_quieter}, "has a noise variance of .* in round 0: less than was charged"),
     ({"lower": louder}, "hears an amplitude of"),
     ({"lower": opening}, "sends up to norm inf in round"),
     ({"decode": without_noise}, "adds noise of std 0, not"),

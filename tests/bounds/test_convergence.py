@@ -22,6 +22,17 @@ def test_tight_noise_constant_is_ten_times_below_main_at_the_largest_step():
     assert main.noise == pytest.approx(10 * tight.noise)
 
 
+def test_tight_constants_are_those_of_one_step_of_descent():
+    """F falls by step (|g|^2 - b^2)/2 and rises by L step^2/2 (2 |g|^2 + 2 var + 2 b^2 + noise): solved for |g|^2."""
+    step, smoothness = 0.1, 1.5
+    left = step / 2 - smoothness * step**2
+    found = bound_constants("tight", step, smoothness)
+    assert found.gap / step == pytest.approx(1 / left)
+    assert found.variance * step == pytest.approx(smoothness * step**2 / left)
+    assert found.noise * step == pytest.approx(smoothness * step**2 / 2 / left)
+    assert found.truncation == pytest.approx((step / 2 + smoothness * step**2) / left)
+
+
 @pytest.mark.parametrize(("name", "product"), [("main", 1 / 12), ("proof", 1 / 6), ("tight", 0.5)])
 def test_step_size_rule(name, product):
     bound_constants(name, 0.1, product / 0.1 * (1 - 1e-9))

@@ -53,6 +53,22 @@ def test_varying_sequence_is_the_mean_over_rounds(paper):
     assert found.zcdp == pytest.approx(sum(problem.zcdp(e) for e in eta))
 
 
+def test_gain_error_and_what_is_released_with_every_round_are_charged(paper):
+    beside = np.linspace(0.01, 0.1, paper().weights.size)
+    plain, more = (of(paper(), [0.3, 0.4], **said) for said in ({}, {"gain_error_max": 0.1, "beside": beside}))
+    assert more.zcdp == pytest.approx(plain.zcdp * 1.1**2 + 2 * beside)
+    assert more.conv_bound == plain.conv_bound
+
+
+def test_a_bound_says_something_where_it_is_below_what_clipped_messages_hold_anyway():
+    """||sum p_k g_k|| <= sum p_k G_k: with unequal norms well below the largest G."""
+    given = {"weights": [0.9, 0.1], "noise_std": 1e-3, "num_params": 1, "loss_gap": 0.0, "delta": 1e-5}
+    given |= {"clip_norm": [0.1, 1.0], "step_size": 0.1, "constants": "tight", "smoothness": 1.0}
+    for grad_var, says in ((0.1, True), (0.5, False)):
+        found = certify_sequence(np.ones(4), **given, grad_var=grad_var)
+        assert found.conv_bound.total < 1 and found.informative == says == (found.conv_bound.total < 0.19**2)
+
+
 def test_label(paper):
     assert of(paper(), [0.3]).label == "realised_bound"
     assert "not a certificate" in of(paper(), [0.3]).notes[0]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from otafl.clients import coins
 from otafl.clients.coins import MOST_HALVINGS, first_places, halvings, packed, toss
 from otafl.core import kernels
 
@@ -87,6 +88,16 @@ def test_samples_of_one_word_are_drawn_independently(tossed):
     for one, other in itertools.combinations(range(20), 2):
         both = int(np.sum(tossed[:, 1, one] & tossed[:, 1, other]))
         assert stats.binomtest(both, len(tossed), rate**2).pvalue > LEVEL / 190, (one, other)
+
+
+@pytest.mark.parametrize(("word", "heads"), [(999, 5), (1000, 0)])
+def test_of_all_numbers_exactly_those_below_the_numerator_are_heads(monkeypatch, word, heads):
+    """One number more would be a rate above the charged one that no count of draws could see."""
+    drawn = np.uint32(word << (coins.WORD - coins.GRID_BITS))
+    monkeypatch.setattr(coins, "random_words", lambda keys, numbers: jnp.full((*np.shape(numbers), 2), drawn))
+    keys = jax.random.split(jax.random.key(0), 1)
+    found = coins.toss(keys, jnp.array([5]), jnp.array([1000]), width=32, most=0, tried=32, room=8)
+    assert found.counts.tolist() == [heads]
 
 
 def test_what_does_not_fit_is_flagged():

@@ -19,9 +19,9 @@ from otafl import systems
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.core import uplink
 from otafl.core.engine import make_engine
-from otafl.core.messages import clip_factors
-from otafl.core.plan import Plan
-from otafl.core.rounds import Row, make_round, plan_ahead
+from otafl.core.messages import clip_factors, norms_of
+from otafl.core.plan import Link, Plan, Policy
+from otafl.core.rounds import Row, make_round, observe, plan_ahead
 from otafl.systems.baselines.constant import Config as Constant
 from otafl.systems.ideal.fedavg import Config as FedAvg
 
@@ -276,6 +276,16 @@ def test_a_model_that_is_not_finite_stands_still():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(carry.params))
 
 
+def test_a_batch_that_does_not_fit_stops_its_seed_before_the_model_moves():
+    clients, site = clipped(), small.deployment()
+    crowded = clients._replace(draw=lambda *given: (clients.draw(*given)[0], jnp.ones((), bool)))
+    carry, records, _ = small.train(crowded, [constant(clients, site)], [small.trace(3)], site, [0])
+    assert not bool(carry.live[0]) and records.live.tolist() == [[True, False, False]] and records.stats.overflow[0, 0]
+    start = small.engine_of(crowded).init(small.seeds([0]).key, jnp.zeros((1, 0)))
+    for kept, first in zip(jax.tree.leaves(carry.params), jax.tree.leaves(start.params)):
+        np.testing.assert_array_equal(kept, first)
+
+
 @pytest.mark.parametrize(
     "name", [name for name in systems.SCHEMES if name in ("constant", "weakest", "fedavg", "fedavg-dp")]
 )
@@ -289,6 +299,38 @@ def test_csi_level_is_honest(name):
     if policy.csi != "global":
         np.testing.assert_array_equal(a.tx[:, :3], b.tx[:, :3])
         np.testing.assert_array_equal(a.rx_scale, b.rx_scale)
+
+
+@pytest.mark.parametrize(("csi", "gains", "statistics"), [
+    ("none", False, False), ("statistical", False, True), ("own", True, True), ("global", True, True),
+])  # fmt: skip
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_a_policy_is_shown_what_its_csi_level_allows(xp, csi, gains, statistics):
+    policy = Policy("curious", lambda key: (), lambda state, obs: None, loop="open", csi=csi, gate="open")
+    seen = observe(policy, jax.tree.map(xp.asarray, small.trace(3)), 0)
+    assert np.all(np.isnan(seen.estimate) != gains)
+    assert all(np.all(np.isnan(value) != statistics) for value in (seen.rms, seen.rms_low, seen.rms_high))
+    assert not np.any(np.isnan(seen.coin))
+
+
+def test_a_client_without_a_word_may_have_any_scale_planned():
+    """A channel in an outage is inverted to nothing finite; whoever is silent by plan weighs nothing."""
+    silent = np.array([[True, False, False, False]])
+    one = np.ones((1, 4))
+    plan = Plan(np.where(silent, np.inf, 1.0), 0 * one, np.where(silent, -1.0, np.inf), one[:, 0], one, one[:, 0] > 0)
+    weight = uplink.lower(plan, small.trace(1).gain, small.deployment()).weight
+    assert np.all(np.isfinite(weight)) and np.array_equal(weight == 0, silent)
+
+
+def test_no_message_above_the_largest_norm_is_sent_whatever_float32_makes_of_it():
+    rng = np.random.default_rng(0)
+    limit = rng.uniform(0.1, 10, 400)
+    wanted = rng.normal(size=(400, 300))
+    wanted *= (limit * (1 + rng.uniform(0, 1e-6, 400)) / np.linalg.norm(wanted, axis=1))[:, None]
+    messages = wanted.astype(np.float32)
+    above = np.linalg.norm(messages.astype(float), axis=1) > limit
+    link = uplink.to_float32(Link(limit, limit, np.ones(()), np.ones((), bool)))
+    assert above.sum() > 300 and not np.any(np.asarray(norms_of([jnp.asarray(messages)]) <= link.max_norm)[above])
 
 
 def test_poisson_messages_refuse_policies_that_need_a_bound():

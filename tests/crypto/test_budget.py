@@ -52,6 +52,16 @@ def test_smudging_drowns_the_residue_by_its_bits(mode):
 
 
 @pytest.mark.parametrize(
+    ("mode", "floor", "grid"), [("fixed-point", 0.1, 16), ("hybrid", 1.0, 16), ("digital", 1.0, 0)]
+)
+def test_one_honest_device_at_the_floor_drowns_the_residue_alone(mode, floor, grid):
+    """Its share noise arrives times its gain, or times 1 on a digital link, on a grid of 2^-f."""
+    alone = budget.smudging_sigma(P4096, TEN, 40, mode, h_floor=0.1) * floor / 2.0**grid
+    residue = np.sqrt(budget.average_variance(P4096, TEN, mode, sigma_phi=0.0)) * P4096.Lambda
+    assert np.log2(alone / residue) == pytest.approx(40, abs=1e-6)
+
+
+@pytest.mark.parametrize(
     ("sigma", "ring", "bits", "most"),
     [
         (10, RING_4096, 20, 26),

@@ -186,6 +186,13 @@ def test_scalars_are_never_sent_twice_whatever_the_round(params, make_clients):
     assert max(len(mark) for mark in device._sent) == participant.MARK_BYTES and len(device._sent) == 2
 
 
+def test_another_spelling_of_zero_is_the_same_vector_of_scalars(params, make_clients):
+    device = make_clients(dataclasses.replace(params, P=2))[0]
+    device.encrypt(np.array([0.3, 0.0]), 60, 0, 0, device._board)
+    with pytest.raises(InputError, match="were sent before"):
+        device.encrypt(np.array([0.3, -0.0]), 60, 1, 0, device._board)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1.0, -1, True, "1", None, 1 << 70, np.float32(2), [1], 1j])
 def test_only_whole_numbers_name_a_round(params, make_clients, bad):
     device = make_clients(params)[0]

@@ -184,6 +184,26 @@ def test_errors_within_the_declared_ones_never_pass_the_charge(make_run, server:
         check_release(uplink, released, plan, true, deployment, message)
 
 
+@pytest.mark.parametrize("server", ["full", "combined"])
+def test_gains_at_the_declared_error_are_charged_where_no_noise_makes_up_for_them(make_run, server: str) -> None:
+    plan, trace, deployment, message = arrays(make_run, 3)
+    deployment = deployment._replace(gain_error=0.1, phase_error=0.0, receiver=Receiver(3, "fixed", server))
+    plan, uplink = plan._replace(noise=0 * plan.noise), array_uplink(deployment.receiver)
+    louder = trace._replace(array=1.1 * trace.array_estimate, gain=1.1 * trace.estimate)
+    released = release(uplink, plan, trace, deployment, message)
+    check_release(uplink, released, plan, louder, deployment, message)
+
+
+def test_errors_that_all_point_one_way_reach_the_bound() -> None:
+    """Noise at 45 degrees to either side of a message that is weakened along it: (A4) is what then arrives."""
+    error, side = 0.1, np.exp(1j * np.pi / 4 * np.array([1, -1, 1, -1, 1, -1]))
+    tx, noise = np.ones(7), np.concatenate([[0.0], side])
+    true = np.concatenate([[1 + error], 1 - error / side])[:, None]
+    bound = uncertain_charge(np.ones((7, 1)), tx, noise, 0.5, 1.0, error)[0]
+    assert full_charge(true, tx, noise, 0.5, 1.0)[0] == pytest.approx(bound, rel=1e-6)
+    assert bound == pytest.approx((1 + error) ** 2 / (0.5 + 6 * (np.sqrt(0.5) - error) ** 2), rel=1e-6)
+
+
 def test_declared_errors_bound_the_array_error() -> None:
     from otafl.core.plan import Deployment
 

@@ -4,7 +4,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as reference
 from scipy.special import ndtr, ndtri
 
-from otafl.privacy import Budget, Ledger, gaussian
+from otafl.privacy import Budget, Ledger, Release, gaussian
 from otafl.privacy.attack import Attack, advantage, attack_success, bayes, equivalent_mu, from_eps, tpr
 
 TABLE = [  # mu, eps at 1e-5, tpr at 1 % in %, advantage in %, all rounded up
@@ -93,6 +93,20 @@ def test_the_worst_client_and_the_cap_count(make_events):
     )
     assert order == from_eps(2.0, 1e-5, order.basis)
     assert order.tpr_at_1pct == pytest.approx(np.exp(2) * 0.01 + 1e-5)
+
+
+def test_the_attacker_has_every_release_and_a_colluders_noise_and_silence_that_only_averages_is_no_help(make_events):
+    run = make_events(np.full((4, 2), 2.0), possible=np.arange(4)[:, None] > 0, send_prob=0.5)
+    ledger = Ledger(Budget(np.inf, 1e-5, "rdp", "visible", adjacency="zero-out", colluders=(0,)), 2)
+    ledger.spend(run._replace(artificial_var=np.ones((4, 2))))
+    ledger.release(Release("reward", 0.6, 2.0))
+    assert attack_success(ledger).mu ** 2 == pytest.approx(4 * 0.5**2 / (1 + 1) + 0.3**2)
+
+
+def test_a_pair_of_eps_and_delta_is_worth_what_randomised_response_with_a_leak_shows():
+    eps, leak = 1.0, 0.1
+    shown = leak + (1 - leak) * (np.exp(eps) - 1) / (np.exp(eps) + 1)  # total variation of the worst such mechanism
+    assert from_eps(eps, leak, "").advantage == pytest.approx(shown)
 
 
 def test_no_noise_is_no_privacy_and_no_round_is_guessing(make_events):

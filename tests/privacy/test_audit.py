@@ -60,6 +60,30 @@ def test_upper_limits_solve_their_equation() -> None:
     assert audit.upper_limit(10, 10, BETA) == 1.0
 
 
+def test_counts_are_of_the_scores_that_chose_no_threshold_each_limit_at_half_the_error() -> None:
+    absent, present = (one[0] for one in normal_scores(2.0, 300, 1, seed=5))
+    for found in audit.examine(absent, present, charge(2.0), BETA, False)[1:3]:
+        false, missed = np.sum(absent[150:] > found.threshold), np.sum(present[150:] <= found.threshold)
+        for hits, limit in ((false, found.fpr), (missed, found.fnr)):
+            assert stats.binom.cdf(hits, 150, limit) == pytest.approx(BETA / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_delta_is_taken_off_whichever_world_shows_more(mirrored: bool) -> None:
+    absent, present = np.r_[np.zeros(400), np.ones(2)], np.r_[np.zeros(200), np.ones(202)]
+    worlds = (-present, -absent) if mirrored else (absent, present)
+    found = audit.counts(*worlds, np.array(-0.5 if mirrored else 0.5), charge(1.0)._replace(delta=0.3), BETA)
+    rare = audit.upper_limit(2, 402, BETA / 2)
+    assert found.eps == pytest.approx(np.log((1 - audit.upper_limit(200, 402, BETA / 2) - 0.3) / rare))
+
+
+@pytest.mark.parametrize("normal", [False, True])
+def test_the_error_is_shared_by_as_many_tests_as_may_refute(normal: bool) -> None:
+    absent, present = (one[0] for one in normal_scores(1.0, 50, 1))
+    found = audit.examine(absent, present, charge(1.0), BETA, normal)
+    assert audit.statistics(normal) == sum(one is not None for one in (found.shift, found.curve, found.point))
+
+
 def test_a_mechanism_without_noise_is_infinitely_far_apart() -> None:
     found = audit.examine(np.full(6, -1.0), np.full(6, 1.0), charge(50.0), BETA, True)
     assert found.refuted and found.shift is not None and found.shift.low == np.inf

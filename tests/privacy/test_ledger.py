@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release, export, horizon, pld_eps
+from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release, account, export, horizon, pld_eps, rdp_to_eps
+from otafl.privacy.events import pick
+from otafl.privacy.ledger import PLANNING_MARGIN
 
 ADDITIVE = sorted(name for name, entry in ACCOUNTANTS.items() if entry.additive)
 ALL = [*ADDITIVE, "rdp", "pld"]
@@ -94,6 +96,41 @@ def test_affordable_is_what_can_be_spent(make_events, name):
     with pytest.raises(BudgetExceeded):
         ledger.spend(cut(run, fit, fit + 1)[1])
     assert not ledger.affordable(cut(run, fit)[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "adjacency", "rate"),
+    [*((name, "zero-out", 1.0) for name in ALL), ("rdp", "replace", 0.3), ("pld", "zero-out", 0.3)],
+)
+def test_a_run_is_cut_where_its_own_account_passes_the_cap(make_events, name, adjacency, rate):
+    """Counted by the accountant alone, told who colludes, what was released besides and which worlds are neighbours."""
+    run = make_events(np.full((12, 3), 2.5), rate, possible=np.arange(12)[:, None] > 0)  # silence is worth nothing
+    run = run._replace(artificial_var=np.ones((12, 3)))
+    beside = Release("count", 0.5, 2.0, times=3)
+    told = {"adjacency": adjacency, "colluders": np.array([True, True, False]), "releases": [beside]}
+    six, seven = (float(account(name, pick(run, slice(n)), 1e-5, **told).worst) for n in (6, 7))
+    ledger = Ledger(Budget((six + seven) / 2, 1e-5, name, adjacency=adjacency, colluders=(0, 1)), clients=3)
+    ledger.release(beside)
+    assert ledger.affordable(run).sum() == 6
+    ledger.spend(pick(run, slice(6)))
+    assert ledger.spent().worst == pytest.approx(six, rel=1e-12)
+
+
+def test_plans_stay_a_margin_below_the_cap_where_the_order_of_a_sum_matters(make_events):
+    run = make_events(np.full((6, 1), 3.0))
+    spent = float(account("rdp", run, 1e-5).worst)
+
+    def fit(cap):
+        return Ledger(Budget(cap, 1e-5, "rdp"), 1).affordable(run).sum()
+
+    assert fit(spent * (1 + PLANNING_MARGIN / 2)) == 5
+    assert fit(spent * (1 + 2 * PLANNING_MARGIN)) == 6
+
+
+@pytest.mark.parametrize("order", [2.0, 6.5, 32.0])
+def test_the_cap_at_one_order_is_where_its_conversion_reaches_eps(order):
+    rho = Budget(40.0, 1e-5, "rdp", order=order).zcdp
+    assert rdp_to_eps([order * rho], 1e-5, [order]).eps == pytest.approx(40.0, rel=1e-12)
 
 
 @pytest.mark.parametrize(

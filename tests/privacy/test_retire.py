@@ -28,6 +28,14 @@ def masked(events: Events, inside: np.ndarray, keep_noise: bool) -> Events:
     return events._replace(amp=np.where(inside, events.amp, 0.0), artificial_var=noise, live=inside.any(1))
 
 
+@pytest.mark.parametrize("short", [1e-4, -1e-4])
+def test_a_round_that_a_cap_is_hardly_short_of_is_not_sent(short: float) -> None:
+    budget, one = Budget(6.0, 1e-5), np.ones((15, 1))
+    amp = one * np.sqrt(2 * budget.zcdp / 10 * (1 + short))
+    even = Events(amp, 0 * one, one > 0, one, one[:, 0], one[:, 0] > 0, one[0], one[0])
+    assert rounds_in(Ledger(budget, 1), even).sum() == (9 if short > 0 else 10)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**31), st.booleans(), ACCOUNTANTS)
 def test_every_client_stays_within_its_own_cap_and_leaves_no_round_too_early(rounds, clients, seed, keep, accountant):

@@ -70,6 +70,20 @@ def test_blocks_do_not_change_a_byte_and_a_file_reads_back(make_events: Make) ->
     assert again.to_bytes() == files[0] and json.loads(files[0].split(b"\n")[0])["format"] == "otafl-ledger-3"
 
 
+def test_rounds_that_become_sums_leave_out_the_noise_of_colluders(make_events: Make) -> None:
+    run = make_events(np.full((3, 2), 2.0))._replace(artificial_var=np.ones((3, 2)))
+    ledger = Ledger(Budget(np.inf, 1e-5, colluders=(0,)), 2)
+    ledger.spend(run)
+    np.testing.assert_array_equal(ledger.opening(run.rate, run.sensitivity).zcdp(), ledger.zcdp())
+    np.testing.assert_allclose(ledger.zcdp(), 3 * 0.5**2 / (2 * (1 + 1)))  # receiver, and client 1
+
+
+def test_a_message_that_once_arrived_bare_is_never_covered_again(make_events: Make) -> None:
+    run = make_events(np.full((3, 2), 2.0))
+    run = run._replace(receiver_var=np.array([0.0, 1.0, 1.0]), amp=run.amp * [[0, 1], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(no_rounds(run.rate, run.sensitivity).add(run).zcdp(), [0.25, np.inf])
+
+
 def test_the_cap_holds_for_sums_as_for_rounds(make_events: Make) -> None:
     budget = Budget(1.0, 1e-5)
     cost = budget.zcdp / 10

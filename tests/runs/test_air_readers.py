@@ -87,6 +87,13 @@ def test_a_scheme_that_breaks_its_promise_is_refused(factory: Any, said: str) ->
 # --- noise --------------------------------------------------------------------------------------------------------
 
 
+def test_without_a_seed_nobody_can_draw_the_noise_again() -> None:
+    """Two loops alike, round for round: an adversary who opens a third one learns nothing about their noise."""
+    one, other = (opened(otafl.constant(rx_scale=0.4), seed=None, rounds=2) for _ in range(2))
+    for first, second in zip(one, other):
+        assert not np.array_equal(first.send({}), second.send({}))
+
+
 def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
     size = 200_000
     air = opened(otafl.constant(rx_scale=0.4), num_params=size, seed=None, rounds=2)

@@ -14,9 +14,10 @@ import otafl
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, cut, namespace
+from otafl.core.plan import ArrayTrace, Context, Deployment, Message, Obs, Plan, Policy, Receiver, cut, namespace
 from otafl.core.rounds import observe, stack
-from otafl.privacy import Ledger, events
+from otafl.privacy import Budget, Ledger, events, gaussian
+from otafl.privacy.array_uplink import array_uplink
 from otafl.privacy.eavesdropper import Eavesdropper
 from otafl.reports.tables import comparison
 from otafl.runs import kept, runner
@@ -152,6 +153,27 @@ def test_a_second_receiver_about_whom_nothing_is_proved_is_said_to_be_outside(ch
     outcome = SimpleNamespace(played=SimpleNamespace(plan=plan, live=np.ones((1, 2), bool)))
     [observer] = kept._eavesdropper(run, outcome)  # type: ignore[arg-type]
     assert observer.eps is None and observer.why.startswith("not covered: ") and said in observer.why
+
+
+def test_a_second_receiver_is_charged_in_the_worst_seed_and_artificial_noise_counts_nothing():
+    """Two antennas at the server, three rounds, the first of two seeds twice as near: (O1) by hand."""
+    one, plans, sites = np.ones((3, 2)), [], []
+    for near in (1.0, 0.5):
+        array = near * np.full((3, 2, 2), 1 + 1j)
+        trace = ArrayTrace(array[..., 0], array[..., 0], one, one, one, one, one, array, array)
+        plans.append(Plan(0.3 * one + 0j, 0.5 * one + 0j, np.inf * one, one[:, 0], one, one[:, 0] > 0))
+        message = Message(5, 1.0, one[0], 2 * one[0], one[0], "client", "replace")
+        site = Deployment(one[0], 0.04, 0.04, one[0] / 2, 5, receiver=Receiver(2))
+        sites.append(SimpleNamespace(trace=trace, message=message, deployment=site))
+    privacy = SimpleNamespace(eavesdropper=Eavesdropper(0.2, 0.1, antennas=3), already_spent=None)
+    run = SimpleNamespace(
+        uplink=array_uplink(Receiver(2)), loop="open", experiment=SimpleNamespace(privacy=privacy),
+        budget=Budget(np.inf, 1e-5, "gaussian", adjacency="replace"), setup=SimpleNamespace(sites=sites),
+    )  # fmt: skip
+    outcome = SimpleNamespace(played=SimpleNamespace(of_seed=lambda s: plans[s]))
+    [observer] = kept._eavesdropper(run, outcome)  # type: ignore[arg-type]
+    square = 2**2 * 0.3**2 * (4 / 0.04 + 0.2**2 * 3 / 0.1**2)
+    assert observer.eps == pytest.approx(float(gaussian.eps(math.sqrt(3 * square), 1e-5)))
 
 
 # --- a closed loop, run ----------------------------------------------------------------------------------------------

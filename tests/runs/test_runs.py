@@ -16,8 +16,9 @@ from rich.console import Console
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import to_json
 from otafl.core.plan import Events, Message
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import Budget, Ledger, Release
 from otafl.privacy.card import round_up
+from otafl.privacy.zcdp import classic_eps
 from otafl.reports import collect
 from otafl.reports.tables import comparison, summaries
 from otafl.runs import build, runner
@@ -27,9 +28,10 @@ from otafl.runs.folder.disk import StorageError, locked
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import SchemeFolder, read_table
 from otafl.runs.planning.afford import without_rounds
-from otafl.runs.planning.prior_spend import open_ledger
+from otafl.runs.planning.planned import Planned
+from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.progress import Reporter, Tick
-from otafl.runs.schema import Experiment
+from otafl.runs.schema import Experiment, Privacy
 from otafl.tasks.ghost import Ghost
 from otafl.tasks.models import Model, client_gradients
 from otafl.tasks.models import per_sample as per_sample_gradients
@@ -267,6 +269,8 @@ def test_what_an_earlier_run_left_is_all_that_is_spent(
     before = Ledger.load(spent)
     assert before.rounds() < after.rounds() < before.rounds() + 40
     assert float(before.spent().worst) < float(after.spent().worst) <= 150
+    told = json.loads((folder / "schemes" / scheme / "summary.json").read_text())["final_eps"][0]
+    assert told == pytest.approx(float(after.spent().worst), rel=1e-12)
 
 
 def test_an_earlier_closed_loop_is_charged_its_cap(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
@@ -345,6 +349,31 @@ def test_noise_of_new_colluders_is_taken_out_of_an_earlier_ledger_or_that_is_ref
     else:
         with pytest.raises(InputError, match="may count the noise of client 1, who colludes in this run"):
             open_ledger(told, 2, message, tmp_path / "ledger.bin")
+
+
+def test_the_sums_of_an_earlier_run_count_in_the_ledger_and_in_what_policies_plan_with(tmp_path: Path) -> None:
+    ones = np.ones((3, 2))
+    run = Events(ones, 0 * ones, ones > 0, ones, ones[:, 0], ones[:, 0] > 0, ones[0], ones[0])
+    before = Ledger(Budget(100.0, 1e-5, adjacency="zero-out", unit="client"), 2)
+    before.charge(before.opening(run.rate, run.sensitivity).add(run))
+    before.release(Release("a noisy count", 1.0, 2.0))
+    before.save(spent := tmp_path / "ledger.bin")
+    message = Message(1, 1.0, ones[0], ones[0], ones[0], "client", "zero-out")
+    after = open_ledger(before.budget, 2, message, spent)
+    np.testing.assert_allclose(after.zcdp(), 3 / 2 + 1 / 8)
+    assert after.rounds() == 3
+    left = eps_left(Privacy(eps=100.0, delta=1e-5, already_spent=spent), 2)
+    assert left == pytest.approx(classic_eps(before.budget.zcdp - 3 / 2 - 1 / 8, 1e-5))
+
+
+def test_a_card_is_that_of_the_worst_seed_and_the_least_cap_is_enough_for_all(tiny: Tiny, tmp_path: Path) -> None:
+    weakest = "scheme=[{name='weakest', headroom=0.5}]"
+    place = runner.start(tiny(weakest, "privacy.eps=1e6"), tmp_path / "run") / "schemes" / "weakest"
+    spent = json.loads((place / "summary.json").read_text())["final_eps"]
+    assert min(spent) < max(spent) == json.loads((place / "card.json").read_text())["guarantee"]["eps"]
+    short = tiny(weakest, "privacy.eps=1e-3")
+    planned = Planned(short, short.scheme[0], build.build_task(short))
+    assert len(set(planned.least_eps)) == 2 and planned.least == max(planned.least_eps)
 
 
 def test_an_earlier_ledger_is_found_beside_the_experiment_file(tiny: Tiny) -> None:
