@@ -170,6 +170,36 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sa
     np.testing.assert_allclose(flat(messages)[2], rows.sum(0) / SIZES[2], atol=1e-5)
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
+def test_of_a_gradient_that_is_partly_finite_nothing_is_sent(sampling):
+    """Its norm is no number, so nothing says how long the other part is: a thousand clip norms here."""
+    loss = lambda params, x, y: jnp.mean(params["bad"] * x[:, 0] + params["good"] * x[:, 1])  # noqa: E731
+    start = lambda key: {"bad": jnp.zeros((), jnp.float32), "good": jnp.zeros((), jnp.float32)}  # noqa: E731
+    model = from_loss(start, loss, lambda params, x: jnp.zeros((len(x), 2)))
+    clients, seed, x = per_sample(PerSample(CLIP, 0, sampling), model), one_seed(), np.zeros_like(small.data().x)
+    x[np.asarray(seed.rows[2, 5])] = [np.nan, 1000 * CLIP, *x[0, 2:]]
+    drawn, _ = clients.draw(seed, client_keys(0), IDS)
+    data = small.data()._replace(x=jnp.asarray(x))
+    messages, left_out = clients.messages(start(None), data, seed, drawn, IDS, jnp.int32(0))
+    np.testing.assert_array_equal(flat(messages), 0)
+    np.testing.assert_array_equal(left_out, [0, 0, 1, 0])
+
+
+def test_no_sample_is_longer_than_its_clip_norm_by_a_rounding():
+    """Each alone in a group, its length counted in float64; what float32 would add stands below the bound."""
+    x, y, params = 10 * small.data().x, small.data().y, MODEL.init(jax.random.key(3))
+    clipped = Clipped(PerSample(CLIP, 0, "poisson"), MODEL, MODEL.ghost)
+
+    @jax.jit
+    def alone(params, x, y):
+        saved = clipped.ghost.trace(params, x, y)
+        return clipped.sums(saved, Groups(clipped.factors(saved)[0][:, None]))
+
+    leaves = [np.asarray(leaf, np.float64).reshape(len(x), -1) for leaf in jax.tree.leaves(alone(params, x, y))]
+    lengths = np.linalg.norm(np.concatenate(leaves, axis=1), axis=1)
+    assert CLIP * (1 - 1e-5) < lengths.max() <= CLIP
+
+
 def counting_model():
     """Every sample's gradient is the number 1, so that a message times the batch size counts its samples."""
     loss = lambda params, x, y: params["c"][0] + 0 * jnp.mean(x)  # noqa: E731

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from otafl.core.errors import BudgetExceeded, Infeasible, InputError
+from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.files import to_json
 from otafl.core.plan import Events, Message
 from otafl.privacy import Budget, Ledger, Release
@@ -89,6 +89,18 @@ def test_no_run_passes_its_budget(tiny: Tiny, tmp_path: Path) -> None:
             assert 0 < float(ledger.spent().worst) <= 60
             assert ledger.rounds() <= 5
     assert len(read_table(folder / "schemes/constant/rounds.parquet")["round"]) < 2 * 5  # the cap was felt
+
+
+def test_a_channel_that_beats_the_charge_of_a_closed_loop_stops_it(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plans are known only afterwards: the true channel is held against them there, and nothing is written."""
+    kept = import_module("otafl.runs.kept")
+    cut = kept.cut
+    monkeypatch.setattr(kept, "cut", lambda trace, rounds: (own := cut(trace, rounds))._replace(gain=1.001 * own.gain))
+    with pytest.raises(PrivacyViolation, match="received amplitude"):
+        runner.start(tiny("scheme=[{name='cares-adaptive'}]"), tmp_path / "run")
+    assert not (tmp_path / "run/schemes/cares-adaptive/card.json").exists()
 
 
 @pytest.mark.parametrize("accounting", ["visible", "hidden"])
