@@ -255,26 +255,27 @@ def join(parts: list[Events]) -> Events:
     return Events(**joined, rate=first.rate, sensitivity=first.sensitivity, leak_angle=angle)
 
 
-def check_events(events: Events, clients: int) -> None:
-    """InputError where these are no events of so many clients (..., T, K): a cost counted from NaN passes every cap."""
+def checked(events: Events, clients: int) -> Events:
+    """Events of so many clients (..., T, K) in full shapes; InputError where they are none: NaN passes every cap."""
     amp = np.asarray(events.amp)
     if amp.ndim < 2 or amp.shape[-1] != clients:
         raise InputError(f"events have shape {amp.shape} but this ledger has {clients} clients")
-    rounds = amp.shape[:-1]
-    wanted = {"live": rounds, "receiver_var": rounds, "rate": (clients,), "sensitivity": (clients,)}
+    by_round = dict.fromkeys(("live", "receiver_var", "leak_angle"), amp.shape[:-1])
+    shapes = {**by_round, "rate": (clients,), "sensitivity": (clients,)}
+    whole = {}
     for name, value in events._asdict().items():
-        array = np.asarray(value)
+        array, shape = np.asarray(value), shapes.get(name, amp.shape)
         if array.dtype.kind not in ("b" if name in ("possible", "live") else "iuf"):
             raise InputError(f"events: {name} has dtype {array.dtype}, which is none of its kind")
-        if name == "leak_angle":
-            if array.shape not in ((), rounds):
-                raise InputError(f"events: {name} has shape {array.shape} but must have shape {rounds}")
-        else:
-            validate.shape(f"events: {name}", array, wanted.get(name, amp.shape))
+        try:
+            whole[name] = np.broadcast_to(array, shape)
+        except ValueError:
+            raise InputError(f"events: {name} has shape {array.shape} but must have shape {shape}") from None
     for name in ("amp", "artificial_var", "receiver_var", "sensitivity", "leak_angle"):
-        validate.in_closed(f"events: {name}", getattr(events, name), 0, np.inf if name == "amp" else LARGEST_DOUBLE)
+        validate.in_closed(f"events: {name}", whole[name], 0, np.inf if name == "amp" else LARGEST_DOUBLE)
     for name in ("send_prob", "rate"):
-        validate.in_closed(f"events: {name}", getattr(events, name), 0, 1)
+        validate.in_closed(f"events: {name}", whole[name], 0, 1)
+    return Events(**whole)
 
 
 def pick(events: Events, index: Any) -> Events:

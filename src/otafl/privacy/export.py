@@ -12,6 +12,7 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation
+from otafl.privacy.events import checked
 from otafl.privacy.spend import Release
 from otafl.privacy.sums import Sums, check_sums
 
@@ -87,8 +88,7 @@ def _ledger_of(head: dict[str, Any], payload: bytes) -> "Ledger":
         plain: dict[str, Any] = {name: float(v) if v == "inf" else v for name, v in head["sums"].items()}
         ledger.sums = Sums(**{**kept, **plain})
         check_sums(ledger.sums, ledger.clients)
-    for part in parts:
-        ledger._check(part)
+    for part in (checked(part, ledger.clients) for part in parts):
         if budget.accountant == "rdp":
             ledger._rdp = ledger._rdp_total(part, ())
         ledger.parts.append(part)

@@ -23,7 +23,7 @@ from otafl.core.plan import Events
 from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs, spend_of_sums
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
-from otafl.privacy.events import check_events, join, pick
+from otafl.privacy.events import checked, join, pick
 from otafl.privacy.spend import ADJACENCIES, Release, Spend
 from otafl.privacy.sums import Sums, no_rounds
 
@@ -143,7 +143,7 @@ class Ledger:
         Open-loop planning: every leading index is a run of its own that starts from what this ledger has spent.
         `each_round` are releases that accompany every live round.
         """
-        self._check(events)
+        events = checked(events, self.clients)
         live = np.array(events.live, bool)
         for index in np.ndindex(live.shape[:-1]):
             run = pick(events, index)
@@ -153,7 +153,7 @@ class Ledger:
 
     def spend(self, events: Events, each_round: Sequence[Release] = ()) -> None:
         """Record a chunk of rounds (T, K); BudgetExceeded, and nothing recorded, if any client would pass the cap."""
-        self._check(events)
+        events = checked(events, self.clients)
         if np.ndim(events.live) != 1:
             raise InputError("spend takes one run, events of shape (rounds, clients)")
         extra = _per_round(each_round, events)
@@ -339,9 +339,6 @@ class Ledger:
         if not parts:
             return beside
         return (parts[0] + parts[1] if len(parts) > 1 else parts[0])._replace(releases=beside.releases)
-
-    def _check(self, events: Events) -> None:
-        check_events(events, self.clients)
 
 
 def _ran(run: Events) -> int:
