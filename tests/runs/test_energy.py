@@ -86,7 +86,7 @@ def test_a_policy_inside_the_loop_is_held_to_the_limit_too(
 
     monkeypatch.setattr(policies, "make", greedy)
     with pytest.raises(RunError, match=r"cares-adaptive: seed 0, round 0: client 0 would radiate"):
-        runner.start(tiny("scheme=[{name='cares-adaptive'}]"), tmp_path / "run")
+        runner.start(tiny("title=greedy", "scheme=[{name='cares-adaptive'}]"), tmp_path / "run")  # compiled for itself
 
 
 # --- what else is refused before the first round ----------------------------------------------------------------------
