@@ -15,6 +15,7 @@ import numpy as np
 from otafl.core.errors import InputError
 
 MAX_DB = 400.0  # beyond any radio, and safe to convert
+NUMPY_WHOLE = {np.dtype(code).type for code in np.typecodes["AllInteger"]}
 LARGEST = 1e40  # of any number in a file, MAX_DB in linear units: products of a few of their squares are still numbers
 SMALLEST = 1e-40  # of any that is not 0
 LEAST_NORM = 1e-9  # of a bound on norms: in float32 squares below 1e-38 are zero, and what they add up to is lost
@@ -116,6 +117,11 @@ def one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
         known = list(map(str, sorted(allowed)))
         near = meant(value, known) if isinstance(value, str) else ""
         raise InputError(f"{name}={shown(value)} must be one of {', '.join(known)}{near}")
+
+
+def plain_whole(value: Any) -> int | None:
+    """A whole number, read once; None for anything else, and for what only derives from one and may change."""
+    return int(value) if type(value) is int or type(value) in NUMPY_WHOLE else None
 
 
 def meant(text: str, known: Iterable[str]) -> str:

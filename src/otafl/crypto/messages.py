@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core import validate
 from otafl.core.errors import InputError
 
 COMMITMENT_BYTES = 32
-NUMPY_WHOLE = {np.dtype(code).type for code in np.typecodes["AllInteger"]}
 LARGEST_COUNT = 1 << 62  # of rounds and attempts
 
 
@@ -69,8 +69,8 @@ def commitment(part: Ciphertext) -> bytes:
 
 def whole(name: str, value: Any, most: int = LARGEST_COUNT) -> int:
     """A whole number 0 .. most; no float, no truth value, no NaN."""
-    own = int(value) if type(value) is int or type(value) in NUMPY_WHOLE else -1  # what derives from int may change
-    if not 0 <= own <= most:
+    own = validate.plain_whole(value)
+    if own is None or not 0 <= own <= most:
         raise InputError(f"{name} must be a whole number from 0 to {most}")
     return own
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.runs.air.trees import Flat, Form, flatten, square_norm
 from otafl.runs.execution import NORM_TOLERANCE
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
-NUMPY_WHOLE = {np.dtype(code).type for code in np.typecodes["AllInteger"]}
 OF_CONTENT = ("not finite", "clipped")  # these tell something of the numbers in a message
 
 
@@ -89,7 +89,7 @@ def sort(
         kind, client = _place(reply, expected, seen, number, num_clients)
         if kind:
             whose = reply.client if kind == "unknown" else client
-            faults.append(Fault(whose, kind, f"of round {_whole(reply.round)}" if kind == "late" else ""))
+            faults.append(Fault(whose, kind, f"of round {validate.plain_whole(reply.round)}" if kind == "late" else ""))
             continue
         seen.add(client)
         if reply.update is None:
@@ -110,7 +110,7 @@ def sort(
 
 def _place(reply: Reply, expected: set[int], seen: set[int], number: int, count: int) -> tuple[str, int]:
     """What is wrong with the envelope of a reply, if anything, and whose it is."""
-    client, answers = _whole(reply.client), _whole(reply.round)
+    client, answers = validate.plain_whole(reply.client), validate.plain_whole(reply.round)
     if client is None or not 0 <= client < count:
         return "unknown", -1
     if reply.round is not None and answers != number:
@@ -118,11 +118,6 @@ def _place(reply: Reply, expected: set[int], seen: set[int], number: int, count:
     if client not in expected:
         return "not asked", client
     return ("duplicate" if client in seen else ""), client
-
-
-def _whole(value: Any) -> int | None:
-    """A whole number, read once; None for anything else, and for what is only derived from one and may change."""
-    return int(value) if type(value) is int or type(value) in NUMPY_WHOLE else None
 
 
 def _measured(

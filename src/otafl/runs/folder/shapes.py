@@ -6,12 +6,13 @@ written. Whether what is said of privacy is true is `recount`'s question.
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from otafl.core import validate
 from otafl.core.plan import Adjacency, Unit
 from otafl.privacy.accountants import ACCOUNTANTS
 from otafl.privacy.participation import ACCOUNTINGS
@@ -30,22 +31,12 @@ def _printable(text: str) -> str:
     return text
 
 
-def _accountant(name: str) -> str:
-    if name not in ACCOUNTANTS:
-        raise ValueError(f"must be one of {', '.join(ACCOUNTANTS)}")
-    return name
+def _among(name: str, known: Collection[str]) -> AfterValidator:
+    def check(value: str) -> str:
+        validate.one_of(name, value, known)
+        return value
 
-
-def _accounting(name: str) -> str:
-    if name not in ACCOUNTINGS:
-        raise ValueError(f"must be one of {', '.join(ACCOUNTINGS)}")
-    return name
-
-
-def _metric(name: str) -> str:
-    if name not in METRICS:
-        raise ValueError(f"must be one of {', '.join(METRICS)}")
-    return name
+    return AfterValidator(check)
 
 
 def _anything(value: Any, depth: int = 0) -> Any:
@@ -72,9 +63,9 @@ Delta = Annotated[Real, Field(gt=0, lt=1)]
 Eps = NotNegative | Literal["inf"]
 Target = Annotated[Real, Field(gt=0)] | Literal["inf"]
 Number = Real | Literal["inf", "-inf"] | None
-Accountant = Annotated[str, AfterValidator(_accountant)]
-Accounting = Annotated[str, AfterValidator(_accounting)]
-Metric = Annotated[str, AfterValidator(_metric)]
+Accountant = Annotated[str, _among("accountant", ACCOUNTANTS)]
+Accounting = Annotated[str, _among("accounting", ACCOUNTINGS)]
+Metric = Annotated[str, _among("metric", METRICS)]
 
 
 class Said(BaseModel):
