@@ -20,7 +20,7 @@ from otafl.core.errors import InputError
 from otafl.core.messages import Data, Seed
 from otafl.core.plan import Context
 from otafl.systems.adascale import policy as adascale
-from otafl.tasks import one_kernel
+from otafl.tasks import ghost, one_kernel
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import build, from_loss
 
@@ -141,7 +141,7 @@ SLOPES = jax.jit(jax.vmap(jax.grad(lambda p, x, y: MODEL.loss(p, x[None], y[None
 @functools.cache
 def full_batches(sampling, kind):
     """Messages and how many samples were left out, of one compiled function of (params, data)."""
-    model = from_loss(MODEL.init, MODEL.loss, MODEL.logits) if kind == "materialised" else MODEL
+    model = MODEL if kind == "ghost" else from_loss(MODEL.init, MODEL.loss, MODEL.logits)
     clients, seed = per_sample(PerSample(CLIP, 0, sampling), model), one_seed()
 
     @jax.jit
@@ -153,10 +153,12 @@ def full_batches(sampling, kind):
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
-@pytest.mark.parametrize("kind", ["ghost", "materialised"])
+@pytest.mark.parametrize("kind", ["ghost", "materialised", "formed twice"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
-def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sampling, kind, bad):
+def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sampling, kind, bad, monkeypatch):
     """Full batches, so that the naive sum over all other samples is known exactly."""
+    if kind == "formed twice":
+        monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 7)
     rows, data = np.asarray(one_seed().rows[2, : SIZES[2]]), small.data()
     spoilt, own = rows[5], np.delete(rows, 5)
     x = np.array(data.x)
@@ -171,13 +173,16 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sa
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "without-replacement"])
-def test_of_a_gradient_that_is_partly_finite_nothing_is_sent(sampling):
+@pytest.mark.parametrize("at_once", [1000, 7])
+def test_of_a_gradient_that_is_partly_finite_nothing_is_sent(sampling, at_once, monkeypatch):
     """Its norm is no number, so nothing says how long the other part is: a thousand clip norms here."""
-    loss = lambda params, x, y: jnp.mean(params["bad"] * x[:, 0] + params["good"] * x[:, 1])  # noqa: E731
+    monkeypatch.setattr(ghost, "gradients_at_once", lambda params: at_once)  # fewer than a batch: formed twice
+    loss = lambda params, x, y: jnp.mean(params["bad"] * jnp.log(x[:, 0]) + params["good"] * x[:, 1])  # noqa: E731
     start = lambda key: {"bad": jnp.zeros((), jnp.float32), "good": jnp.zeros((), jnp.float32)}  # noqa: E731
     model = from_loss(start, loss, lambda params, x: jnp.zeros((len(x), 2)))
     clients, seed, x = per_sample(PerSample(CLIP, 0, sampling), model), one_seed(), np.zeros_like(small.data().x)
-    x[np.asarray(seed.rows[2, 5])] = [np.nan, 1000 * CLIP, *x[0, 2:]]
+    x[:, 0] = 1
+    x[np.asarray(seed.rows[2, 5])] = [-1, 1000 * CLIP, *x[0, 2:]]
     drawn, _ = clients.draw(seed, client_keys(0), IDS)
     data = small.data()._replace(x=jnp.asarray(x))
     messages, left_out = clients.messages(start(None), data, seed, drawn, IDS, jnp.int32(0))
@@ -193,7 +198,8 @@ def test_no_sample_is_longer_than_its_clip_norm_by_a_rounding():
     @jax.jit
     def alone(params, x, y):
         saved = clipped.ghost.trace(params, x, y)
-        return clipped.sums(saved, Groups(clipped.factors(saved)[0][:, None]))
+        factor, sound = clipped.factors(saved)
+        return clipped.sums(saved, sound, Groups(factor[:, None]))
 
     leaves = [np.asarray(leaf, np.float64).reshape(len(x), -1) for leaf in jax.tree.leaves(alone(params, x, y))]
     lengths = np.linalg.norm(np.concatenate(leaves, axis=1), axis=1)
@@ -238,7 +244,8 @@ def test_a_huge_feature_with_a_tiny_error_stays_within_the_clip_norm(by_kernel):
             sums, *_ = at_once(params, data, jnp.zeros((1, 1), jnp.int32), jnp.ones(1), None, clipped.longest)
         else:
             saved = model.ghost.trace(params, *data)
-            sums = clipped.sums(saved, Groups(clipped.factors(saved)[0][None]))
+            factor, sound = clipped.factors(saved)
+            sums = clipped.sums(saved, sound, Groups(factor[None]))
         return [leaf.reshape(-1) for leaf in jax.tree.leaves(sums)]
 
     for gap in np.arange(38, 48, 0.5, np.float32):  # errors of exp(-gap)

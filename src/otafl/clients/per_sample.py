@@ -91,11 +91,17 @@ class Clipped(NamedTuple):
         sound = jnp.isfinite(norms)
         return jnp.where(sound, clip_factors(jnp.where(sound, norms, 0), self.longest, 0.0), 0), sound
 
-    def sums(self, saved: Saved, groups: Groups) -> Any:
+    def sums(self, saved: Saved, sound: Array, groups: Groups) -> Any:
         """A gradient that is not finite counts as zero and its sample as taken (AdaScale 6): one record can neither
-        stop a run nor move a message by more than the clip norm. Its weight is zero; zero times infinity is not."""
-        kept = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), saved.kept)
-        return self.ghost.sums(saved._replace(kept=kept), groups)
+        stop a run nor move a message by more than the clip norm. Its weight is zero; zero times infinity is not.
+
+        By sample, not by number: a GPU's product takes that in, and whoever forms gradients anew must know whose.
+        """
+
+        def left(leaf: Array) -> Array:
+            return jnp.where(sound.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0)
+
+        return self.ghost.sums(saved._replace(kept=jax.tree.map(left, saved.kept)), groups)
 
     def draw(self, seed: Seed, keys: Array, ids: Array) -> tuple[Cohort, Array]:
         """Poisson batches."""
@@ -112,7 +118,7 @@ class Clipped(NamedTuple):
         def part(own: Array, weights: Array) -> tuple[Any, Array]:
             saved = self.ghost.trace(params, x[own], y[own])
             factor, sound = self.factors(saved)
-            total = self.sums(saved, Groups((weights * factor)[None]))
+            total = self.sums(saved, sound, Groups((weights * factor)[None]))
             return jax.tree.map(lambda leaf: leaf[0], total), jnp.sum((weights > 0) & ~sound, dtype=jnp.int32)
 
         messages, left_out = by_parts(part, slots, weights, counts, size)
@@ -134,7 +140,7 @@ class Clipped(NamedTuple):
             factor, sound = self.factors(saved)
             slots = jnp.minimum(drawn.slots[:, :own], together - 1)
             left_out = jnp.sum(used[:, :own] & ~sound[slots], axis=1, dtype=jnp.int32)
-            return self.sums(saved, Groups(weights[:, :own] * factor[slots], slots)), left_out
+            return self.sums(saved, sound, Groups(weights[:, :own] * factor[slots], slots)), left_out
 
         # Room for the largest batches is much more than most rounds need: on a CPU only a round that needs it pays for
         # it. An accelerator, whose seeds would take both branches, has one.
@@ -158,7 +164,7 @@ class Clipped(NamedTuple):
         saved = self.ghost.trace(params, x, y)
         factor, sound = self.factors(saved)
         left_out = jnp.sum((weights > 0) & ~sound.reshape(weights.shape), axis=1, dtype=jnp.int32)
-        return self.sums(saved, Groups(weights * factor.reshape(weights.shape))), left_out
+        return self.sums(saved, sound, Groups(weights * factor.reshape(weights.shape))), left_out
 
 
 def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:

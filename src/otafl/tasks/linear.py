@@ -40,7 +40,8 @@ class Reads(NamedTuple):
     """What each output position reads: F numbers."""
 
     rows: Callable[[jax.Array], jax.Array]  # (B, ...) -> (B * positions, F), laid out for one product
-    times: Callable[[jax.Array, jax.Array], jax.Array]  # x (..., B), weights -> (O, positions * B)
+    times: Callable[[jax.Array, jax.Array], jax.Array]  # x (B, ...), weights -> (B, ..., O)
+    last: Callable[[jax.Array, jax.Array], jax.Array]  # x (..., B), weights -> (O, positions * B)
 
 
 def _products(read: jax.Array, err: jax.Array) -> jax.Array:
@@ -60,12 +61,11 @@ def _linear(shape: Shape, weight_shape: Shape, init: Init, bias: bool, reads: Re
     formed = positions > 1  # one row: the gradient is a e^T, its norm |a| |e|
 
     def forward(params: dict[str, jax.Array], x: jax.Array, tap: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y = rows(x) @ params["w"].reshape(fan_in, out)
-        y = y + params["b"] if bias else y
-        return y.reshape(-1, *shape) + tap, x
+        y = reads.times(x, params["w"])
+        return (y + params["b"] if bias else y) + tap, x
 
     def predict(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-        y = reads.times(x, params["w"])
+        y = reads.last(x, params["w"])
         y = y + params["b"][:, None] if bias else y
         return y.reshape(out, *shape[:-1], x.shape[-1])
 
@@ -120,7 +120,8 @@ def dense(units: int, init: Init = "he", bias: bool = True) -> Builder:
     def build(shape: Shape) -> Layer:
         if len(shape) != 1:
             raise InputError(f"a dense layer needs flat inputs but got shape {shape}")
-        return _linear((units,), (shape[0], units), init, bias, Reads(lambda x: x, lambda x, w: w.T @ x))
+        reads = Reads(lambda x: x, lambda x, w: x @ w, lambda x, w: w.T @ x)
+        return _linear((units,), (shape[0], units), init, bias, reads)
 
     return build
 
@@ -133,12 +134,13 @@ def conv(channels: int, size: int, stride: int = 1, pad: int = 0, init: Init = "
         fan_in = size * size * shape[2]
         windows = Windows(shape, size, stride, pad)
 
-        def times(x: jax.Array, w: jax.Array) -> jax.Array:
+        def last(x: jax.Array, w: jax.Array) -> jax.Array:
             if jax.default_backend() == "cpu":
                 return w.reshape(fan_in, channels).T @ windows.columns(x)
             return windows.convolved(x, w).reshape(channels, -1)
 
         weight_shape = (size, size, shape[2], channels)
-        return _linear((height, width, channels), weight_shape, init, bias, Reads(windows.rows(), times))
+        reads = Reads(windows.rows(), windows.times(height, width), last)
+        return _linear((height, width, channels), weight_shape, init, bias, reads)
 
     return build

@@ -1,7 +1,8 @@
 """What a convolution's windows see, laid out for a product, in the way that suits the machine. JAX, float32.
 
 A CPU copies runs of numbers; a GPU, whose every copy is a kernel, gathers number by number in one. XLA's own
-convolution, which a GPU has in many kinds, serves where no gradient is asked for.
+convolution, which a GPU has in many kinds, serves where no gradient is asked for, and where windows are many: copying
+them would take longer.
 """
 
 import functools
@@ -16,6 +17,9 @@ import numpy as np
 from otafl.tasks.layers import Shape, shifted
 
 AXES = ("CHWN", "HWIO", "CHWN")  # of images, weights and images of a convolution
+SAMPLES_FIRST = ("NHWC", "HWIO", "NHWC")
+MANY = 2**15  # numbers that the windows of an image hold
+ENOUGH_CHANNELS = 16
 
 
 class Windows(NamedTuple):
@@ -29,6 +33,14 @@ class Windows(NamedTuple):
     def padded(self, x: jax.Array) -> jax.Array:
         """x (., height, width, .)."""
         return jnp.pad(x, ((0, 0), (self.pad, self.pad), (self.pad, self.pad), (0, 0)))
+
+    def times(self, height: int, width: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        """x (B, height, width, C), w (size, size, C, O) -> (B, H', W', O), with a gradient."""
+        wide, rows = self.size**2 * self.image[2], self.rows()
+        if jax.default_backend() == "cpu" or height * width * wide < MANY:
+            return lambda x, w: (rows(x) @ w.reshape(wide, -1)).reshape(-1, height, width, w.shape[-1])
+        strides, around = (self.stride, self.stride), [(self.pad, self.pad)] * 2
+        return lambda x, w: jax.lax.conv_general_dilated(x, w, strides, around, dimension_numbers=SAMPLES_FIRST)
 
     def rows(self) -> Callable[[jax.Array], jax.Array]:
         """(B, height, width, C) -> (B * positions, size * size * C)."""
@@ -49,14 +61,14 @@ class Windows(NamedTuple):
         XLA's convolution is slow with few channels, so that what a stride steps over becomes channels where it can.
         """
         x, stride = self.padded(x), self.stride
-        (channels, *extents, count), (size, *_, out) = x.shape, w.shape
-        if stride == 1 or size % stride:
+        (channels, *extents, _), (size, *_, out) = x.shape, w.shape
+        if stride == 1 or size % stride or channels >= ENOUGH_CHANNELS:
             return jax.lax.conv_general_dilated(x, w, (stride, stride), "VALID", dimension_numbers=AXES)
-        tall, wide = (-(-extent // stride) for extent in extents)
-        x = jnp.pad(x, ((0, 0), (0, tall * stride - extents[0]), (0, wide * stride - extents[1]), (0, 0)))
-        x = x.reshape(channels, tall, stride, wide, stride, count).transpose(2, 4, 0, 1, 3, 5)
+        rest = [-extent % stride for extent in extents]
+        x = jnp.pad(x, ((0, 0), (0, rest[0]), (0, rest[1]), (0, 0)))
+        x = jnp.concatenate([x[:, down::stride, across::stride] for down, across in np.ndindex(stride, stride)])
         w = w.reshape(size // stride, stride, size // stride, stride, channels, out).transpose(0, 2, 1, 3, 4, 5)
-        x, w = x.reshape(-1, tall, wide, count), w.reshape(size // stride, size // stride, -1, out)
+        w = w.reshape(size // stride, size // stride, -1, out)
         height, width = ((extent - size) // stride + 1 for extent in extents)
         return jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=AXES)[:, :height, :width]
 
