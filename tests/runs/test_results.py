@@ -43,6 +43,17 @@ def test_the_curve_of_pld_ends_where_its_ledger_ends() -> None:
     assert curve[0] <= curve[-1] <= eps_curve(events, np.array([6]), Budget(np.inf, 1e-5, "rdp"))[0]
 
 
+def test_the_curve_of_many_noise_levels_ends_where_its_ledger_ends() -> None:
+    """More than are integrated one by one: chords lie above the curve, and those of the parts a little lower."""
+    events = made_events(80, 40, 5)._replace(
+        rate=np.full(40, 0.2), live=np.ones(80, bool), possible=np.ones((80, 40), bool)
+    )
+    budget = Budget(np.inf, 1e-5, "rdp")
+    curve, ledger = eps_curve(events, np.arange(8, 81, 8), budget), Ledger(budget, 40)
+    ledger.spend(events)
+    assert curve[-1] == float(ledger.spent().worst) and np.all(np.diff(curve) >= 0)
+
+
 @pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
 def test_the_curve_counts_what_an_earlier_run_has_spent(accountant: str) -> None:
     budget, events = Budget(np.inf, 1e-5, accountant), made_events(6, 3, 5)
