@@ -315,7 +315,7 @@ def main() -> None:
 
 def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
-    gc.set_threshold(100_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
+    gc.set_threshold(300_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without an epsilon must not turn exit code 5 into another

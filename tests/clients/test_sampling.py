@@ -86,6 +86,15 @@ def test_a_client_smaller_than_the_batch_gives_all_it_has():
         assert all(sorted(row[m].tolist()) == [0, 1, 2, 3] for row, m in zip(positions, mask))
 
 
+def test_small_clients_take_the_least_keys_in_order_and_equal_ones_by_place():
+    """Of 20,000 times 200 keys of 23 bits, dozens are equal to another."""
+    many = keys(20_000, 2)
+    ranks = np.asarray(jax.vmap(lambda key: jax.random.uniform(key, (200,), jnp.float32))(many))
+    assert any(len(set(row)) < 200 for row in ranks.tolist())
+    positions = jax.jit(jax.vmap(lambda key: without_replacement(key, jnp.asarray(200), 32, 200)[0]))(many)
+    np.testing.assert_array_equal(positions, np.argsort(ranks, kind="stable")[:, :32])
+
+
 def test_too_few_distinct_values_raise_the_flag():
     """At a size where the branch is never used, so that repeats are certain."""
     draws = jnp.zeros(8, jnp.int32)

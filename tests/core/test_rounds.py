@@ -4,6 +4,7 @@ A new number of rounds or seeds is a new program, seconds to compile: tests shar
 """
 
 import functools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -132,6 +133,14 @@ def test_seed_mapping_changes_only_rounding(seed_map):
     np.testing.assert_array_equal(record.stats.sent, apart.stats.sent)
     for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params)):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_whoever_asks_for_rounds_compiles_them():
+    """Not the pool: its threads are for seeds of other programs meanwhile."""
+    tracing, plain, site = set(), clipped(), small.deployment()
+    clients = plain._replace(lift=lambda *args: tracing.add(threading.current_thread()) or plain.lift(*args))
+    small.train(clients, [constant(plain, site)] * 3, [small.trace(4)] * 3, site, [3, 1, 2], seed_map="threads")
+    assert tracing == {threading.current_thread()}
 
 
 @pytest.mark.slow  # whole runs are held to it in tests/runs

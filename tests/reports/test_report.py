@@ -185,6 +185,19 @@ def test_no_band_leaves_the_range_of_the_seeds(make_run):
         assert np.nanmin(seeds) <= heights.min() < heights.max() <= np.nanmax(seeds)
 
 
+def test_all_seeds_are_one_faint_line_with_gaps_between_them(make_run):
+    """An artist for each of a hundred seeds would take seconds to draw."""
+    scheme = collect([make_run("r", {"one": {"shorter": 9}})])["schemes"][0]
+    axes = Figure().add_subplot()
+    assert _line(axes, PLOTS[0], scheme)
+    faint, _ = axes.lines
+    points = np.ma.filled(faint.get_xydata(), np.nan)
+    seeds = np.split(points, np.flatnonzero(np.isnan(points[:, 0])) + 1)[:-1]
+    shown = scheme["evaluations"]
+    for seed, row in zip(seeds, shown["columns"]["accuracy"], strict=True):
+        assert seed[:-1].tolist() == [[at, value] for at, value in zip(shown["round"], row) if value is not None]
+
+
 def test_one_seed_and_one_evaluation(make_run):
     run = make_run("r", TWO, seeds=(5,), rounds=4)
     page = page_of(run)

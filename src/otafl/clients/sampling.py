@@ -31,7 +31,7 @@ def without_replacement(
     if min_size <= small:
         width = min(small, max_size)
         ranks = jax.random.uniform(few_key, (width,), jnp.float32)
-        few = jnp.argsort(jnp.where(jnp.arange(width) < size, ranks, np.float32(2)))[:batch].astype(jnp.int32)
+        few = jax.lax.top_k(jnp.where(jnp.arange(width) < size, -ranks, np.float32(-2)), batch)[1]
         if max_size <= small:
             return few, mask, jnp.zeros((), bool)
     draws = jax.random.randint(many_key, (2 * batch,), 0, jnp.maximum(size, 1), dtype=jnp.int32)

@@ -98,10 +98,12 @@ def _a_core_for_each_seed(chunk: Callable[..., Any]) -> Callable[..., Any]:
         own = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, n, 1), by_seed)
         return chunk(data, held_out, public, *own)
 
-    compiled, put = _in_x64(jax.jit(alone)), _in_x64(jax.device_put)
+    program, put = jax.jit(alone), _in_x64(jax.device_put)
+    compiled, compile_ = _in_x64(program), _in_x64(lambda *args: program.lower(*args).compile())
 
     def call(*args: Any) -> Any:
         shared = put(args)
+        compile_(0, *shared)  # by the caller: meanwhile the pool trains seeds of other programs
         seeds = range(shared[-1].in_horizon.shape[0])
         parts = list(_pool(cores()).map(lambda n: jax.tree.map(np.asarray, compiled(n, *shared)), seeds))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
