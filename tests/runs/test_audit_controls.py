@@ -5,6 +5,7 @@ Every audit here has fixed keys and a total error of 1e-3 (the whole ones 1e-6),
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -105,6 +106,20 @@ def test_a_clip_that_is_not_enforced_stops_the_audit() -> None:
     assert refuted(loose, 20)
     with pytest.raises(PrivacyViolation, match="above its declared bound"):
         canaries._check(canaries.message_stage(target.template, 1.0, ANALOG, target.link, np.array([0]), 0), 1.1, False)
+
+
+def signs_alone(total: Any, link: Any, key: Any) -> tuple[Any, Any]:
+    heard, failed = ANALOG.decode(total, link, key)
+    return jax.tree.map(jnp.sign, heard), failed
+
+
+def test_what_is_decoded_of_a_sum_is_not_taken_for_a_normal_score() -> None:
+    """Signs of a sum tell no more than the sum, but lie any number of their own standard deviations apart."""
+    votes = ANALOG._replace(name="signs of the sum", decode=signs_alone)
+    target = message_target(rounds=1, mu=40.0, weights=(1.0,))
+    assert not refuted(target._replace(uplink=votes), 60)
+    with pytest.raises(InputError, match="is no such sum"):
+        single_run(target._replace(uplink=votes), SURE)
 
 
 def test_the_imaginary_part_is_attacked_where_phases_are_off() -> None:

@@ -8,7 +8,7 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, chosen, width_of
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
@@ -36,7 +36,7 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
                 world(sent * theirs),
                 world(sent * ours),
                 lambda seen, loud=loud: scores.gaussian_score(seen, gain[..., who], noise, *loud),  # type: ignore[misc]
-                np.ones(len(who), bool),
+                np.full(len(who), adds_noise(target)),
             )
         )
     return trials
