@@ -3,6 +3,7 @@
 Every audit here has fixed keys and a total error of 1e-3 (the whole ones 1e-6), so that a pass is no luck of the day.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -45,7 +46,7 @@ def charged_for(target: Target, **changed: Any) -> Target:
 def test_a_whole_mechanism_is_not_refuted_and_its_bounds_are_near(adjacency: str) -> None:
     found = attack(message_target(adjacency=adjacency), 1000, SURE)
     assert {(c.client, c.pattern) for c in found} == {
-        (k, f"client, {name}") for k in range(3) for name in ("constant", "alternating")
+        (k, f"client, {name}") for k in range(3) for name in ("constant", "balanced")
     }
     for canary in found:
         shift, mu = canary.finding.shift, canary.finding.charge.mu
@@ -74,19 +75,22 @@ def test_one_run_finds_noise_far_below_the_charge_and_lets_a_whole_mechanism_pas
         single_run(message_target(weights=(1 / 16,) * 16), SURE)
 
 
-def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("used_in", [lambda t: 0 * t, lambda t: t % 2, lambda t: t % 4, lambda t: t // 2])
+def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(
+    used_in: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = canaries.make_round
 
     def same_noise(*args: Any, **options: Any) -> Any:
         round_ = whole(*args, **options)
-        again = lambda seed, row: row._replace(dice=round_.roll(seed, jnp.asarray(0, jnp.int32)))  # noqa: E731
+        again = lambda seed, c, row: row._replace(dice=round_.roll(seed, used_in(c.round)))  # noqa: E731
         return round_._replace(
-            run=lambda data, public, seed, c, row: round_.run(data, public, seed, c, again(seed, row))
+            run=lambda data, public, seed, c, row: round_.run(data, public, seed, c, again(seed, c, row))
         )
 
     monkeypatch.setattr(canaries, "make_round", same_noise)
-    target = message_target(uplink=ANALOG._replace(name="noise used again"))
-    assert {canary.pattern for canary in refuted(target, 6)} == {"client, alternating"}
+    target = message_target(rounds=16, uplink=ANALOG._replace(name=f"noise used again {used_in}"))
+    assert {canary.pattern for canary in refuted(target, 6)} == {"client, balanced"}
 
 
 def test_a_replacement_that_is_charged_once_is_found() -> None:

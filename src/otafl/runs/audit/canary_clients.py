@@ -12,7 +12,7 @@ from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
-    """A client at its bound against its opposite or against nothing, always and in turn."""
+    """A client at its bound against its opposite or against nothing, always and in balanced turns."""
     who = chosen(target, width_of(target))
     clip_norm = target.clients.clip_norm
     stage = worlds.message_stage(target.template, clip_norm, target.uplink, target.link, who, seed)
@@ -52,10 +52,12 @@ def sizes_of(target: Target) -> tuple[Array, Array]:
 
 
 def _patterns(sends: Array) -> dict[str, Array]:
-    """(T, K) signs. Noise that is used again hides a constant sign better, and cancels where the signs add to zero."""
+    """(T, K) signs. Noise that is used again hides a constant sign better, and cancels where the signs add to zero.
+
+    The Thue-Morse sequence adds to zero over each two rounds in a row, and over every second, fourth, ... of them.
+    """
     number = np.cumsum(sends, axis=0)
-    turns = np.where(number % 2 == 1, 1.0, -1.0)
+    turns = 1.0 - 2.0 * (np.bitwise_count(np.maximum(number, 1) - 1) % 2)
     odd = (number == number[-1]) & (number[-1] % 2 == 1)  # the last one has no partner
-    alternating = np.where(odd, 0.0, turns)
     one = {"constant": np.ones(sends.shape)}
-    return one | ({"alternating": alternating} if np.any(number[-1] >= 2) else {})
+    return one | ({"balanced": np.where(odd, 0.0, turns)} if np.any(number[-1] >= 2) else {})
