@@ -107,7 +107,8 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
         manifest = {"title": title, "schemes": list(schemes), "seeds": list(seeds),
                     "data": {"name": "digits", "sha256": "beef"}, "versions": {"jax": "1"}, "machine": {"cores": "2"},
                     "parameters": 10}  # fmt: skip
-        run = RunFolder.create(tmp_path / name, config, manifest)
+        named = "".join(f'[[scheme]]\nname = "constant"\nlabel = {json.dumps(label)}\n' for label in schemes)
+        run = RunFolder.create(tmp_path / name, f"seeds = {list(seeds)}\n{config}\n{named}", manifest)
         rng = np.random.default_rng(len(name))
         for label, how in schemes.items():
             if how.get("finished", True):

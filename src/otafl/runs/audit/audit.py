@@ -186,7 +186,6 @@ def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:
     experiment = load(folder.path / "config.toml").bring(own)
     if config_hash(experiment) != folder.config:
         raise InputError(f"{folder.path}/config.toml: is read otherwise by this version; run the experiment again")
-    folder.check_experiment(experiment.labels, experiment.seed_list)
     folder.check_files(files_named_by(experiment))
     return experiment, folder
 
