@@ -1,10 +1,12 @@
 """What a federation leaves behind, beside what `otafl.Air` keeps in the same folder to go on from.
 
-flower.json   what the strategy was asked for: a folder goes on with the same, or is refused
-model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
-rounds.json   that record to read: who was asked, silent, missing or at fault; SNR, energy; eps by the ledger
-ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
-card.md, card.json, report.md, report.html
+    flower.json   what the strategy was asked for: a folder goes on with the same, or is refused
+    model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
+    rounds.json   that record to read: who was asked, silent, missing or at fault; SNR, energy
+    ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
+    card.md, card.json, report.md, report.html
+
+The eps of rounds and papers is counted from the ledger.
 """
 
 import io
