@@ -228,6 +228,7 @@ def test_a_scheme_that_was_not_attacked_is_a_row() -> None:
     nothing = whole.SchemeAudit("x", np.inf, 3, "", "", np.nan, [], (), "charged ε = ∞")
     found = Audit("t", [nothing], 10, 1e-3)
     assert "not attacked" in audits.row(nothing) and "not attacked" in audits.render(found)
+    assert found.to_dict()["schemes"][0]["measured_eps"] is None
 
 
 def test_what_the_table_says_is_not_said_again() -> None:

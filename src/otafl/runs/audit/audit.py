@@ -231,8 +231,8 @@ def _plain(scheme: SchemeAudit) -> dict[str, Any]:
     """For JSON."""
     return {
         "label": scheme.label, "verdict": scheme.verdict, "refuted": bool(scheme.failed), "weak": scheme.weak,
-        "charged_eps": scheme.eps, "measured_eps": scheme.measured, "delta": scheme.delta, "unit": scheme.unit,
-        "adjacency": scheme.adjacency, "rounds": scheme.rounds, "notes": list(scheme.notes),
+        "charged_eps": scheme.eps, "measured_eps": None if scheme.reason else scheme.measured, "delta": scheme.delta,
+        "unit": scheme.unit, "adjacency": scheme.adjacency, "rounds": scheme.rounds, "notes": list(scheme.notes),
         "canaries": [_canary(canary) for canary in scheme.canaries],
     }  # fmt: skip
 
