@@ -1,6 +1,6 @@
 """How much privacy can these radios certify, and for how many rounds? No training.
 
-python examples/certify_site.py [deployment.toml]
+Usage: `python examples/certify_site.py [deployment.toml]`
 """
 
 import math

@@ -1,6 +1,6 @@
 """Recount a run's privacy with somebody else's code: dp_accounting, from the events in the run folder.
 
-python examples/recount.py RUN
+Usage: `python examples/recount.py RUN`
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Accuracy against privacy for one family of schemes: a sweep over the receive scaling, paired over seeds.
 
-python examples/scaling_sweep.py [FOLDER]
+Usage: `python examples/scaling_sweep.py [FOLDER]`
 """
 
 import sys

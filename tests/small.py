@@ -39,6 +39,10 @@ def seeds(keys: list[int], sizes: tuple[int, ...] = (20, 50, 60, 70)) -> Seed:
     )
 
 
+def one_seed() -> Seed:
+    return jax.tree.map(lambda leaf: leaf[0], seeds([0]))  # type: ignore[no-any-return]
+
+
 def deployment(noise_std: float = 0.1, energy: float = 1.0, dim: int = 53, gain_error: float = 0.0) -> Deployment:
     weights = np.array([0.1, 0.25, 0.3, 0.35])
     return Deployment(np.full(CLIENTS, energy), noise_std**2, noise_std**2, weights, dim, gain_error)

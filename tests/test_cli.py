@@ -441,6 +441,15 @@ def test_the_package_runs_as_a_module():
     assert tomllib.loads(found.stdout)["eps_target"] == 500.0
 
 
+def test_a_warning_is_one_line_said_once(tmp_path: Path) -> None:
+    words = ["advise", "3", "--eps=8", "--num-params=10", "--rounds=2", "--radio", "noise_dbm_per_hz=0.5"]
+    found = subprocess.run(
+        [sys.executable, "-m", "otafl", *words], capture_output=True, text=True, cwd=tmp_path
+    ).stderr.splitlines()
+    said = [line for line in found if "mW" in line or "Warning" in line or ".py" in line]
+    assert said == ["warning: --radio: [radio], noise_dbm_per_hz=0.5: is above 1 mW; dBm or W?"]
+
+
 def test_a_locale_without_an_epsilon_keeps_the_exit_code():
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -317,6 +318,7 @@ def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
     gc.set_threshold(300_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
+    warnings.formatwarning = lambda message, *where: f"warning: {message}\n"  # not where in our source
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without an epsilon must not turn exit code 5 into another
             stream.reconfigure(errors="replace")

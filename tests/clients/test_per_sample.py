@@ -1,4 +1,4 @@
-"""Clients that clip every sample: sensitivity, batch law, overflow, energy, noise. Level of chi-square tests: 1e-6."""
+"""Clients that clip every sample: sensitivity, ghosts, energy, noise. Their batches: `test_batch_law`."""
 
 import functools
 from importlib import import_module
@@ -9,28 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 import small
+from counted import BATCH, IDS, SIZES, counting_model, counts_of
 from otafl import systems
-from otafl.clients.per_sample import Clipped, PerSample, drawn_rate, per_sample
-from otafl.clients.per_sample_promise import Rooms, poisson_rate, rooms
-from otafl.core import uplink
+from otafl.clients.per_sample import Clipped, PerSample, per_sample
+from otafl.clients.per_sample_promise import rooms
 from otafl.core.errors import InputError
-from otafl.core.messages import Data, Seed
+from otafl.core.messages import Data
 from otafl.core.plan import Context
 from otafl.systems.adascale import policy as adascale
 from otafl.tasks import ghost, one_kernel
 from otafl.tasks.layers import Groups
 from otafl.tasks.models import build, from_loss
 
-SIZES = np.array([20, 50, 60, 70])
-BATCH, CLIP, CLASSES = 8, 0.5, 10
-IDS = jnp.arange(4, dtype=jnp.int32)
-
-
-def one_seed(sizes=tuple(SIZES)) -> Seed:
-    return jax.tree.map(lambda leaf: leaf[0], small.seeds([0], tuple(int(n) for n in sizes)))
+CLIP, CLASSES = 0.5, 10
 
 
 @jax.jit
@@ -45,7 +38,7 @@ def flat(messages) -> np.ndarray:
 
 def sender(clients, seed=None):
     """Messages (K, d) and the overflow flag, of one compiled function of (params, data, key number)."""
-    seed = one_seed() if seed is None else seed
+    seed = small.one_seed() if seed is None else seed
 
     @jax.jit
     def run(params, data, keys):
@@ -123,7 +116,7 @@ def test_the_sensitivity_is_reached():
     """A large gradient that was drawn is clipped to the bound exactly, so nothing smaller could be promised."""
     clients = per_sample(PerSample(CLIP, 0), SWITCHED)  # batch 0: every sample, every round
     send = sender(clients)
-    sample = int(one_seed().rows[2, 7])
+    sample = int(small.one_seed().rows[2, 7])
     gap = send(PARAMS, switched_data(1e4), 0)[0] - send(PARAMS, switched_data(1e4, sample), 0)[0]
     moved = np.linalg.norm(gap, axis=1)
     promised = clients.promise(SIZES).sensitivity
@@ -142,7 +135,7 @@ SLOPES = jax.jit(jax.vmap(jax.grad(lambda p, x, y: MODEL.loss(p, x[None], y[None
 def full_batches(sampling, kind):
     """Messages and how many samples were left out, of one compiled function of (params, data)."""
     model = MODEL if kind == "ghost" else from_loss(MODEL.init, MODEL.loss, MODEL.logits)
-    clients, seed = per_sample(PerSample(CLIP, 0, sampling), model), one_seed()
+    clients, seed = per_sample(PerSample(CLIP, 0, sampling), model), small.one_seed()
 
     @jax.jit
     def send(params, data):
@@ -159,7 +152,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_its_sample_as_taken(sa
     """Full batches, so that the naive sum over all other samples is known exactly."""
     if kind == "formed twice":
         monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 7)
-    rows, data = np.asarray(one_seed().rows[2, : SIZES[2]]), small.data()
+    rows, data = np.asarray(small.one_seed().rows[2, : SIZES[2]]), small.data()
     spoilt, own = rows[5], np.delete(rows, 5)
     x = np.array(data.x)
     x[spoilt] = bad
@@ -180,7 +173,7 @@ def test_of_a_gradient_that_is_partly_finite_nothing_is_sent(sampling, at_once, 
     loss = lambda params, x, y: jnp.mean(params["bad"] * jnp.log(x[:, 0]) + params["good"] * x[:, 1])  # noqa: E731
     start = lambda key: {"bad": jnp.zeros((), jnp.float32), "good": jnp.zeros((), jnp.float32)}  # noqa: E731
     model = from_loss(start, loss, lambda params, x: jnp.zeros((len(x), 2)))
-    clients, seed, x = per_sample(PerSample(CLIP, 0, sampling), model), one_seed(), np.zeros_like(small.data().x)
+    clients, seed, x = per_sample(PerSample(CLIP, 0, sampling), model), small.one_seed(), np.zeros_like(small.data().x)
     x[:, 0] = 1
     x[np.asarray(seed.rows[2, 5])] = [-1, 1000 * CLIP, *x[0, 2:]]
     drawn, _ = clients.draw(seed, client_keys(0), IDS)
@@ -204,28 +197,6 @@ def test_no_sample_is_longer_than_its_clip_norm_by_a_rounding():
     leaves = [np.asarray(leaf, np.float64).reshape(len(x), -1) for leaf in jax.tree.leaves(alone(params, x, y))]
     lengths = np.linalg.norm(np.concatenate(leaves, axis=1), axis=1)
     assert CLIP * (1 - 1e-5) < lengths.max() <= CLIP
-
-
-def counting_model():
-    """Every sample's gradient is the number 1, so that a message times the batch size counts its samples."""
-    loss = lambda params, x, y: params["c"][0] + 0 * jnp.mean(x)  # noqa: E731
-    return from_loss(lambda key: {"c": jnp.zeros(1, jnp.float32)}, loss, lambda params, x: jnp.zeros((len(x), 2)))
-
-
-def counts_of(rounds: int, batch: int, **options) -> tuple[np.ndarray, np.ndarray]:
-    """Samples per round and client, and the flags, of many independent rounds."""
-    clients, data, seed = per_sample(PerSample(1.0, batch, **options), counting_model()), small.data(), one_seed()
-
-    def one(number):
-        keys = jax.vmap(lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), number), k))(IDS)
-        drawn, overflow = clients.draw(seed, keys, IDS)
-        messages, _ = clients.messages({"c": jnp.zeros(1)}, data, seed, drawn, IDS, number)
-        return messages["c"][:, 0], overflow
-
-    sums, overflow = jax.jit(lambda numbers: jax.lax.map(one, numbers, batch_size=100))(jnp.arange(rounds))
-    scaled = np.asarray(sums, float) * batch / (1 - uplink.FLOAT32_SLACK)
-    assert np.abs(scaled - np.round(scaled)).max() < 1e-3
-    return np.round(scaled).astype(int), np.asarray(overflow)
 
 
 @pytest.mark.parametrize("by_kernel", [False, True])
@@ -253,66 +224,6 @@ def test_a_huge_feature_with_a_tiny_error_stays_within_the_clip_norm(by_kernel):
     assert 0.5 < max(longest) <= 1
 
 
-def test_batch_sizes_are_binomial_and_independent():
-    rounds = 4000
-    counts, overflow = counts_of(rounds, BATCH)
-    assert not overflow.any()
-    for client, size in enumerate(SIZES):
-        law = stats.binom(size, BATCH / size)
-        low, high = int(law.ppf(0.01)), int(law.ppf(0.99))
-        cells = np.clip(counts[:, client], low, high)
-        seen = np.bincount(cells - low, minlength=high - low + 1)
-        middle = law.pmf(np.arange(low + 1, high))
-        expected = rounds * np.array([law.cdf(low), *middle, law.sf(high - 1)])
-        assert stats.chisquare(seen, expected).pvalue > 1e-6, client
-    correlation = np.corrcoef(counts.T)[np.triu_indices(4, 1)]
-    assert np.abs(correlation).max() < 5 / np.sqrt(rounds)
-
-
-def test_rates_that_are_charged_are_the_rates_that_are_drawn():
-    """Declared on the generator's grid and never below batch / size."""
-    sizes = np.array([7, 60, 601, 6000, 59_999])
-    rate = poisson_rate(PerSample(batch=5), sizes)
-    assert np.all(rate >= 5 / sizes) and np.all(rate - 5 / sizes <= 2.0**-23)
-    assert per_sample(PerSample(batch=5), counting_model()).promise(sizes).rate.tolist() == rate.tolist()
-    many = np.concatenate([np.arange(64, 20_000), np.arange(2**20 - 5000, 2**20 + 5000), 60 * 2 ** np.arange(1, 25)])
-    for config in (PerSample(batch=60), PerSample(batch=64), PerSample(batch=0)):
-        drawn = jax.jit(lambda sizes, config=config: drawn_rate(config, sizes))(jnp.asarray(many, jnp.int32))
-        np.testing.assert_array_equal(np.asarray(drawn) * 2.0**-23, poisson_rate(config, many))
-    constant = PerSample(rate=0.3, divisor=5.0, size_max=100)
-    assert drawn_rate(constant, jnp.array([7])) * 2.0**-23 == poisson_rate(constant, np.array([7]))
-
-
-def test_overflow_is_flagged_and_never_truncated_silently():
-    """With hardly any room many rounds do not fit; every round without a flag is complete."""
-    rounds = 400
-    whole, never = counts_of(rounds, BATCH)
-    tight, overflow = counts_of(rounds, BATCH, overflow_tail=0.99)
-    assert not never.any() and 20 < overflow.sum() < rounds
-    complete = np.all(tight == whole, axis=1)
-    assert np.all(complete | overflow)
-    assert np.any(~complete)  # so that the line above could have failed
-
-
-def test_a_run_stops_where_a_batch_does_not_fit(tmp_path, monkeypatch):
-    from otafl.core.errors import PrivacyViolation
-    from otafl.runs import runner
-    from otafl.runs.schema import Experiment
-
-    experiment = Experiment.model_validate({
-        "rounds": 20, "seeds": 1, "evaluate_every": 20, "channel": "adascale",
-        "task": {"clients": 4, "partition": {"kind": "iid"}, "model": {"name": "logistic"}},
-        "radio": {"power_dbm": 23.0, "noise_dbm": -90.0},
-        "clients": {"kind": "per-sample", "batch": 10},
-        "privacy": {"accountant": "rdp"},
-        "scheme": [{"name": "adascale-equal", "nu": 0.1}],
-    })  # fmt: skip
-    few = Rooms(99, 38, 12, 38, 12, 0, 10.0)
-    monkeypatch.setattr(import_module("otafl.clients.per_sample"), "rooms", lambda *shape: few)
-    with pytest.raises(PrivacyViolation, match="Poisson batch did not fit"):
-        runner.start(experiment, tmp_path / "run")
-
-
 # --- ghosts -----------------------------------------------------------------------------------------------------------
 
 
@@ -329,7 +240,7 @@ def test_ghosts_and_formed_gradients_send_the_same(kind):
 
 def test_messages_are_naive_sums_of_clipped_gradients():
     """Every sample drawn (batch 0), gradients one by one, clipped and averaged in float64."""
-    model, data, seed = small.model(), small.data(), one_seed()
+    model, data, seed = small.model(), small.data(), small.one_seed()
     params = model.init(jax.random.key(2))
     got, _ = sender(per_sample(PerSample(0.2, 0), model))(params, data, 0)
     gradient = jax.jit(jax.grad(model.loss))
@@ -356,7 +267,7 @@ def test_a_round_whose_batches_outgrow_the_usual_room_sends_every_sample(monkeyp
 @pytest.mark.parametrize("size", [1, 3, 64])
 def test_messages_part_by_part_are_those_of_all_samples_at_once(kind, size, monkeypatch):
     """Parts that divide no batch, and one that holds any; a sample without a finite gradient among them."""
-    module, model, seed = import_module("otafl.clients.per_sample"), small.model(), one_seed()
+    module, model, seed = import_module("otafl.clients.per_sample"), small.model(), small.one_seed()
     clients, data = per_sample(PerSample(0.3, BATCH, kind), model), small.data()
     params = model.init(jax.random.key(1))
     drawn, _ = jax.jit(clients.draw)(seed, client_keys(1), IDS)
@@ -435,11 +346,6 @@ def test_variance_of_the_received_update_is_half_the_noise_over_the_scaling():
 def test_refusals_name_what_is_wrong(options, word):
     with pytest.raises(InputError, match=word):
         per_sample(PerSample(**options), small.model())
-
-
-def test_a_batch_larger_than_a_client_is_refused_under_poisson():
-    with pytest.raises(InputError, match="client 0 has 20"):
-        per_sample(PerSample(batch=30), small.model()).promise(SIZES)
 
 
 def test_policies_with_a_gate_refuse_poisson_messages():

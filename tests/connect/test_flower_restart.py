@@ -1,6 +1,7 @@
 """A ServerApp that is stopped and started again: it goes on, and no round is released twice."""
 
 import gc
+import json
 
 import numpy as np
 import pytest
@@ -78,6 +79,24 @@ def test_restart_reports_all_rounds(stopped):
 
 def test_papers_are_written_when_a_run_breaks_off(stopped):
     assert otafl.privacy.Ledger.load(stopped / "ledger.bin").rounds() == 2
+
+
+def test_papers_tell_the_eps_of_the_ledger_whatever_the_record_says(stopped):
+    rows = json.loads(str(np.load(stopped / "model.npz")["rounds"]))
+    forged = {**np.load(stopped / "model.npz"), "rounds": np.array(json.dumps([{**rows[0], "eps": 0.0, "mu": 0.0}]))}
+    np.savez(stopped / "model.npz", **forged)
+    made, _ = go_on(stopped)
+    counted = [made.air.ledger_after(n).spent().worst for n in (1, 2, 3)]
+    told = [row["eps"] for row in json.loads((stopped / "rounds.json").read_text())]
+    assert told == pytest.approx(counted, rel=1e-12) and "mu" not in (stopped / "rounds.json").read_text()
+    assert f"| {counted[0]:.4g} |" in (stopped / "report.md").read_text()
+
+
+def test_a_record_of_rounds_that_were_not_charged_is_refused(stopped):
+    rows = json.loads(str(np.load(stopped / "model.npz")["rounds"]))
+    np.savez(stopped / "model.npz", **{**np.load(stopped / "model.npz"), "rounds": np.array(json.dumps(rows * 3))})
+    with pytest.raises(InputError, match="3 rounds, 2 were charged"):
+        strategy(stopped)
 
 
 def test_finished_rounds_are_not_evaluated_again(stopped):

@@ -418,8 +418,10 @@ def test_folder_holds_the_page_that_every_run_has(tmp_path):
     page = (tmp_path / "report.html").read_text()
     told = json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])["report"]
     (scheme,) = told["schemes"]
-    assert scheme["summary"]["final_eps"] == [made.air.eps] and scheme["summary"]["final_accuracy"] == [0.8]
-    assert scheme["evaluations"]["columns"]["eps"] == [[row["eps"] for row in made.folder.rows]]
+    assert scheme["summary"]["final_eps"] == pytest.approx([made.air.eps], rel=1e-12)
+    assert scheme["summary"]["final_accuracy"] == [0.8]
+    remembered = [row["eps"] for row in made.folder.rows]
+    assert scheme["evaluations"]["columns"]["eps"][0] == pytest.approx(remembered, rel=1e-12)
     assert scheme["devices"]["count"] == DEVICES and "modelled uplink" in page
 
 

@@ -84,9 +84,15 @@ def test_the_error_is_shared_by_as_many_tests_as_may_refute(normal: bool) -> Non
     assert audit.statistics(normal) == sum(one is not None for one in (found.shift, found.curve, found.point))
 
 
-def test_a_mechanism_without_noise_is_infinitely_far_apart() -> None:
+def test_a_mechanism_without_noise_is_as_far_apart_as_float32_can_tell() -> None:
     found = audit.examine(np.full(6, -1.0), np.full(6, 1.0), charge(50.0), BETA, True)
-    assert found.refuted and found.shift is not None and found.shift.low == np.inf
+    assert found.refuted and found.shift is not None and 1e5 < found.shift.low < 2e6
+
+
+def test_noise_below_the_rounding_of_float32_refutes_no_charge_that_allows_it() -> None:
+    absent, present = (one[0] for one in normal_scores(1e8, 200, 1))
+    assert not audit.examine(absent, present, charge(1e8), BETA, True).refuted
+    assert not audit.examine(np.zeros(6), np.zeros(6), charge(1.0), BETA, True).refuted
 
 
 def test_scores_of_unequal_variance_are_left_to_the_counts() -> None:

@@ -203,6 +203,14 @@ def test_the_command_line_says_it_first_writes_everything_and_exits_3_where_noth
     assert (tmp_path / "runs/advice/advice.html").exists()
 
 
+def test_a_plan_in_which_nobody_is_heard_promises_no_learning(tmp_path: Path) -> None:
+    """At so much ε the threshold of `cdpb` silences the only device: Q was infinite there, and no page was written."""
+    found = advise(1, 650, 1e12, rounds=20)
+    assert all(np.isfinite(option.quality) for option in found.options)
+    assert "useful" not in {option.merit.verdict for option in found.options if option.merit and option.quality == 0}
+    write_advice(found, tmp_path)
+
+
 def test_simulate_trains_the_best_three(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

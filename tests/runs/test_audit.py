@@ -140,8 +140,14 @@ def test_what_is_no_audit_is_refused(tmp_path: Path) -> None:
     experiment = experiment_of(tmp_path, ONE)
     with pytest.raises(InputError, match="'nobody' must be one of constant"):
         audit(experiment, 10, ["nobody"])
-    with pytest.raises(InputError, match="runs"):
-        audit(experiment, 1)
+    for runs in (1, 10**12):
+        with pytest.raises(InputError, match=r"runs=.* must be a whole number from 4 to 1000000"):
+            audit(experiment, runs)
+
+
+def test_that_one_seed_of_several_was_attacked_is_said(tmp_path: Path) -> None:
+    said = [audits.lines(audit(experiment_of(tmp_path, ONE, f"seeds={n}"), 4)) for n in (1, 3)]
+    assert ["the first of 3" in " ".join(lines) for lines in said] == [False, True]
 
 
 def test_a_scheme_is_weakly_attacked_where_its_dearest_clients_are(tmp_path: Path) -> None:
@@ -222,6 +228,7 @@ def test_a_scheme_that_was_not_attacked_is_a_row() -> None:
     nothing = whole.SchemeAudit("x", np.inf, 3, "", "", np.nan, [], (), "charged ε = ∞")
     found = Audit("t", [nothing], 10, 1e-3)
     assert "not attacked" in audits.row(nothing) and "not attacked" in audits.render(found)
+    assert found.to_dict()["schemes"][0]["measured_eps"] is None
 
 
 def test_what_the_table_says_is_not_said_again() -> None:

@@ -3,8 +3,10 @@
 Every audit here has fixed keys and a total error of 1e-3 (the whole ones 1e-6), so that a pass is no luck of the day.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -44,7 +46,7 @@ def charged_for(target: Target, **changed: Any) -> Target:
 def test_a_whole_mechanism_is_not_refuted_and_its_bounds_are_near(adjacency: str) -> None:
     found = attack(message_target(adjacency=adjacency), 1000, SURE)
     assert {(c.client, c.pattern) for c in found} == {
-        (k, f"client, {name}") for k in range(3) for name in ("constant", "alternating")
+        (k, f"client, {name}") for k in range(3) for name in ("constant", "balanced")
     }
     for canary in found:
         shift, mu = canary.finding.shift, canary.finding.charge.mu
@@ -73,19 +75,22 @@ def test_one_run_finds_noise_far_below_the_charge_and_lets_a_whole_mechanism_pas
         single_run(message_target(weights=(1 / 16,) * 16), SURE)
 
 
-def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("used_in", [lambda t: 0 * t, lambda t: t % 2, lambda t: t % 4, lambda t: t // 2])
+def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(
+    used_in: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = canaries.make_round
 
     def same_noise(*args: Any, **options: Any) -> Any:
         round_ = whole(*args, **options)
-        again = lambda seed, row: row._replace(dice=round_.roll(seed, jnp.asarray(0, jnp.int32)))  # noqa: E731
+        again = lambda seed, c, row: row._replace(dice=round_.roll(seed, used_in(c.round)))  # noqa: E731
         return round_._replace(
-            run=lambda data, public, seed, c, row: round_.run(data, public, seed, c, again(seed, row))
+            run=lambda data, public, seed, c, row: round_.run(data, public, seed, c, again(seed, c, row))
         )
 
     monkeypatch.setattr(canaries, "make_round", same_noise)
-    target = message_target(uplink=ANALOG._replace(name="noise used again"))
-    assert {canary.pattern for canary in refuted(target, 6)} == {"client, alternating"}
+    target = message_target(rounds=16, uplink=ANALOG._replace(name=f"noise used again {used_in}"))
+    assert {canary.pattern for canary in refuted(target, 6)} == {"client, balanced"}
 
 
 def test_a_replacement_that_is_charged_once_is_found() -> None:
@@ -105,6 +110,20 @@ def test_a_clip_that_is_not_enforced_stops_the_audit() -> None:
     assert refuted(loose, 20)
     with pytest.raises(PrivacyViolation, match="above its declared bound"):
         canaries._check(canaries.message_stage(target.template, 1.0, ANALOG, target.link, np.array([0]), 0), 1.1, False)
+
+
+def signs_alone(total: Any, link: Any, key: Any) -> tuple[Any, Any]:
+    heard, failed = ANALOG.decode(total, link, key)
+    return jax.tree.map(jnp.sign, heard), failed
+
+
+def test_what_is_decoded_of_a_sum_is_not_taken_for_a_normal_score() -> None:
+    """Signs of a sum tell no more than the sum, but lie any number of their own standard deviations apart."""
+    votes = ANALOG._replace(name="signs of the sum", decode=signs_alone)
+    target = message_target(rounds=1, mu=40.0, weights=(1.0,))
+    assert not refuted(target._replace(uplink=votes), 60)
+    with pytest.raises(InputError, match="is no such sum"):
+        single_run(target._replace(uplink=votes), SURE)
 
 
 def test_the_imaginary_part_is_attacked_where_phases_are_off() -> None:

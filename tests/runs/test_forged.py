@@ -180,14 +180,14 @@ def test_a_curve_of_eps_that_falls_is_refused(run: Path, otafl: Call) -> None:
 
 @pytest.mark.parametrize(
     "forged",
-    [{"schemes": []}, {"schemes": 3}, {"schemes": ["constant"]}, {"seeds": [-1]}, {"seeds": [0, 0]}, {"data": {}},
-     {"title": "\x1b[2J"}, {"versions": [1]}],
+    [{"schemes": []}, {"schemes": 3}, {"schemes": ["constant"]}, {"seeds": [-1]}, {"seeds": [0, 0]}, {"seeds": [0]},
+     {"data": {}}, {"title": "\x1b[2J"}, {"versions": [1]}],
 )  # fmt: skip
 def test_a_manifest_of_nonsense_is_one_line(run: Path, otafl: Call, forged: dict[str, Any]) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["seal"]
     (run / "manifest.json").write_text(to_json(with_seal({**manifest, **forged})))
-    refused(otafl, run, "run --resume", "audit --runs 4")
+    refused(otafl, run, "report", "run --resume", "audit --runs 4")
 
 
 BAD = {

@@ -61,3 +61,14 @@ def test_refusals(tmp_path, override, said):
     with pytest.raises(InputError) as refusal:
         read(tmp_path, override)
     assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["channel={}", "scheme.0.name={}", "task.data={}", "privacy.accountant={}", "clients.kind={}", "rounds={}", "{}",
+     "rounds.{}.x=1", "scheme.{}=1", "{}=1", "task.{}=1", "scheme.0.{}=1"],
+)  # fmt: skip
+def test_a_value_of_many_letters_is_no_long_line(tmp_path, override):
+    with pytest.raises(InputError) as refusal:
+        read(tmp_path, override.format("z" * 5000))
+    assert len(str(refusal.value)) < 1500 + len(str(tmp_path))

@@ -50,12 +50,16 @@ class Merit(NamedTuple):
 def learning_snr(bound: float, heard_weight: Floats, noise_std: Floats) -> float:
     """S of the live rounds: heard weight and noise per coordinate of each, (T,).
 
-    >>> learning_snr(1.0, np.ones(4), np.full(4, 0.5))
-    4.0
+    Where nobody is heard nothing is learnt, be there noise or none.
+
+    >>> learning_snr(1.0, np.ones(4), np.full(4, 0.5)), learning_snr(1.0, np.zeros(4), np.zeros(4))
+    (4.0, 0.0)
     """
     with np.errstate(over="ignore"):  # noise without end: nothing is heard
-        noise = math.sqrt(math.fsum(np.square(noise_std)))
-    return float("inf") if noise == 0 else float(bound * math.fsum(heard_weight) / noise)
+        noise, heard = math.sqrt(math.fsum(np.square(noise_std))), math.fsum(heard_weight)
+    if noise == 0 or heard == 0:
+        return math.inf if heard else 0.0
+    return float(bound * heard / noise)
 
 
 def learning_snr_max(devices: int, mu: float, bound: float, sensitivity: float) -> float:

@@ -73,7 +73,7 @@ def _refuse_guess(key: str, given: Any, read: Any) -> None:
             _refuse_guess(f"{key}[{n}]", one, other)
     elif isinstance(given, str | bool) and isinstance(read, int | float) and type(given) is not type(read):
         kind = "true or false" if isinstance(read, bool) else "a number"
-        raise InputError(f"{key} must be {kind}, not {json.dumps(given)}")
+        raise InputError(f"{key} must be {kind}, not {json.dumps(given)[:80]}")
 
 
 def _refuse_extremes(value: Any, key: str = "") -> None:
@@ -152,7 +152,7 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
             return f"{key}.{tag} is required"
         allowed = context["expected_tags"].replace("'", "")
         near = validate.meant(str(context["tag"]), allowed.split(", "))
-        return f"{key}.{tag}={context['tag']!r} must be one of {allowed}{near}"
+        return f"{key}.{tag}={validate.shown(context['tag'])} must be one of {allowed}{near}"
     if unknown:
         known = [name for table in tables for name in (*_fields(table), *getattr(table, "SYMBOLS", {}))]
         return f"{_quoted(key)}: unknown key{validate.meant(location[-1], known)}"
@@ -164,8 +164,8 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
 
 
 def _quoted(key: str) -> str:
-    """A key as it stands in the file; escaped where it holds a line break or the like: a message is one line."""
-    return key if key.isprintable() else repr(key)
+    """A key as it stands in the file; escaped or cut where it has line breaks or thousands of letters."""
+    return key if key.isprintable() and len(key) <= 200 else validate.shown(key)
 
 
 def _tables_in(annotation: Any) -> list[type]:

@@ -1,15 +1,16 @@
 """Encryption for over-the-air sums: exact ring arithmetic, xMK-CKKS, the four-phase protocol, and its honest budget.
 
-ring, ntt         Z_q[X]/(X^n+1) as residues, exact, jit-able
-randomness        operating-system randomness and exact samplers
-parameters        what a job agrees on; security table
-scaling           floats to residues and back, channel grid, packing
-common, xmkckks   the common polynomial; keys, encryption, shares
-messages, clients what devices publish and commit to; what they refuse
-modes, overair    channels on a grid; the protocol, failure detection
-round_sum         the same round for simulation under scan
-unreduced, realchannel   comparisons that are insecure or must fail
-budget, planning, feasibility   noise, parameters, radio
+    ring, ntt         Z_q[X]/(X^n+1) as residues, exact, jit-able
+    randomness        operating-system randomness and exact samplers
+    parameters        what a job agrees on; security table
+    scaling           floats to residues and back, channel grid, packing
+    common, xmkckks   the common polynomial; keys, encryption, shares
+    messages, participant   what devices publish and commit to; what they refuse
+    modes, overair    channels on a grid; the protocol, failure detection
+    round_sum         the same round for simulation under scan
+    unreduced, realchannel   comparisons that are insecure or must fail
+    budget, choosing, feasibility   noise, parameters, radio
+    uplink, simulation   the same inside a run
 
 Importing needs numpy and jax only.
 """

@@ -148,18 +148,20 @@ def shift(absent: Array, present: Array, beta: float) -> Shift:
     n0, n1 = len(absent), len(present)
     freedom, root = n0 + n1 - 2, np.sqrt(n0 * n1 / (n0 + n1))
     variance0, variance1 = float(np.var(absent, ddof=1)), float(np.var(present, ddof=1))
-    pooled = np.sqrt(((n0 - 1) * variance0 + (n1 - 1) * variance1) / freedom)
+    spread = np.sqrt(((n0 - 1) * variance0 + (n1 - 1) * variance1) / freedom)
     between = float(np.mean(present) - np.mean(absent))
-    # A noise below float32's rounding of the scores themselves is no noise.
+    # Scores come from float32: no smaller noise than their rounding can be told from it.
     rounding = 1e-6 * float(np.max(np.abs(np.concatenate([absent, present]))))
-    if not pooled > rounding:
-        return Shift(np.inf, np.inf, np.inf, 1.0) if between > 0 else Shift(0.0, 0.0, 0.0, 1.0)
+    pooled = max(spread, rounding)
+    if pooled == 0:
+        return Shift(0.0, 0.0, 0.0, 1.0)
     statistic = between / pooled * root
     ratio = variance1 / variance0 if variance0 > 0 else np.inf
     one_side = stats.f.sf(ratio, n1 - 1, n0 - 1)
+    equal = float(2 * min(one_side, 1 - one_side)) if spread > rounding else 1.0
     low = noncentrality(statistic, freedom, beta) / root
     high = -noncentrality(-statistic, freedom, USUAL) / root
-    return Shift(between / pooled, low, high, float(2 * min(one_side, 1 - one_side)))
+    return Shift(between / pooled, low, high, equal)
 
 
 def noncentrality(statistic: float, freedom: int, beta: float) -> float:

@@ -20,7 +20,7 @@ BINS = 24
 LARGEST = 50.0  # multipliers above this, and above SPAN times the least, are charged as the larger of these two
 SPAN = 30.0
 TAIL = 15.0  # standard deviations of the noise that a loss is looked at
-POINTS = 1e7  # of one round's losses: more would not fit memory
+POINTS = 1e5  # of one round's losses: dp_accounting takes microseconds for each, and many would not fit memory
 
 
 def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:

@@ -212,7 +212,7 @@ def notes(runs: list[dict[str, Any]], schemes: list[dict[str, Any]]) -> list[str
             said.append(f"{scheme['label']} is unfinished ({saved}); otafl run --resume continues it.")
         elif none := without_rounds(scheme["summary"]):
             said.append(f"{scheme['label']}: {none}; its figures are those of the initial model.")
-    configs = [_config(run["config"]) for run in runs]
+    configs = [tomllib.loads(run["config"]) for run in runs]
     differing = [key for key in SAME_DRAWS if any(config.get(key) != configs[0].get(key) for config in configs)]
     if "task" not in differing and any(run["data"] != runs[0]["data"] for run in runs):
         differing = ["data", *differing]  # arrays that were given in Python all have one name
@@ -231,10 +231,3 @@ def thinned(schemes: list[dict[str, Any]]) -> str:
         return ""
     of, kept = max(shown)
     return f"Curves over rounds show {kept} of {of} rounds, evenly spread; tables are computed from all."
-
-
-def _config(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return {}

@@ -72,7 +72,6 @@ def resume(
         experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
-        folder.check_experiment(experiment.labels, experiment.seed_list)
         folder.check_files(files_named_by(experiment))
         task = _task(experiment, shared)
         if task.sources != folder.data:
@@ -91,7 +90,6 @@ def run_in(
     found = RunFolder.open(folder)
     if found.config != config_hash(experiment):
         raise InputError(f"{folder}: holds a run with other settings; choose another --out")
-    found.check_experiment(experiment.labels, experiment.seed_list)
     found.check_files(files_named_by(experiment))
     if all(found.scheme(label).finished for label in found.labels()):
         return folder

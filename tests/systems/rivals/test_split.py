@@ -101,3 +101,15 @@ def test_a_jammers_phase_error_is_charged() -> None:
     wanted = jammer_charge(amplitude, 2.0, off.trusted_noise_var, jam, 0.2)
     np.testing.assert_allclose(1 / noise_multiplier(released)[:, 0] ** 2, wanted, rtol=1e-12)
     assert np.all(wanted > jammer_charge(amplitude, 2.0, off.trusted_noise_var, jam))
+
+
+def test_beside_a_receiver_that_is_far_louder_no_energy_limit_is_passed() -> None:
+    """What is left to add is a difference of two nearly equal variances."""
+    energy, gain, bound, dim = np.array([1.11086009e-06]), np.array([4.77404397e-06]), 8.95888684e-4, 1000
+    for multiplier in np.geomspace(1e5, 1e7, 200):
+        found = power_split(
+            gain, energy=energy, weights=np.ones(1), bound=bound, dim=dim, trusted_noise_var=2.633056918e-06,
+            sensitivity=np.full(1, 2 * bound), multiplier=float(multiplier),
+        )  # fmt: skip
+        radiated = (found.square * bound**2 + dim * found.shares) / gain**2
+        assert np.all(radiated <= energy * (1 + 1e-12))

@@ -1,10 +1,12 @@
 """What a federation leaves behind, beside what `otafl.Air` keeps in the same folder to go on from.
 
-flower.json   what the strategy was asked for: a folder goes on with the same, or is refused
-model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
-rounds.json   that record to read: who was asked, silent, missing or at fault; eps, mu, SNR, energy
-ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
-card.md, card.json, report.md, report.html
+    flower.json   what the strategy was asked for: a folder goes on with the same, or is refused
+    model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
+    rounds.json   that record to read: who was asked, silent, missing or at fault; SNR, energy
+    ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
+    card.md, card.json, report.md, report.html
+
+The eps of rounds and papers is counted from the ledger.
 """
 
 import io
@@ -63,16 +65,16 @@ class RunFolder:
 
     def write_papers(self, air: Any) -> None:
         """Rounds, ledger, card and report of what was charged so far."""
-        from otafl.reports.federation import PRIVATE, federation_page
+        from otafl.reports.federation import PRIVATE, federation_page, recounted
 
-        card = air.card
-        write_atomic(self.path / "rounds.json", to_json(self.rows))
+        card, rows = air.card, recounted(air, self.rows)
+        write_atomic(self.path / "rounds.json", to_json(rows))
         write_atomic(self.path / "ledger.bin", air.ledger_bytes())
         write_atomic(self.path / "card.json", card.to_json())
         write_atomic(self.path / "card.md", card.to_markdown())
-        write_atomic(self.path / "report.md", report(air.summary, self.rows, PRIVATE, card.to_markdown()))
+        write_atomic(self.path / "report.md", report(air.summary, rows, PRIVATE, card.to_markdown()))
         asked = (self.path / "flower.json").read_text(encoding="utf-8")
-        page = federation_page(air, self.rows, "Federation over the air", self.path.name, asked)
+        page = federation_page(air, rows, "Federation over the air", self.path.name, asked)
         write_atomic(self.path / "report.html", page)
 
 
@@ -105,10 +107,10 @@ def form(model: ArrayRecord) -> list[Any]:
 def report(summary: Row, rows: list[Row], private: str, card: str) -> str:
     """One page: what happened, round by round, and the card."""
     lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
-    lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
+    lines += ["| round | asked | silent | faults | ε so far | SNR, dB | energy, J |", "|---" * 7 + "|"]
     lines += [
         f"| {number} | {len(row.get('asked', []))} | {devices(row.get('silent', []))} | {faults(row)} | "
-        f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
+        f"{cell(row.get('eps'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
         for number, row in enumerate(rows, 1)
     ]
     return "\n".join([*lines, "", private, "", card])

@@ -79,6 +79,9 @@ class OverTheAir(Strategy):
             self.folder.keep_asked(asked)
         self.nodes = Nodes(self.air.num_clients)
         self._first = len(self.folder.rows)  # rounds that an earlier start has finished
+        if self._first > self.air.rounds_charged:
+            told = f"{self._first} rounds, {self.air.rounds_charged} were charged"
+            raise InputError(f"{folder}/model.npz: its record has {told}; the run cannot go on")
         self._round: Any = None
 
     @property

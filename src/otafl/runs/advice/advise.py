@@ -8,7 +8,6 @@ said to be outside its domain where it is.
 import dataclasses
 import math
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,8 +110,7 @@ def experiment_of(question: Question, site_file: Path, schemes: list[dict[str, A
 
 def consider(question: Question, names: list[str] | None = None) -> list[Option]:
     """Every scheme designed, planned and charged, best first; the reference stands last."""
-    with tempfile.TemporaryDirectory() as folder:
-        site_file = question.site.write(Path(folder))
+    with question.site.as_file() as site_file:
         found = []
         facts: Facts | None = None
         for name in designing.advised() if names is None else names:
@@ -226,8 +224,8 @@ def asked(
 
 def _with_task(question: Question, said: int | None) -> Question:
     """The size of the user's own model and the samples of its clients; another size that was given is a mistake."""
-    with tempfile.TemporaryDirectory() as folder:
-        facts = facts_of(experiment_of(question, question.site.write(Path(folder)), [{"name": REFERENCE}]))
+    with question.site.as_file() as site_file:
+        facts = facts_of(experiment_of(question, site_file, [{"name": REFERENCE}]))
     found = int(facts.model.num_params)
     if said is not None and said != found:
         raise InputError(f"num_params={said} but the task's model has {found}; leave one of them out")

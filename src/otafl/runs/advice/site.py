@@ -6,6 +6,10 @@ planning and `otafl run` read.
 
 import math
 import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +17,8 @@ import numpy as np
 import tomli_w
 
 from otafl.channels import Devices, dbm_to_w, load_devices, load_site, save_devices
-from otafl.channels.radio import Radio, read_radio
-from otafl.channels.rows import Record
+from otafl.channels.radio import Radio, TrustWarning, read_radio
+from otafl.channels.rows import Record, UnitWarning
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import write_atomic
@@ -56,6 +60,14 @@ class AdviceSite(NamedTuple):
         path = folder / "site.toml"
         write_atomic(path, tomli_w.dumps({"devices_file": "site-devices.csv", "radio": radio}))
         return path
+
+    @contextmanager
+    def as_file(self) -> Iterator[Path]:
+        """`write` for as long as something is planned; what is odd about the site was said when it was first read."""
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            for kind in (UnitWarning, TrustWarning):
+                warnings.simplefilter("ignore", kind)
+            yield self.write(Path(folder))
 
     def copied(self, count: int) -> "AdviceSite":
         """The same kinds of devices, `count` of them, in turn."""

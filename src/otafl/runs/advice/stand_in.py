@@ -1,7 +1,6 @@
 """An advice as an experiment that trains: on the user's own task, or on a stand-in of about the same size."""
 
 import math
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,8 +68,7 @@ def stand_in_words(experiment: Experiment, num_params: int) -> str:
 
 def prepare(question: Question, options: list[Option]) -> Prepared:
     """The best options as one experiment: settings for the very model that is trained, step size from the noise."""
-    with tempfile.TemporaryDirectory() as folder:
-        site_file = question.site.write(Path(folder))
+    with question.site.as_file() as site_file:
         data = _bare(question, site_file)
         schemes: list[dict[str, Any]] = []
         devices: list[dict[str, Any]] = []

@@ -21,6 +21,7 @@ from otafl.runs.sites import files_named_by
 
 DEAREST = 0.99  # of the largest charge: such clients decide whether an attack was weak
 RUNS = 1000  # of each world of each pattern
+MOST_RUNS = 10**6  # whose scores are kept
 Progress = Callable[[str, int], None]  # scheme, runs more that are done
 
 LIMITS = (
@@ -33,7 +34,7 @@ class SchemeAudit(NamedTuple):
     """What was found about one scheme."""
 
     label: str
-    eps: float  # charged, as its card says
+    eps: float  # charged, as the card of the seed that was attacked says
     rounds: int
     unit: str
     adjacency: str
@@ -122,7 +123,7 @@ def audit(
     `own`: data or a model of somebody's own that the run was made with. `elsewhere`: where schemes are attacked side by
     side.
     """
-    validate.whole("runs", runs, 4)
+    validate.whole("runs", runs, 4, MOST_RUNS)
     validate.in_open("error", error, 0, 1)
     experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what, own or Own())
     prepared = [_prepared(experiment, scheme, folder) for scheme in _chosen(experiment, schemes)]
@@ -185,7 +186,6 @@ def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:
     experiment = load(folder.path / "config.toml").bring(own)
     if config_hash(experiment) != folder.config:
         raise InputError(f"{folder.path}/config.toml: is read otherwise by this version; run the experiment again")
-    folder.check_experiment(experiment.labels, experiment.seed_list)
     folder.check_files(files_named_by(experiment))
     return experiment, folder
 
@@ -231,8 +231,8 @@ def _plain(scheme: SchemeAudit) -> dict[str, Any]:
     """For JSON."""
     return {
         "label": scheme.label, "verdict": scheme.verdict, "refuted": bool(scheme.failed), "weak": scheme.weak,
-        "charged_eps": scheme.eps, "measured_eps": scheme.measured, "delta": scheme.delta, "unit": scheme.unit,
-        "adjacency": scheme.adjacency, "rounds": scheme.rounds, "notes": list(scheme.notes),
+        "charged_eps": scheme.eps, "measured_eps": None if scheme.reason else scheme.measured, "delta": scheme.delta,
+        "unit": scheme.unit, "adjacency": scheme.adjacency, "rounds": scheme.rounds, "notes": list(scheme.notes),
         "canaries": [_canary(canary) for canary in scheme.canaries],
     }  # fmt: skip
 

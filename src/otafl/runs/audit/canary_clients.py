@@ -8,11 +8,11 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, chosen, width_of
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
-    """A client at its bound against its opposite or against nothing, always and in turn."""
+    """A client at its bound against its opposite or against nothing, always and in balanced turns."""
     who = chosen(target, width_of(target))
     clip_norm = target.clients.clip_norm
     stage = worlds.message_stage(target.template, clip_norm, target.uplink, target.link, who, seed)
@@ -36,7 +36,7 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
                 world(sent * theirs),
                 world(sent * ours),
                 lambda seen, loud=loud: scores.gaussian_score(seen, gain[..., who], noise, *loud),  # type: ignore[misc]
-                np.ones(len(who), bool),
+                np.full(len(who), adds_noise(target)),
             )
         )
     return trials
@@ -52,10 +52,12 @@ def sizes_of(target: Target) -> tuple[Array, Array]:
 
 
 def _patterns(sends: Array) -> dict[str, Array]:
-    """(T, K) signs. Noise that is used again hides a constant sign better, and cancels where the signs add to zero."""
+    """(T, K) signs. Noise that is used again hides a constant sign better, and cancels where the signs add to zero.
+
+    The Thue-Morse sequence adds to zero over each two rounds in a row, and over every second, fourth, ... of them.
+    """
     number = np.cumsum(sends, axis=0)
-    turns = np.where(number % 2 == 1, 1.0, -1.0)
+    turns = 1.0 - 2.0 * (np.bitwise_count(np.maximum(number, 1) - 1) % 2)
     odd = (number == number[-1]) & (number[-1] % 2 == 1)  # the last one has no partner
-    alternating = np.where(odd, 0.0, turns)
     one = {"constant": np.ones(sends.shape)}
-    return one | ({"alternating": alternating} if np.any(number[-1] >= 2) else {})
+    return one | ({"balanced": np.where(odd, 0.0, turns)} if np.any(number[-1] >= 2) else {})

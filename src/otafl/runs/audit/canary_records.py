@@ -10,7 +10,7 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, chosen, filtered, loudness
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, filtered, loudness
 
 
 def record_trials(target: Target) -> list[Trial]:
@@ -23,7 +23,7 @@ def record_trials(target: Target) -> list[Trial]:
     stage = worlds.Stage(target.clients, target.uplink, target.link, params, basis, len(who), parts)
     loud = worlds.LOUD * target.records.clip_norm
     there, gone = _facts(target, who, 0), _facts(target, who, 1 if target.message.adjacency == "add-remove" else 0)
-    normal = there.rate == 1
+    normal = (there.rate == 1) & adds_noise(target)
 
     def make(own: float, others: float, away: bool) -> worlds.World:
         return worlds.record_world(target.seed, who, width, own, others, away)
@@ -34,7 +34,7 @@ def record_trials(target: Target) -> list[Trial]:
     if target.message.adjacency == "replace":
         score = _record_score(target, who, there, scores.replaced_score)
         found = [trial("replaced", make(-loud, 0, False), make(loud, 0, False), score, normal)]
-        if np.all(normal) and (other := _gate(target, who)) is not None:
+        if np.all(there.rate == 1) and (other := _gate(target, who)) is not None:
             score, size = _gate_score(target, who, other)
             found.append(trial("at the gate", make(-loud, size, False), make(loud, size, False), score, normal))
         return found

@@ -7,7 +7,7 @@ from otafl.privacy import scores
 from otafl.privacy.one_run import OneRun, one_run
 from otafl.runs.audit import canaries as worlds
 from otafl.runs.audit.canary_clients import sizes_of
-from otafl.runs.audit.target import Target, chosen, width_of
+from otafl.runs.audit.target import Target, adds_noise, chosen, width_of
 
 QUIET = 64  # directions along which nobody sends, at most: they tell the noise
 
@@ -16,6 +16,8 @@ def single_run(target: Target, beta: float, seed: int = 0) -> OneRun:
     """Lower bound, at error `beta`, on the mean mu of the canaries of one run of the compiled rounds."""
     if target.records is not None or target.gain is not None:
         raise InputError("one run audits the real part of whole messages; records and both parts need worlds of runs")
+    if not adds_noise(target):
+        raise InputError("one run audits sums under Gaussian noise; what votes and rings decode to is no such sum")
     width = width_of(target)
     who = chosen(target, width)
     count = min(len(who) + 1 + QUIET, width)

@@ -9,7 +9,7 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Seed
 from otafl.core.plan import Events, Link, Message
-from otafl.core.uplink import Uplink
+from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy import participation
 from otafl.runs.audit import canaries
 
@@ -58,6 +58,11 @@ class Trial(NamedTuple):
 def width_of(target: Target) -> int:
     """D: real numbers in one message."""
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(target.template))
+
+
+def adds_noise(target: Target) -> bool:
+    """Whether what is received is the sum under Gaussian noise; votes, energies and rings decode to something else."""
+    return target.gain is not None or target.uplink.decode is ANALOG.decode
 
 
 def certified(accounting: str) -> str:

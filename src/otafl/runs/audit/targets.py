@@ -40,6 +40,7 @@ RECOUNTED = 1e-6  # of an eps that was counted along the rounds
 REALISED = (
     "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
 )
+FIRST = "seed {}, the first of {}, is attacked under its own charge; the card's ε is that of the worst seed"
 ANOTHER = "the training was repeated for this audit and played another plan than the run; that plan is attacked"
 DECODED = "what the server has after decoding is attacked, not what it received (votes, energies, ciphertexts)"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
@@ -54,7 +55,7 @@ class Prepared(NamedTuple):
     """One scheme: its targets, or why there is nothing to attack."""
 
     label: str
-    eps: float  # what its card would say
+    eps: float  # what the card of its first seed would say
     rounds: int
     targets: list[Target]
     reason: str = ""
@@ -80,7 +81,7 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
         return Prepared(planned.label, planned.budget.eps, 0, [], why)
     plan, trace = (cut(part, live) for part in (plan, site.trace))
     released = planned.released(plan, trace, site)
-    recorded, notes = released, _notes(planned)
+    recorded, notes = released, (*_notes(planned), *_seed_note(experiment.seed_list))
     if place is not None:
         _check_norms(place, site.message.bound)
         found = _ledger_of(place, one.seed_list[0])
@@ -209,6 +210,10 @@ def _of_records(target: Target, choice: Any) -> Target:
         records=Records(config.clip_norm, config.sampling == "poisson"),
         notes=(*target.notes, SMALLER.format(width)),
     )
+
+
+def _seed_note(seeds: list[int]) -> list[str]:
+    return [FIRST.format(seeds[0], len(seeds))] if len(seeds) > 1 else []
 
 
 def _notes(planned: Planned) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ Every file is written beside its place and then renamed.
 import io
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,7 @@ class RunFolder:
         manifest = _manifest(path)
         if file_digest(path / "config.toml", AGAIN) != manifest["config_sha256"]:
             raise InputError(f"{path}/config.toml: was changed since the run began; {AGAIN}")
+        _check_named(path, manifest)
         return cls(path, manifest["config_sha256"], manifest["data"], manifest.get("files"))
 
     @property
@@ -197,13 +199,6 @@ class RunFolder:
         for name in sorted({*found, *self.files}):
             if found.get(name) != self.files.get(name):
                 raise InputError(f"{self.path}: {name} has changed since the run began; put it back, or run anew")
-
-    def check_experiment(self, labels: list[str], seeds: list[int]) -> None:
-        """InputError where the manifest names other schemes or seeds than the config: some would be left out."""
-        manifest = self.manifest
-        for name, own in (("schemes", labels), ("seeds", seeds)):
-            if manifest[name] != own:
-                raise InputError(f"{self.path}/manifest.json: its {name} are not those of config.toml; {AGAIN}")
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -232,6 +227,17 @@ def _manifest(path: Path) -> dict[str, Any]:
     with reading(path / "manifest.json", AGAIN):
         found: dict[str, Any] = check(Manifest, read_sealed(path / "manifest.json", AGAIN))
         return found
+
+
+def _check_named(path: Path, manifest: dict[str, Any]) -> None:
+    """InputError where the manifest names other schemes or seeds than the config: some would be left out."""
+    with reading(path / "config.toml", AGAIN):
+        config = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+        labels, seeds = [scheme.get("label") or scheme["name"] for scheme in config["scheme"]], config["seeds"]
+        own = {"schemes": labels, "seeds": range(seeds) if isinstance(seeds, int) else seeds}
+        other = [name for name, found in own.items() if list(found[: len(manifest[name]) + 1]) != manifest[name]]
+    if other:
+        raise InputError(f"{path}/manifest.json: its {other[0]} are not those of config.toml; {AGAIN}")
 
 
 def run_of(path: Path) -> Path:

@@ -66,7 +66,7 @@ class Task(FileModel):
         name = value.get("name", "digits") if isinstance(value, dict) else getattr(value, "name", "digits")
         if not isinstance(name, str) or name not in DATASETS:
             near = validate.meant(str(name), DATASETS)
-            raise InputError(f"data set {name!r} must be one of {', '.join(DATASETS)}{near}")
+            raise InputError(f"data set {validate.shown(name)} must be one of {', '.join(DATASETS)}{near}")
         return value
 
     @field_validator("weights", mode="before")
@@ -203,7 +203,7 @@ class Privacy(FileModel):
     @model_validator(mode="after")
     def _known(self) -> "Privacy":
         if self.accountant not in ACCOUNTANTS:
-            raise InputError(f"accountant={self.accountant!r} must be one of {', '.join(ACCOUNTANTS)}")
+            raise InputError(f"accountant={validate.shown(self.accountant)} must be one of {', '.join(ACCOUNTANTS)}")
         if self.order is not None and self.accountant != "rdp":
             raise InputError(f"order={self.order:g} belongs to accountant='rdp', not to {self.accountant!r}")
         return self

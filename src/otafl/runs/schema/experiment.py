@@ -116,7 +116,7 @@ class Experiment(FileModel):
             return value
         if value not in PUBLISHED:
             near = validate.meant(value, CHANNELS)
-            raise InputError(f"{value!r} must be a table or one of {', '.join(CHANNELS)}{near}")
+            raise InputError(f"{validate.shown(value)} must be a table or one of {', '.join(CHANNELS)}{near}")
         return PUBLISHED[value]
 
     @model_validator(mode="after")

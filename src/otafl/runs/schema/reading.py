@@ -13,6 +13,7 @@ import tomli_w
 from otafl.channels import PUBLISHED
 from otafl.core.errors import InputError
 from otafl.core.files import parse, read_toml
+from otafl.core.validate import shown
 from otafl.runs.schema.blocks import WITH_DATA, Task
 from otafl.runs.schema.experiment import Experiment
 from otafl.tasks.features import DataOptions
@@ -93,7 +94,7 @@ def assign(data: dict[str, Any], override: str) -> None:
 
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
-        raise InputError(f"--set {override!r} must have the form key=value")
+        raise InputError(f"--set {shown(override)} must have the form key=value")
     try:
         value = tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):
@@ -107,20 +108,20 @@ def assign(data: dict[str, Any], override: str) -> None:
     elif isinstance(node, dict):
         node[parts[-1]] = value
     else:
-        raise InputError(f"--set {override!r}: {'.'.join(parts[:-1])} is a value, not a table")
+        raise InputError(f"--set {shown(override)}: {'.'.join(parts[:-1])} is a value, not a table")
 
 
 def _step(node: Any, part: str, override: str) -> Any:
     if isinstance(node, list):
         return node[_index(node, part, override)]
     if not isinstance(node, dict):
-        raise InputError(f"--set {override!r}: {part!r} stands inside a value, not a table")
+        raise InputError(f"--set {shown(override)}: {shown(part)} stands inside a value, not a table")
     return node.setdefault(part, {})
 
 
 def _index(node: list[Any], part: str, override: str) -> int:
     if not (part.isascii() and part.isdigit() and len(part) < 10) or int(part) >= len(node):
-        raise InputError(f"--set {override!r}: {part!r} must be a position from 0 to {len(node) - 1}")
+        raise InputError(f"--set {shown(override)}: {shown(part)} must be a position from 0 to {len(node) - 1}")
     return int(part)
 
 

@@ -50,9 +50,10 @@ def power_split(
     own = (np.asarray(weights, np.float64) * bound) ** 2
     most = (trusted_noise_var + received.sum(-1) / dim) / (needed + own.sum() / dim)
     square = np.minimum(caps(gain, energy, weights, bound), most)
-    artificial = np.maximum(needed * square - trusted_noise_var, 0.0)
     left = np.maximum(received - square[..., None] * own, 0.0)
     whole = left.sum(-1, keepdims=True)
+    # Beside a loud receiver that difference is all rounding: never more than there is energy for.
+    artificial = np.clip(needed * square - trusted_noise_var, 0.0, whole[..., 0] / dim)
     shares = np.where(whole > 0, artificial[..., None] * left / np.where(whole > 0, whole, 1.0), 0.0)
     return Split(square, artificial, shares)
 
