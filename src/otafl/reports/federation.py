@@ -1,7 +1,8 @@
 """The page of a loop over the air that somebody else's training drives: the same page as that of a run.
 
 A row of `rounds` is one round as its federation remembers it: "asked", "silent" (devices), "snr-db", "energy-j" (of
-every device), "evaluated" ({name: number} on public data). A lost round has none of these. "eps" is `recounted`.
+every device), "evaluated" ({name: number} on public data). A lost round has none of these. "eps" and "mu" are
+`recounted`.
 """
 
 import io
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.core.files import plain
-from otafl.privacy import eps_curve
+from otafl.privacy import attack_success, eps_curve
 from otafl.reports.data import NUMBERS, by_seed, differences, long_names, short_card
 from otafl.reports.devices import read_devices
 from otafl.reports.page import render
@@ -35,16 +36,14 @@ Columns = dict[str, NDArray[Any]]
 
 
 def recounted(air: Air, rounds: Sequence[Row]) -> list[Row]:
-    """The rows with the eps of the loop's own ledger: what a federation remembers beside it is under no seal."""
+    """The rows with eps and mu of the loop's own ledger: what a federation remembers beside it is under no seal."""
     if not rounds:
         return []
     after = np.minimum([*range(1, len(rounds)), air.rounds_charged], air.rounds_charged)
     eps = eps_curve(air.ledger.parts[-1], after, air.job.budget, air.job.releases, air.job.ledger)
-    return [{**_without_mu(row), "eps": float(own)} for row, own in zip(rounds, eps)]
-
-
-def _without_mu(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "mu"}
+    sampled = bool(np.any(np.asarray(air.job.message.rate) < 1))  # mu says nothing there
+    mu = [None if sampled else attack_success(air.ledger_after(int(own))).mu for own in after]
+    return [{**row, "eps": float(e), "mu": m} for row, e, m in zip(rounds, eps, mu)]
 
 
 def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, config: str) -> str:

@@ -6,7 +6,7 @@
     ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
     card.md, card.json, report.md, report.html
 
-The eps of rounds and papers is counted from the ledger.
+The eps and mu of rounds and papers are counted from the ledger.
 """
 
 import io
@@ -107,10 +107,10 @@ def form(model: ArrayRecord) -> list[Any]:
 def report(summary: Row, rows: list[Row], private: str, card: str) -> str:
     """One page: what happened, round by round, and the card."""
     lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
-    lines += ["| round | asked | silent | faults | ε so far | SNR, dB | energy, J |", "|---" * 7 + "|"]
+    lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
     lines += [
         f"| {number} | {len(row.get('asked', []))} | {devices(row.get('silent', []))} | {faults(row)} | "
-        f"{cell(row.get('eps'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
+        f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
         for number, row in enumerate(rows, 1)
     ]
     return "\n".join([*lines, "", private, "", card])
