@@ -353,3 +353,10 @@ def test_policies_with_a_gate_refuse_poisson_messages():
     constant = systems.scheme("constant")
     with pytest.raises(InputError, match="norm bound"):
         systems.make("constant", constant.config(rx_scale=0.1, silence="bound"), RADIO, message, small.CONTEXT)
+
+
+@pytest.mark.parametrize("name", ["biasvar", "lcpc", "cdpb", "fsk-mv", "energy-difference", "obda", "orthogonal"])
+def test_schemes_that_scale_by_the_norm_say_why_they_refuse_poisson_messages(name):
+    message = per_sample(PerSample(CLIP, BATCH), small.model()).promise(SIZES)
+    with pytest.raises(InputError, match=r"needs a norm bound.*Poisson"):
+        systems.make(name, systems.scheme(name).config(), RADIO, message, small.CONTEXT)

@@ -286,6 +286,13 @@ def _frozen(value: Any) -> Any:
     return copy
 
 
+def check_bound(message: Message) -> None:
+    """Refuse messages without a largest norm where a scheme is scaled by it."""
+    if not 0 < message.bound < np.inf:
+        why = "these messages have none (Poisson batches); use another sampling"
+        raise InputError(f"needs a norm bound, but {why if message.bound == np.inf else f'it is {message.bound:g}'}")
+
+
 def check_gate(gate: Gate, message: Message) -> None:
     """Refuse what voids a guarantee or a limit, before anything runs."""
     if gate == "message" and message.unit == "record":

@@ -17,8 +17,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
-from otafl.systems.biasvar.policy import needs_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def bbfl(config: Config, deployment: Deployment, message: Message, context: Cont
         raise InputError("max_loss_db replaces interior and distances_m: give one of them")
     fixed = interior_mask(config, weights.size) if config.max_loss_db is None else None
     if config.mode == "truncated":
-        needs_bound("bbfl in mode 'truncated'", message)
+        check_bound(message)
     plan = _zero_forcing if config.mode == "zero_forcing" else _truncated
 
     def init(key: Any) -> tuple[()]:

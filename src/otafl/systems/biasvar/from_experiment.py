@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from otafl.core.errors import InputError
-from otafl.systems.biasvar.policy import Config, bound_params, needs_bound, radio
+from otafl.core.plan import check_bound
+from otafl.systems.biasvar.policy import Config, bound_params, radio
 from otafl.systems.planning import Asked
 
 
@@ -16,7 +17,7 @@ def keys(asked: Asked) -> dict[str, Any]:
         raise InputError(f"scheme {asked.scheme!r} has no design of its own; add a [[scheme]] with name = 'biasvar'")
     if message.adjacency == "add-remove" or message.unit != "client":
         raise InputError("biasvar plans for clients that are replaced or zeroed out, not for records")
-    needs_bound("biasvar", message)
+    check_bound(message)
     seen, par = radio(asked.rms, deployment), bound_params(config, deployment, message)
     stated = config.kappa is not None
     learning: dict[str, Any] = {"kappa": par.kappa, "L": par.L} if stated else {"rho": par.rho}

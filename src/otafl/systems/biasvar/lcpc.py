@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core.arrays import Array
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound
 from otafl.systems.biasvar.design import check, params_from_rho
-from otafl.systems.biasvar.policy import needs_bound, once_per_row, radio, truncated_plan
+from otafl.systems.biasvar.policy import once_per_row, radio, truncated_plan
 from otafl.systems.biasvar.yardsticks import design_lcpc
 
 
@@ -34,7 +34,7 @@ class Info(NamedTuple):
 
 def lcpc(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """It shrinks (sum of mean weights below 1): tune the step size per scheme, or set `unit_sum`."""
-    needs_bound("lcpc", message)
+    check_bound(message)
     par = params_from_rho(0.0, message.bound, noise_factor=config.noise_factor, weights=deployment.weights)
     check(radio(np.ones_like(deployment.energy, float), deployment), par)
 

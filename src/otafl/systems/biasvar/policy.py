@@ -14,7 +14,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound, silent_by_bound
 from otafl.systems.biasvar import design as designs
 from otafl.systems.biasvar.exact import normal, optimum
 from otafl.systems.biasvar.sca import solve_sca
@@ -52,7 +52,7 @@ def biasvar(config: Config, deployment: Deployment, message: Message, context: C
     """Claims no privacy by itself; to the ledger each client is a Gaussian mechanism of received amplitude gamma_m."""
     validate.one_of("design", config.design, DESIGNS)
     validate.in_left_open("headroom", config.headroom, 0, 1)
-    needs_bound("biasvar", message)
+    check_bound(message)
     par = bound_params(config, deployment, message)
     designs.check(radio(np.ones_like(deployment.energy, float), deployment), par)
 
@@ -92,13 +92,6 @@ def radio(rms: Array, deployment: Deployment) -> designs.Radio:
     """The design's view of the site: N_0 / 2 is the noise per real dimension, E_s the energy per sample."""
     per_sample = np.asarray(deployment.energy, float) / deployment.dim
     return designs.Radio(np.asarray(rms, float) ** 2, per_sample, 2 * deployment.noise_var, deployment.dim)
-
-
-def needs_bound(name: str, message: Message) -> None:
-    if not np.isfinite(message.bound):
-        raise InputError(
-            f"{name} truncates by the declared norm bound, but these messages have none (bound={message.bound})"
-        )
 
 
 def pre_scalers(design: str, rms: Array, deployment: Deployment, par: designs.BoundParams) -> Array:

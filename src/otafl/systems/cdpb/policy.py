@@ -18,7 +18,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import CSI, Context, Deployment, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.core.plan import CSI, Context, Deployment, Message, Obs, Plan, Policy, check_bound, silent_by_bound
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _checked(config: Config, deployment: Deployment, message: Message) -> None:
     validate.in_closed("left_over", config.left_over, 0, 1)
     validate.whole("resolve_every", config.resolve_every)
     validate.whole("solver_delay", config.solver_delay, low=0)
-    validate.positive("message bound", message.bound)
+    check_bound(message)
     validate.positive("energy", deployment.energy)
     check_accounting(config.normaliser, config.accounting)
     if config.left_over != 1 and config.load is None:

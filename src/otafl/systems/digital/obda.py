@@ -16,7 +16,19 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array
-from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace, silent_by_bound
+from otafl.core.plan import (
+    Context,
+    Deployment,
+    Events,
+    Link,
+    Message,
+    Obs,
+    Plan,
+    Policy,
+    Trace,
+    check_bound,
+    silent_by_bound,
+)
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink, add_noise, lower, weighted_sum
 from otafl.privacy.events import events
 from otafl.systems.digital.rates import uses_of
@@ -42,7 +54,7 @@ def obda(config: Config, deployment: Deployment, message: Message, context: Cont
     """Receiver noise is the only privacy noise. Sensitivity is that of all signs, at record level too."""
     validate.positive("vote", config.vote)
     validate.positive("noise_var", deployment.noise_var)
-    validate.positive("message bound", message.bound)
+    check_bound(message)
     unit = message.bound / np.sqrt(message.dim)
     amplitude = config.vote * np.sqrt(deployment.noise_var) / unit  # of a message of norm `bound`
     energy = np.asarray(deployment.energy, float)

@@ -17,7 +17,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.draws import in_a_row
-from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace
+from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace, check_bound
 from otafl.core.uplink import ANALOG, Uplink, weighted_sum
 from otafl.privacy import Budget, calibrate
 from otafl.privacy.events import events
@@ -61,7 +61,7 @@ def orthogonal(config: Config, deployment: Deployment, message: Message, context
     """Local privacy: noise of the device's own, added before quantising. Devices know their rate."""
     validate.whole("bits", config.bits, 1, 24)
     validate.positive("noise_var", deployment.noise_var)
-    validate.positive("message bound", message.bound)
+    check_bound(message)
     if config.noise_std is not None:
         validate.not_negative("noise_std", config.noise_std)
     noise = own_noise(deployment, message, context) if config.noise_std is None else config.noise_std

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, check_bound
 from otafl.systems.noncoherent.energies import energy_scale, refuse_fading
 from otafl.systems.noncoherent.uplink import differences
 
@@ -29,7 +29,7 @@ def energy_difference(config: Config, deployment: Deployment, message: Message, 
     """Receiver noise is the only privacy noise; a change is charged by its L1 norm, at most sqrt(D) of its L2 norm."""
     validate.in_left_open("share", config.share, 0, 1)
     refuse_fading(config.credit)
-    validate.positive("message bound", message.bound)
+    check_bound(message)
     weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
 
     def init(key: Any) -> tuple[()]:

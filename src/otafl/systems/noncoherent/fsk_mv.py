@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, check_bound
 from otafl.systems.noncoherent.energies import refuse_fading
 from otafl.systems.noncoherent.uplink import votes
 
@@ -27,7 +27,7 @@ def fsk_mv(config: Config, deployment: Deployment, message: Message, context: Co
     """Receiver noise is the only privacy noise. Sensitivity is that of all votes, at record level too."""
     validate.in_left_open("share", config.share, 0, 1)
     refuse_fading(config.credit)
-    validate.positive("message bound", message.bound)
+    check_bound(message)
     level = np.sqrt(config.share * np.asarray(deployment.energy, float) / message.dim)
 
     def init(key: Any) -> tuple[()]:
