@@ -54,6 +54,15 @@ def test_the_curve_of_many_noise_levels_ends_where_its_ledger_ends() -> None:
     assert curve[-1] == float(ledger.spent().worst) and np.all(np.diff(curve) >= 0)
 
 
+def test_the_curve_of_one_order_ends_where_its_ledger_ends() -> None:
+    """A filter counts at the order that was fixed in advance; the best of all orders would promise more."""
+    events, rounds = made_events(6, 3, 5), np.array([2, 6])
+    budget = Budget(np.inf, 1e-5, "rdp", adaptive=True, order=3.0)
+    curve, ledger = eps_curve(events, rounds, budget), Ledger(budget, 3)
+    ledger.spend(events)
+    assert curve[-1] == float(ledger.spent().worst) > eps_curve(events, rounds, Budget(np.inf, 1e-5, "rdp"))[-1]
+
+
 @pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
 def test_the_curve_counts_what_an_earlier_run_has_spent(accountant: str) -> None:
     budget, events = Budget(np.inf, 1e-5, accountant), made_events(6, 3, 5)
