@@ -152,6 +152,21 @@ def test_rounds_beyond_the_budget_are_refused_before_the_first(tmp_path):
     assert not grid.received
 
 
+def without_bias(message: Message, context, call_next) -> Message:
+    reply = call_next(message, context)
+    if "arrays" in reply.content:
+        reply.content = RecordDict({"arrays": record({"weight": MODEL["weight"]})})
+    return reply
+
+
+def test_a_strict_federation_stops_at_a_malformed_reply(tmp_path):
+    """Nothing was sent before, so that this is no lost round after which the next could go on."""
+    made = strategy(tmp_path, strict=True)
+    with pytest.raises(InputError, match="malformed"):
+        made.start(LocalGrid(app(mods=(without_bias, clip_mod)), DEVICES), record(MODEL), num_rounds=2)
+    assert made.folder.rows == []
+
+
 @pytest.mark.parametrize(("snr", "decibels", "failed"), [(100.0, 20.0, False), (0.0, -np.inf, True)])
 def test_a_round_is_remembered_in_decibels_and_with_its_failure(snr, decibels, failed, tmp_path):
     current = SimpleNamespace(
