@@ -50,6 +50,17 @@ def test_the_iterated_beam_is_a_local_optimum(cases) -> None:
             assert weakest_heard(array, near / np.linalg.norm(near), need) <= level * (1 + 1e-6)
 
 
+def test_the_iterated_beam_does_not_depend_on_the_unit_of_gains(cases) -> None:
+    for array, need in cases[:10]:
+        level = [weakest_heard(array, iterated(scale * array, need), need) for scale in (1.0, 1e-9, 1e9)]
+        assert level == pytest.approx([level[0]] * 3, rel=1e-6)
+
+
+def test_a_demand_is_the_weight_over_the_root_of_the_energy() -> None:
+    site = Deployment(np.array([4.0, 9.0, 1.0]), 1.0, 1.0, np.array([0.5, 0.3, 0.0]), 7)
+    assert demand_of(site) == pytest.approx([0.25, 0.1, 0.0])
+
+
 def test_one_client_gets_its_matched_filter() -> None:
     array = normal(np.random.default_rng(2), 1, 5)
     for make in (matched, iterated, channel_sum):
@@ -105,8 +116,16 @@ def test_the_site_is_heard_through_the_beam_of_the_estimates(kind: str) -> None:
     f = beams(kind, drawn.array_estimate, demand_of(site))
     assert trace.gain == pytest.approx(np.einsum("tm,tkm->tk", f.conj(), drawn.array))
     assert trace.estimate == pytest.approx(np.einsum("tm,tkm->tk", f.conj(), drawn.array_estimate))
-    assert np.all(np.isnan(trace.rms_gain)) and np.all(np.isnan(trace.rms_estimate))
+    assert np.all(np.isnan([trace.rms_gain, trace.rms_estimate, trace.rms_low, trace.rms_high]))
     assert np.array_equal(heard.receiver.antenna_rms, drawn.rms_estimate[0])
+
+
+def test_the_law_of_one_antenna_is_kept_only_where_it_does_not_change() -> None:
+    channel = Channel(antennas=3, beam="matched")
+    drawn, site = draw(channel, 2, 4, 1), deployment(channel, 2)
+    drifting = drawn._replace(rms_estimate=drawn.rms_estimate * np.array([1.0, 1.0, 1.0, 0.9])[:, None])
+    assert receive(drawn, site)[1].receiver.antenna_rms is not None
+    assert receive(drifting, site)[1].receiver.antenna_rms is None
 
 
 def test_a_fixed_beam_is_heard_like_one_antenna() -> None:

@@ -7,7 +7,8 @@ from flwr.clientapp import ClientApp
 from grids import call
 
 from otafl.connect.flower import clip_mod, num_params
-from otafl.connect.flower.mod import CLIP_NORM, DEVICE, NAMES, RECORD
+from otafl.connect.flower.leaves import norm, replaced, update_of
+from otafl.connect.flower.mod import CLIP_NORM, DEVICE, NAMES, RECORD, clipped
 from otafl.core.errors import InputError
 
 pytestmark = pytest.mark.flower
@@ -55,6 +56,27 @@ def test_long_update_is_shortened_in_its_direction(offset):
     np.testing.assert_allclose(sent, np.full(15, 1 / np.sqrt(15)), rtol=2e-4)
 
 
+MIXED = {"wide": np.linspace(-3, 3, 40), "narrow": np.linspace(1, 2, 40, dtype=np.float16)}
+
+
+@pytest.mark.parametrize("model", [{"zero": np.zeros(40, np.float32)}, MIXED], ids=["zero", "of two precisions"])
+def test_no_rounding_takes_an_update_above_its_bound(model):
+    rng = np.random.default_rng(0)
+    for bound in rng.uniform(0.5, 5, 50):
+        trained = {name: leaf + 9 * rng.normal(size=40).astype(leaf.dtype) for name, leaf in model.items()}
+        own = update_of(record(trained), model)
+        sent = replaced(record(model), clipped(trained, own, model, bound))
+        assert [sent[name].numpy().dtype for name in model] == [leaf.dtype for leaf in model.values()]
+        assert 0.9 * bound < norm(update_of(sent, model)) <= bound
+
+
+@pytest.mark.parametrize(("kind", "size"), [(np.float16, 300), (np.float32, 1e25)])
+def test_an_update_whose_square_overflows_is_shortened(kind, size):
+    model = {"weight": np.zeros(4, kind)}
+    sent = moved(call(app_that_sends({"weight": np.full(4, size, kind)}), asked(model)), model)
+    np.testing.assert_allclose(sent, np.full(4, 0.5), rtol=5e-3)
+
+
 def test_short_update_is_sent_as_it_is():
     trained = shifted(1e-3)
     (arrays,) = call(app_that_sends(trained), asked()).content.array_records.values()
@@ -98,8 +120,20 @@ def test_reply_of_another_shape_is_refused_on_the_device():
     assert "bias" in call(app_that_sends(other), asked()).error.reason
 
 
-def test_bound_below_the_rounding_of_the_model_is_refused():
-    assert "rounding" in call(app_that_sends(shifted(0.7)), asked(bound=1e-7)).error.reason
+def test_reply_of_another_precision_is_refused_on_the_device():
+    other = {**MODEL, "bias": np.ones(3)}
+    assert "float64" in call(app_that_sends(other), asked()).error.reason
+
+
+@pytest.mark.parametrize("bound", [1e-7, 6e-7])
+def test_bound_below_the_rounding_of_the_model_is_refused(bound):
+    assert "rounding" in call(app_that_sends(shifted(0.7)), asked(bound=bound)).error.reason
+
+
+def test_a_reply_without_arrays_is_refused():
+    app = ClientApp(mods=[clip_mod])
+    app.train()(lambda message, context: Message(RecordDict({}), reply_to=message))
+    assert "0 ArrayRecords" in call(app, asked()).error.reason
 
 
 def test_two_records_of_arrays_are_refused():
@@ -109,9 +143,10 @@ def test_two_records_of_arrays_are_refused():
 # --- which leaves are sent -------------------------------------------------------------------------------------------
 
 
-def test_statistics_of_batch_norm_are_refused_by_name():
-    with pytest.raises(InputError, match="running_mean"):
-        num_params(record({**MODEL, "bn.running_mean": np.zeros(3, np.float32)}))
+@pytest.mark.parametrize("name", ["bn.running_mean", "bn.running_var", "bn/moving_variance", "batch_stats/bn/mean"])
+def test_statistics_of_batch_norm_are_refused_by_name(name):
+    with pytest.raises(InputError, match=f"'{name}' looks like"):
+        num_params(record({**MODEL, name: np.zeros(3, np.float32)}))
 
 
 def test_integer_leaf_is_refused():

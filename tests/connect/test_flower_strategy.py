@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from grids import LocalGrid
 
 import otafl
 from otafl.connect.flower import OverTheAir, clip_mod
+from otafl.connect.flower.record import row_of
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.privacy import Ledger
 
@@ -141,11 +143,37 @@ def test_private_silence_does_not_show_in_who_is_asked(tmp_path, scheme):
 
 def test_rounds_beyond_the_budget_are_refused_before_the_first(tmp_path):
     made = strategy(tmp_path, eps=20.0, rounds=50)
-    assert made.affordable_rounds < 50
+    beyond = made.affordable_rounds + 1
+    assert beyond < 50
     grid = LocalGrid(app(), DEVICES)
-    with pytest.raises(BudgetExceeded, match="num_rounds=50"):
-        made.start(grid, record(MODEL), num_rounds=50)
+    for rounds in (50, beyond):
+        with pytest.raises(BudgetExceeded, match=f"num_rounds={rounds}"):
+            made.start(grid, record(MODEL), num_rounds=rounds)
     assert not grid.received
+
+
+def without_bias(message: Message, context, call_next) -> Message:
+    reply = call_next(message, context)
+    if "arrays" in reply.content:
+        reply.content = RecordDict({"arrays": record({"weight": MODEL["weight"]})})
+    return reply
+
+
+def test_a_strict_federation_stops_at_a_malformed_reply(tmp_path):
+    """Nothing was sent before, so that this is no lost round after which the next could go on."""
+    made = strategy(tmp_path, strict=True)
+    with pytest.raises(InputError, match="malformed"):
+        made.start(LocalGrid(app(mods=(without_bias, clip_mod)), DEVICES), record(MODEL), num_rounds=2)
+    assert made.folder.rows == []
+
+
+@pytest.mark.parametrize(("snr", "decibels", "failed"), [(100.0, 20.0, False), (0.0, -np.inf, True)])
+def test_a_round_is_remembered_in_decibels_and_with_its_failure(snr, decibels, failed, tmp_path):
+    current = SimpleNamespace(
+        snr=snr, asked=np.arange(2), silent=np.arange(0), eps=1.0, energy=np.ones(2), faults=[], failed=failed
+    )
+    row = row_of(current, strategy(tmp_path).air)
+    assert row["snr-db"] == decibels and row.get("failed", 0) == failed
 
 
 def test_nobody_is_asked_to_evaluate(tmp_path):

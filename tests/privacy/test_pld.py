@@ -82,3 +82,10 @@ def test_rounds_of_little_noise_are_counted_on_a_grid_of_few_points() -> None:
         loss = (1 + 30 * least) / (2 * least**2)
         assert loss / loss_interval(np.array([least]), rate[:1]) <= 1.01e5
     assert pld_eps(z, rate, 1e-5) == pytest.approx(pld_eps(z, rate, 1e-5, interval=5e-3), rel=1e-5)
+
+
+@pytest.mark.parametrize(("z", "rate"), [(0.7, 1e-5), (0.5, 1e-5)])
+def test_few_points_do_not_blur_many_rarely_sampled_rounds(z: float, rate: float) -> None:
+    """A hundred thousand points up to the largest loss charged a hundred thousand such rounds half as much again."""
+    deviation = rate * np.sqrt(np.expm1(1 / z**2))
+    assert loss_interval(np.full(3, z), np.full(3, rate)) <= 0.45 * deviation

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,8 +19,10 @@ from otafl import cli
 from otafl.core.errors import InputError
 from otafl.core.files import to_json
 from otafl.privacy import Ledger
+from otafl.privacy.card_text import markdown, meaning
 from otafl.reports import write_report
 from otafl.reports.run import Run
+from otafl.runs.folder import recount
 from otafl.runs.folder.sealed import digest, with_seal
 
 PLACE = Path("schemes/constant")
@@ -129,6 +132,56 @@ def test_no_page_says_less_than_the_ledger(run: Path, otafl: Call, key: tuple[An
         repr(Run(run))
     with pytest.raises(InputError):
         Run(run).card("constant")
+
+
+CARDS = [(key, value) for key, value in LOWER if key[0] == "card.json" and key[1] != "alarms"] + [
+    (("card.json", "spent", 0, "eps_mean"), half), (("card.json", "guarantee", "is_cap"), True),
+    (("card.json", "delta"), half), (("card.json", "adjacency"), "zero-out"), (("card.json", "rounds"), 1),
+    (("card.json", "clients"), 7), (("card.json", "attack", "mu"), half),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), CARDS, ids=lambda one: ".".join(map(str, one)) if type(one) is tuple else "")
+def test_no_two_cards_that_agree_say_less_than_the_ledger(
+    run: Path, otafl: Call, key: tuple[Any, ...], value: Any
+) -> None:
+    edit(run, *key, value=value)
+    card = json.loads((run / PLACE / "card.json").read_text())
+    if key[1] != "meaning":
+        card["meaning"] = meaning(card["unit"], card["adjacency"], float(card["guarantee"]["eps"]))
+    reseal(run, "card.json", json.dumps(card).encode())
+    reseal(run, "card.md", markdown(card).encode())
+    assert "two different cards" not in refused(otafl, run)
+
+
+def test_a_scheme_that_leaves_a_seed_out_is_refused(run: Path, otafl: Call) -> None:
+    """Perhaps the one that spent most: all else fits the seed that is left."""
+    summary = json.loads((run / PLACE / "summary.json").read_text())
+    count = len(summary["seeds"])
+    assert count > 1
+    left = {name: told[:1] if isinstance(told, list) and len(told) == count else told for name, told in summary.items()}
+    reseal(run, "summary.json", json.dumps(left).encode())
+    for name in ("rounds", "evaluations"):
+        found, buffer = pq.read_table(run / PLACE / f"{name}.parquet"), io.BytesIO()
+        pq.write_table(found.filter(pa.compute.equal(found["seed"], summary["seeds"][0])), buffer)
+        reseal(run, f"{name}.parquet", buffer.getvalue())
+    assert "its seeds are not those of the run" in refused(otafl, run)
+
+
+def test_a_card_is_held_against_the_seed_that_spent_most(reference: Path) -> None:
+    card = json.loads((reference / PLACE / "card.json").read_text())
+    ledgers = [Ledger.from_bytes((reference / PLACE / f"ledger-{seed}.bin").read_bytes()) for seed in (0, 1)]
+    recount._card(card, ledgers)
+    louder = replace(ledgers[1], parts=[part._replace(amp=2 * part.amp) for part in ledgers[1].parts])
+    with pytest.raises(ValueError, match="by its ledger"):
+        recount._card(card, [ledgers[0], louder])
+
+
+def test_an_eps_is_believed_to_a_rounding() -> None:
+    recount._not_less("eps", 1 - 1e-7, 1.0)
+    for said in (1 - 1e-5, float("nan")):
+        with pytest.raises(ValueError, match="by its ledger"):
+            recount._not_less("eps", said, 1.0)
 
 
 def test_an_audit_is_loud_about_a_card_that_says_less_than_its_ledger(run: Path, otafl: Call) -> None:

@@ -41,6 +41,8 @@ def test_the_curve_of_pld_ends_where_its_ledger_ends() -> None:
     ledger.spend(events)
     assert curve[-1] == pytest.approx(float(ledger.spent().worst), rel=1e-9)
     assert curve[0] <= curve[-1] <= eps_curve(events, np.array([6]), Budget(np.inf, 1e-5, "rdp"))[0]
+    renyi = eps_curve(events, np.array([5]), Budget(np.inf, 1e-5, "rdp"))
+    assert renyi > eps_curve(events, np.array([5, 6]), budget)[0]  # never above where it ends
 
 
 def test_the_curve_of_many_noise_levels_ends_where_its_ledger_ends() -> None:
@@ -54,6 +56,15 @@ def test_the_curve_of_many_noise_levels_ends_where_its_ledger_ends() -> None:
     assert curve[-1] == float(ledger.spent().worst) and np.all(np.diff(curve) >= 0)
 
 
+def test_the_curve_of_one_order_ends_where_its_ledger_ends() -> None:
+    """A filter counts at the order that was fixed in advance; the best of all orders would promise more."""
+    events, rounds = made_events(6, 3, 5), np.array([2, 6])
+    budget = Budget(np.inf, 1e-5, "rdp", adaptive=True, order=3.0)
+    curve, ledger = eps_curve(events, rounds, budget), Ledger(budget, 3)
+    ledger.spend(events)
+    assert curve[-1] == float(ledger.spent().worst) > eps_curve(events, rounds, Budget(np.inf, 1e-5, "rdp"))[-1]
+
+
 @pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
 def test_the_curve_counts_what_an_earlier_run_has_spent(accountant: str) -> None:
     budget, events = Budget(np.inf, 1e-5, accountant), made_events(6, 3, 5)
@@ -64,6 +75,26 @@ def test_the_curve_counts_what_an_earlier_run_has_spent(accountant: str) -> None
     ledger.spend(events)
     curve = eps_curve(events, np.array([0, 6]), budget, before=before)
     assert curve[1] == pytest.approx(float(ledger.spent().worst), rel=1e-9) and curve[1] > curve[0] > 0
+
+
+@pytest.mark.parametrize(("accountant", "rate"), [("zcdp", 1.0), ("gaussian", 1.0), ("rdp", 1.0), ("rdp", 0.3)])
+def test_the_curve_counts_all_that_the_ledger_counts(accountant: str, rate: float) -> None:
+    """Earlier rounds and releases, those of each live round, colluders, neighbours; also before the last round."""
+    budget = Budget(np.inf, 1e-5, accountant, adjacency="replace", colluders=(2,))
+    live, beside = np.arange(9) % 4 != 1, [Release("an accuracy", 1.0, 2.0)]
+    events = made_events(9, 3, 5)._replace(rate=np.full(3, rate), live=live, possible=np.ones((9, 3), bool))
+    events = events._replace(artificial_var=4 * events.artificial_var)
+
+    def spent(rounds: int | None) -> Ledger:
+        ledger = Ledger(budget, 3)
+        ledger.spend(pick(events, slice(4)))
+        ledger.release(Release("a noisy count", 1.0, 2.0))
+        if rounds is not None:
+            ledger.spend(pick(events, slice(rounds)), beside)
+        return ledger
+
+    curve = eps_curve(events, np.array([3, 5, 7]), budget, beside, spent(None))
+    assert curve == pytest.approx([float(spent(rounds).spent().worst) for rounds in (3, 5, 7)], rel=1e-9)
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "zcdp-optimal", "gaussian", "rdp"])

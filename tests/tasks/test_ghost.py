@@ -113,7 +113,7 @@ def test_mean_weights_give_the_gradient_of_the_mean_loss():
     assert_trees_close(got, jax.jit(jax.grad(model.loss))(params, x, y))
 
 
-@pytest.mark.parametrize(("positions", "fan_in", "out"), [(1, 5, 4), (3, 50, 40), (30, 5, 4)])
+@pytest.mark.parametrize(("positions", "fan_in", "out"), [(1, 5, 4), (2, 5, 4), (3, 50, 40), (30, 5, 4)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_both_ways_to_the_norm_of_a_product(positions, fan_in, out, bias):
     """One row: the outer product; several: the gradient itself."""

@@ -20,7 +20,8 @@ BINS = 24
 LARGEST = 50.0  # multipliers above this, and above SPAN times the least, are charged as the larger of these two
 SPAN = 30.0
 TAIL = 15.0  # standard deviations of the noise that a loss is looked at
-POINTS = 1e5  # of one round's losses: dp_accounting takes microseconds for each, and many would not fit memory
+POINTS = 1e5  # of one round's losses: dp_accounting takes microseconds for each
+MOST_POINTS = 1e6  # where rounds are so quiet that they need a finer grid: seconds
 
 
 def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:
@@ -56,7 +57,7 @@ def pld_eps(
 
     Multipliers are relative to the declared sensitivity; under `replace` that is the distance of two contributions of
     half that norm each, opposed, which is an *assumed* worst pair where rounds are sampled (`by_pld` has the certified
-    way). `interval` is the grid of the privacy loss (default chosen from the size of the loss, between 1e-4 and 5e-3).
+    way). `interval` is the grid of the privacy loss (default: `loss_interval`).
     """
     validate.in_open("delta", delta, 0, 1)
     validate.one_of("adjacency", adjacency, ("add-remove", "replace", "zero-out"))
@@ -134,11 +135,12 @@ def _groups(z: Array, rate: Array, bins: int) -> Iterator[tuple[float, float, in
 
 
 def loss_interval(z: Array, rate: Array) -> float:
-    """Coarser losses for noisier sums of losses: about 1e-3 of the scale of eps, within [1e-4, 5e-3], and below a third
-    of one round's standard deviation, or rounding would be the larger part of many quiet rounds."""
+    """Coarser losses for noisier sums of losses: about 1e-3 of the scale of eps, within [1e-4, 5e-3] or what POINTS
+    allow, and below a third of one round's standard deviation, or rounding would be the larger part of many quiet
+    rounds. A coarser grid rounds losses up: still a bound."""
     scale = math.sqrt(float(np.sum((rate / z) ** 2))) + float(np.max(1 / z**2))
     one = math.sqrt(float(np.mean(rate**2 * np.expm1(np.minimum(1 / z**2, 100.0)))))
-    step = min(float(np.clip(1e-3 * scale, 1e-4, 5e-3)), one / 3)
     with np.errstate(divide="ignore"):
         widest = float(np.max(np.logaddexp(0.0, np.log(rate) + (1 + 2 * TAIL * z) / (2 * z**2))))
-    return max(step, widest / POINTS)  # a coarser grid rounds losses up: still a bound
+    step = max(float(np.clip(1e-3 * scale, 1e-4, 5e-3)), widest / POINTS)
+    return max(min(step, one / 3), widest / MOST_POINTS)

@@ -30,6 +30,18 @@ def test_check_values():
     assert theorem1(8, 0.5, 0.02) == pytest.approx(0.618269, abs=5e-7)
 
 
+def test_the_printed_loss_is_theorem1_at_the_total_noise():
+    """W^2 over artificial and receiver noise, (13)."""
+    params = Params(K=20, d=30, alpha=5, W=3.0, sz2=0.7)
+    at = stats(params, 0.4)
+    assert eps(params, 0.4, accounting="paper") == pytest.approx(theorem1(5, at.p_top, 9 / (at.v + 0.7)), rel=1e-12)
+
+
+def test_who_never_takes_part_pays_nothing_whatever_the_noise():
+    assert hidden_rdp(4, [0.0, 0.3], np.inf).tolist() == [0.0, np.inf]
+    assert theorem1(8, 0.0, np.inf) == pytest.approx(np.log(2) / 7)  # but what Theorem 1 asks of everybody
+
+
 @pytest.mark.parametrize("alpha", [2, 5, 17])
 @pytest.mark.parametrize("u", [0.05, 0.4, 1.5])
 def test_hidden_equals_dp_accounting(u, alpha):

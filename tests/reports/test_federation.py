@@ -1,0 +1,36 @@
+"""Papers of a loop that somebody else's training drives."""
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from otafl.privacy import Ledger, attack_success
+from otafl.privacy.sums import no_rounds
+from otafl.reports.federation import recounted
+from small_air import opened, replies
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_rows_have_the_eps_and_mu_of_the_ledger(summed: bool, tmp_path: Path) -> None:
+    """With what an earlier run spent; the last row also has the round that was charged and never answered."""
+    first = opened(eps=50.0)
+    for r in first:
+        r.send(replies(r))
+    before, run = first.ledger, first.ledger.events
+    if summed:
+        before = Ledger(before.budget, 4)
+        before.charge(no_rounds(run.rate, run.sensitivity).add(run))
+    before.save(tmp_path / "ledger.bin")
+    air = opened(eps=50.0, already_spent=tmp_path / "ledger.bin")
+    wanted = []
+    for r in islice(air, 3):
+        r.send(replies(r))
+        wanted.append((air.eps, attack_success(air.ledger).mu))
+    next(air)
+    wanted[-1] = (air.eps, attack_success(air.ledger).mu)
+    rows = recounted(air, [{"eps": 0.0, "number": n} for n in range(3)])
+    assert [row["number"] for row in rows] == [0, 1, 2]
+    for row, (eps, mu) in zip(rows, wanted):
+        assert row["eps"] == pytest.approx(eps, rel=1e-9) and row["mu"] == pytest.approx(mu, rel=1e-9)
+    assert recounted(air, []) == []
