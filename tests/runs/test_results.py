@@ -54,6 +54,14 @@ def test_the_curve_of_many_noise_levels_ends_where_its_ledger_ends() -> None:
     assert curve[-1] == float(ledger.spent().worst) and np.all(np.diff(curve) >= 0)
 
 
+def test_the_curve_at_one_renyi_order_ends_where_its_ledger_ends() -> None:
+    """It used to end with the best of all orders: less than the ledger counts, so that the run was called damaged."""
+    budget, events = Budget(np.inf, 1e-5, "rdp", order=4.0), made_events(6, 3, 5)
+    curve, ledger = eps_curve(events, np.array([2, 6]), budget), Ledger(budget, 3)
+    ledger.spend(events)
+    assert curve[-1] == ledger.worst() and curve[0] <= curve[-1]
+
+
 @pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp", "pld"])
 def test_the_curve_counts_what_an_earlier_run_has_spent(accountant: str) -> None:
     budget, events = Budget(np.inf, 1e-5, accountant), made_events(6, 3, 5)

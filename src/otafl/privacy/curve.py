@@ -7,7 +7,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.plan import Events
-from otafl.privacy.accountants import account, round_costs
+from otafl.privacy.accountants import round_costs
 from otafl.privacy.by_rdp import rdp_total
 from otafl.privacy.events import join, pick
 from otafl.privacy.ledger import Budget, Ledger
@@ -35,7 +35,7 @@ def eps_curve(
         total = total + rdp_total(part, *options, released)
         curve.append(float(np.max(total.eps(budget.delta, budget.orders)[0])))
     # The whole run by itself, also with Renyi: of many noise levels its chords lie a little above those of the parts.
-    last = _last(events, cuts[-1], before, each_round, colluders)
+    last = _last(events, cuts[-1], budget, before, each_round)
     found = np.minimum(curve, last)
     found[-1:] = last
     return found
@@ -60,9 +60,7 @@ def _cut(
     return cuts, [pick(events, slice(a, b)) for a, b in pairwise(cuts)], before or Ledger(budget, clients), colluders
 
 
-def _last(events: Events, rounds: int, before: Ledger, each_round: Sequence[Release], colluders: Array) -> float:
-    budget, run = before.budget, join([*before.parts, pick(events, slice(rounds))])
+def _last(events: Events, rounds: int, budget: Budget, before: Ledger, each_round: Sequence[Release]) -> float:
     live = int(np.sum(events.live[:rounds]))
     released = [*before.releases, *([r._replace(times=r.times * live) for r in each_round] if live else [])]
-    options = {"adjacency": budget.adjacency, "accounting": budget.accounting, "colluders": colluders}
-    return float(account(budget.accountant, run, budget.delta, releases=released, **options).worst)
+    return Ledger(budget, before.clients, [*before.parts, pick(events, slice(rounds))], released).worst()
