@@ -63,6 +63,8 @@ def test_an_npz_file_names_its_arrays(tmp_path):
     assert made.x.shape == (30, 4) and made.x_held_out.shape == (4, 4) and made.clients == 3
     with pytest.raises(InputError, match="no array 'z'"):
         task(tmp_path / "mine.npz", "z", clients=2)
+    with pytest.raises(InputError, match=r"there is no array \['yt'\]"):
+        task(tmp_path / "mine.npz", "y", clients=2, held_out=("xt", ["yt"]))
     with pytest.raises(DataMissing):
         task(tmp_path / "none.npz", "y", clients=2)
 
@@ -95,6 +97,8 @@ def test_an_npz_file_names_its_arrays(tmp_path):
         (lambda: task(X, Y, owner=np.array([pd.NA, "a", "b"], object)[Y]), "owner names nobody for some samples"),
         (lambda: task(X, Y, owner=np.array([b"a", b"b", b"\xff"])[Y]), "owner has bytes that are no ASCII text"),
         (lambda: task(X, np.array([b"a", b"b", b"\xff"])[Y], clients=2), "y has bytes that are no ASCII text"),
+        (lambda: task(pd.DataFrame(X)[::-1], pd.Series(Y), clients=2), "x and y have the same rows in another order"),
+        (lambda: task(pd.Series(X[:, 0]), Y, owner=pd.Series(Y)[::-1]), "x and owner have the same rows in another"),
         (lambda: task(X, Y, owner=3.0), "owner must be one id per sample"),
         (lambda: task(X[:, :0], Y, clients=2), "at least one feature"),
         (lambda: task(pd.DataFrame(X).assign(q=1j), Y, clients=2), "column 'q' is complex128"),
