@@ -84,6 +84,8 @@ def test_a_wrong_argument_is_told_in_one_line():
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
     with pytest.raises(InputError, match="did you mean 'fedavg'"):
         otafl.run(task=TASK, model=NET, schemes=["fedavgg"])
+    with pytest.raises(InputError, match="one class alone"):
+        otafl.run(task=otafl.task(X, 0 * Y, clients=6), model="logistic", schemes=["fedavg"])
 
 
 def test_the_returned_model_is_the_one_that_was_evaluated(run):

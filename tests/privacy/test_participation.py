@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from otafl.core.errors import InputError
 from otafl.privacy import (
     gaussian,
     hidden_replace_rdp,
+    moments,
     pld_eps,
     rdp_to_eps,
     run_rdp,
@@ -45,6 +48,25 @@ def test_antipodal_pair_against_quadrature(prob, z, order):
     minus = lambda x: (1 - prob) * normal(x, 0) + prob * normal(x, -shift)  # noqa: E731
     value, _ = quad(lambda x: plus(x) ** order * minus(x) ** (1 - order), -15, 20, epsabs=0, epsrel=1e-12, limit=500)
     assert hidden_replace_rdp(prob, z, [order])[0] == pytest.approx(np.log(value) / (order - 1), rel=1e-8)
+
+
+@pytest.mark.parametrize("prob", [0.01, 0.3, 0.999])
+def test_the_antipodal_pair_under_little_noise_is_the_integral_from_above(prob, monkeypatch):
+    orders = np.array([1.1, 2.5, 8.0, 63.0])
+    above = moments.antipodal(prob, 9.0, orders)
+    monkeypatch.setattr(moments, "SERIES_FROM", np.inf)
+    exact = moments.antipodal(prob, 9.0, orders)
+    assert np.all(above >= exact * (1 - 1e-12)) and above == pytest.approx(exact, rel=3e-6)
+
+
+def test_the_antipodal_pair_without_any_noise_to_speak_of_takes_no_memory():
+    """It used to ask for nodes in proportion to 1/z^2: gigabytes at z = 0.001."""
+    tracemalloc.start()
+    found = hidden_replace_rdp(0.5, 1e-6, ORDERS)
+    assert (
+        tracemalloc.get_traced_memory()[1] < 2**24 and np.all(found <= np.array(ORDERS) / 2e-12) and np.all(found > 1e9)
+    )
+    tracemalloc.stop()
 
 
 def test_visible_does_not_overflow_and_respects_the_ends():

@@ -294,6 +294,17 @@ def test_numpy_and_jax_trees_come_back_as_they_were() -> None:
         np.testing.assert_array_equal(np.asarray(other["w"]), plain["w"])
 
 
+def test_one_client_does_not_decide_how_exact_the_answer_is() -> None:
+    """The first reply's type used to be everybody's: half precision, or an infinity, for one client's asking."""
+    answers = []
+    for kind in (np.float32, np.float16):
+        r = next(opened())
+        updates = {k: np.full(6, 0.125, np.float32) for k in r.asked}
+        updates[int(r.asked[0])] = updates[int(r.asked[0])].astype(kind)
+        answers.append(r.send(updates))
+    assert answers[1].dtype == np.float32 and np.array_equal(*answers)
+
+
 def test_plain_numbers_come_back_as_plain_numbers() -> None:
     given = {k: [0.1, {"bias": np.float64(0.2)}, *[0.0] * 4] for k in range(4)}
     plain, arrays = opened(), opened()

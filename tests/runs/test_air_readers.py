@@ -166,6 +166,9 @@ def test_a_folder_goes_on_where_it_ended(tmp_path: Path, seed: int | None, schem
             r.reward(0.3)
     first.close()
     second = otafl.Air.restore(tmp_path / "loop")
+    if scheme == "cares-adaptive":
+        with pytest.raises(InputError, match=r"air\.reward\(accuracy\) after a restore"):
+            next(second)
     second.reward(0.3)
     numbers, answers = [], []
     for r in second:

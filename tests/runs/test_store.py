@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
 from otafl.runs.audit.audit import audit
-from otafl.runs.folder.disk import StorageError
+from otafl.runs.folder.disk import StorageError, storage
 from otafl.runs.folder.sealed import npz, pack, unpack
 from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
@@ -393,3 +393,17 @@ def test_a_comparison_in_place_of_a_run_is_told_with_its_runs(tmp_path: Path) ->
         (tmp_path / f"eps-{eps}" / "run" / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match=r"it holds .*eps-2/run, .*eps-8/run"):
         RunFolder.open(tmp_path)
+
+
+def test_a_full_disk_under_many_runs_does_not_say_that_none_is_left(tmp_path: Path) -> None:
+    """It is said of a sweep's own folder, too, whose points go on from their checkpoints."""
+    said = []
+    for begun in (False, True):
+        if begun:
+            (tmp_path / "points" / "a").mkdir(parents=True)
+            (tmp_path / "points" / "a" / "manifest.json").write_text("{}")
+        with pytest.raises(StorageError) as refusal, storage(tmp_path):
+            raise OSError(errno.ENOSPC, "full")
+        said.append(str(refusal.value))
+    assert "no run is left" in said[0]
+    assert "the disk is full" in said[1] and "the same command goes on from there" in said[1]

@@ -150,6 +150,8 @@ def test_the_hash_is_that_of_the_function_its_seed_and_its_sizes(made):
         (lambda: otafl.task(lambda key, client: (key, np.int32(-1)), clients=2, samples=3, held_out=5), "JAX function"),
         (lambda: otafl.task(lambda key, client: (0.5, -1), clients=2, samples=3, held_out=5), "labels from -1"),
         (lambda: otafl.task(lambda k: ([[1.0]] * (k + 1), [0] * k), clients=2, held_out=([[1.0]], [0])), "samples but"),
+        (lambda: otafl.task(lambda k: iter([1, 2]), clients=2, held_out=([[1.0]], [0])), "samples that are pairs"),
+        (lambda: otafl.task(lambda k: 1 // 0, clients=2, held_out=([[1.0]], [0])), r"x\(0\) fails: integer division"),
         (lambda: otafl.task(lambda k: iter([]), clients=2, held_out=([[1.0]], [0])), "brought no samples"),
         (lambda: otafl.task(lambda k: (np.ones((2, k + 1)), [0, 1]), clients=2, held_out=([[1.0]], [0])), "unlike"),
         (lambda: otafl.task(sample, clients=2, samples=3, held_out=(np.ones((2, 3)), [0, 1])), "have shape"),

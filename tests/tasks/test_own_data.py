@@ -63,6 +63,8 @@ def test_an_npz_file_names_its_arrays(tmp_path):
     assert made.x.shape == (30, 4) and made.x_held_out.shape == (4, 4) and made.clients == 3
     with pytest.raises(InputError, match="no array 'z'"):
         task(tmp_path / "mine.npz", "z", clients=2)
+    with pytest.raises(InputError, match=r"there is no array \['yt'\]"):
+        task(tmp_path / "mine.npz", "y", clients=2, held_out=("xt", ["yt"]))
     with pytest.raises(DataMissing):
         task(tmp_path / "none.npz", "y", clients=2)
 
@@ -91,6 +93,12 @@ def test_an_npz_file_names_its_arrays(tmp_path):
         (lambda: task(X, np.array([None, "a", "b"])[Y], clients=2), "y has samples without a label"),
         (lambda: task(X, pd.Series([None, *Y[1:]]), clients=2), "has no value in some rows"),
         (lambda: task(X, Y, owner=np.where(Y == 1, np.nan, Y)), "owner names nobody for some samples"),
+        (lambda: task(X, np.array([pd.NA, "a", "b"], object)[Y], clients=2), "y has samples without a label"),
+        (lambda: task(X, Y, owner=np.array([pd.NA, "a", "b"], object)[Y]), "owner names nobody for some samples"),
+        (lambda: task(X, Y, owner=np.array([b"a", b"b", b"\xff"])[Y]), "owner has bytes that are no ASCII text"),
+        (lambda: task(X, np.array([b"a", b"b", b"\xff"])[Y], clients=2), "y has bytes that are no ASCII text"),
+        (lambda: task(pd.DataFrame(X)[::-1], pd.Series(Y), clients=2), "x and y have the same rows in another order"),
+        (lambda: task(pd.Series(X[:, 0]), Y, owner=pd.Series(Y)[::-1]), "x and owner have the same rows in another"),
         (lambda: task(X, Y, owner=3.0), "owner must be one id per sample"),
         (lambda: task(X[:, :0], Y, clients=2), "at least one feature"),
         (lambda: task(pd.DataFrame(X).assign(q=1j), Y, clients=2), "column 'q' is complex128"),
@@ -105,6 +113,17 @@ def test_mistakes_are_one_line(arguments, said):
     with pytest.raises(InputError, match=said) as refusal:
         arguments()
     assert "\n" not in str(refusal.value)
+
+
+def test_what_becomes_of_an_array_that_was_given_changes_no_task():
+    """It used to be trained on as somebody had changed it, under the hash of what it had been."""
+    x, y = X.astype(np.float32), X[:, 0].astype(np.float32)
+    made = task(x, y, clients=2, held_out=(x, y))
+    x[:], y[:] = 9.0, 9.0
+    for own, first in ((made.x, X), (made.y, X[:, 0]), (made.x_held_out, X), (made.y_held_out, X[:, 0])):
+        assert np.array_equal(own, first.astype(np.float32))
+        with pytest.raises(ValueError, match="read-only"):
+            own[:] = 0
 
 
 def test_the_hash_knows_every_array():

@@ -117,6 +117,10 @@ def test_a_sample_left_out_of_the_parts_leaves_nothing(monkeypatch):
     np.testing.assert_allclose(got, (2 * errors[:, None] * np.log(x))[sound].sum(0), rtol=1e-4)
 
 
+def wordless(params, x):
+    raise ValueError
+
+
 @pytest.mark.parametrize(
     ("made", "y", "classes", "said"),
     [
@@ -126,6 +130,10 @@ def test_a_sample_left_out_of_the_parts_leaves_nothing(monkeypatch):
         (lambda: linear(loss="mse"), X[:, 0], 0, "fails on"),
         (lambda: model(lambda k: {"w": jnp.zeros((9, 3))}, lambda p, x: x @ p["w"]), Y, 3, "fails on"),
         (lambda: model(lambda k: {"w": jnp.zeros(3)}, lambda p, x: p["w"]), Y, 3, "fails on|must return"),
+        (lambda: linear(loss=lambda z, y: (z[:, 0],)), Y, 3, "one per sample"),
+        (lambda: linear(loss=lambda z, y: None), Y, 3, "one per sample"),
+        (lambda: linear(loss=lambda z, y: np.zeros(3, np.float32)), Y, 3, "one per sample"),
+        (lambda: model(lambda k: {"w": jnp.zeros(3)}, wordless), Y, 3, "fails on .*: ValueError"),
     ],
 )
 def test_a_model_that_does_not_fit_its_data_is_refused_in_one_line(made, y, classes, said):
@@ -192,6 +200,23 @@ def test_a_model_of_whole_numbers_or_of_no_functions_is_refused():
         model({"w": 1}, lambda p, x: x)
     with pytest.raises(InputError, match="loss"):
         linear(loss="crossentropy")
+
+
+@pytest.mark.parametrize(
+    ("init", "options", "said"),
+    [
+        (lambda k: 1 / 0, {}, "model own: init fails: division by zero"),
+        (lambda k: [jnp.zeros((4, 1 + int(jax.random.randint(k, (), 0, 9))))], {}, "init fails: Abstract tracer"),
+        (lambda k: [np.random.default_rng().normal(size=(4, 3))], {}, "other numbers of the same key"),
+        (lambda k: [jnp.zeros((4, 3))], {"footprint": 0}, "footprint=0"),
+        (lambda k: [jnp.zeros((4, 3))], {"footprint": "all"}, "footprint"),
+        (lambda k: [jnp.zeros((4, 3))], {"name": "a\nb"}, "one line"),
+    ],
+)
+def test_an_init_or_a_word_that_will_not_do_is_refused_in_one_line(init, options, said):
+    with pytest.raises(InputError, match=said) as refusal:
+        model(init, lambda p, x: x @ p[0], **options)
+    assert "\n" not in str(refusal.value)
 
 
 def test_the_fingerprint_knows_the_start_the_function_and_its_constants():

@@ -118,6 +118,8 @@ def build_task(experiment: Experiment) -> Task:
     model = model_of(experiment, x.shape[1:], data.classes)
     own = wanted.model.name == "own"
     metric = own_model.check(model, x, y, data.classes) if own else own_model.metric_of(model, data.classes)
+    if metric == "accuracy" and data.classes < 2:
+        raise InputError("y has one class alone: there is nothing to tell apart")
     source = source_of(experiment)
     if source is None:
         groups = y if data.classes else np.zeros(len(y), np.int32)

@@ -55,9 +55,30 @@ def targets_of(name: str, y: Any) -> np.ndarray:
     array = array_of(name, y)
     if array.ndim < 1 or array.dtype.kind not in "buifUSO":
         raise InputError(f"{name} must be one label or number per sample but is {array.dtype} {array.shape}")
-    if array.dtype.kind == "O" and any(value is None or value != value for value in array.ravel()):
+    if array.dtype.kind == "O" and any(map(_missing, array.ravel())):
         raise InputError(f"{name} has samples without a label; leave them out")
     return _float32(name, array) if array.dtype.kind == "f" else array
+
+
+def _missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
+        return True
+
+
+def _words(name: str, values: np.ndarray) -> np.ndarray:
+    try:
+        return values.astype(str)
+    except UnicodeError:
+        raise InputError(f"{name} has bytes that are no ASCII text; decode them first") from None
+
+
+def kept(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody writes into: its hash says what is trained on whatever becomes of the array that was given."""
+    made = np.array(array)
+    made.flags.writeable = False
+    return made
 
 
 def same_length(first: str, a: Any, second: str, b: Any) -> None:
@@ -82,11 +103,12 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
         if most >= MOST_CLASSES:
             raise InputError(f"y has labels up to {most}; at most {MOST_CLASSES} classes. Give floats to regress on y")
         return train.astype(np.int32), test.astype(np.int32), (), most + 1
-    words = np.unique(np.concatenate([train, test]).astype(str))
-    unknown = np.setdiff1d(words, np.unique(train.astype(str)))
+    told, asked = _words("y", train), _words("held_out y", test)
+    words = np.unique(np.concatenate([told, asked]))
+    unknown = np.setdiff1d(words, np.unique(told))
     if len(unknown):
         raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
-    numbers = (np.searchsorted(words, y.astype(str)).astype(np.int32) for y in (train, test))
+    numbers = (np.searchsorted(words, y).astype(np.int32) for y in (told, asked))
     return next(numbers), next(numbers), tuple(map(str, words)), len(words)
 
 
@@ -96,9 +118,9 @@ def owners_of(owner: Any, clients: int | None) -> tuple[np.ndarray | None, tuple
     ids = array_of("owner", owner, axes=1)
     if ids.dtype.kind not in "buifUSO":
         raise InputError(f"owner must be one id per sample but is {ids.dtype}")
-    if ids.dtype.kind in "fO" and any(value is None or value != value for value in ids):
+    if ids.dtype.kind in "fO" and any(map(_missing, ids)):
         raise InputError("owner names nobody for some samples; leave them out, or give them a name")
-    ids = ids if ids.dtype.kind in "bui" else ids.astype(str)
+    ids = ids if ids.dtype.kind in "bui" else _words("owner", ids)
     names, numbers = np.unique(ids, return_inverse=True)
     if clients is not None and clients != len(names):
         raise InputError(f"clients={clients} but owner names {len(names)}; leave clients out")

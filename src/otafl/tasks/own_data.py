@@ -19,7 +19,16 @@ from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse
 from otafl.tasks.demand import Source, generated
 from otafl.tasks.features import DataOptions, Part, Task, split, split_of
-from otafl.tasks.own_arrays import array_of, features_of, fingerprint, labels_of, owners_of, same_length, targets_of
+from otafl.tasks.own_arrays import (
+    array_of,
+    features_of,
+    fingerprint,
+    kept,
+    labels_of,
+    owners_of,
+    same_length,
+    targets_of,
+)
 from otafl.tasks.own_files import Columns, columns_of
 from otafl.tasks.reading import read_by
 
@@ -131,9 +140,10 @@ def task(
         raise InputError("give owner (who holds each sample) or clients (how many there are)")
     validate.whole("clients", count)
     dealt = _partition(said.partition, ids, classes)
-    arrays = (train[0], y_train, test[0], y_test, *(() if ids is None else (ids,)))
+    x_train, y_train, x_test, y_test = map(kept, (train[0], y_train, test[0], y_test))
+    arrays = (x_train, y_train, x_test, y_test, *(() if ids is None else (ids,)))
     return OwnTask(
-        train[0], y_train, test[0], y_test, classes, int(count), ids, holders, names, dealt, where,
+        x_train, y_train, x_test, y_test, classes, int(count), ids, holders, names, dealt, where,
         said.weights,
         (SHARED,) if isinstance(held_out, float) else (), fingerprint(arrays),
     )  # fmt: skip
@@ -153,7 +163,7 @@ def _on_demand(function: Any, said: "Words", samples: Any, held_out: Any) -> Own
     _, y, names, classes = labels_of(known, y)
     if names or (classes == 0) != (source.classes == 0):
         raise InputError("labels that a function brings must be whole numbers from zero on, those of held_out too")
-    source = source.widened(max(classes, source.classes))
+    x, y, source = kept(x), kept(y), source.widened(max(classes, source.classes))
     where = said.model_dump(include={"reward_fraction", "validation_fraction", "split_seed"})
     return OwnTask(
         source.x, source.y, x, y, source.classes, said.clients, None, (), (), {"kind": "owner"}, where, said.weights,
@@ -218,7 +228,7 @@ def _other(found: Columns, y: Any, owner: Any, held_out: Any) -> Columns:
     if isinstance(held_out, tuple | list) and len(held_out) == 2:
         first, second = held_out
         if found.named is not None and isinstance(first, str) and first in found.named:
-            if second not in found.named:
+            if not isinstance(second, str) or second not in found.named:
                 raise InputError(f"held_out: there is no array {second!r}; there are {', '.join(found.named)}")
             return Columns(found.named[first], found.named[second], None, None)
         return columns_of("held_out", first, second, None)

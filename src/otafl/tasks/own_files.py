@@ -26,12 +26,23 @@ def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -
         if path.suffix.lower() == ".npz":
             return _of_npz(path, y, owner)
         x = _table(path)
+    for what, other in (("y", y), ("owner", owner)):
+        _refuse_other_order(name, x, what, other)
     if not hasattr(x, "columns"):
         if isinstance(y, str) or isinstance(owner, str):
             raise InputError(f"{name} is an array, so y and owner must be arrays too, not names of columns")
         return Columns(x, _values(y), _values(owner), None)
     taken = {column for column in (y, owner, skip) if isinstance(column, str)}
     return Columns(_numeric(name, x, taken), _column(x, y), _column(x, owner), None)
+
+
+def _refuse_other_order(name: str, x: Any, what: str, other: Any) -> None:
+    """Rows are paired as they stand; where both are pandas', their index says whether they belong together."""
+    if not all(hasattr(one, "index") and hasattr(one, "iloc") for one in (x, other)):
+        return
+    mine, theirs = x.index, other.index
+    if len(mine) == len(theirs) and not mine.equals(theirs) and mine.is_unique and theirs.isin(mine).all():
+        raise InputError(f"{name} and {what} have the same rows in another order, by their index; align them first")
 
 
 def _table(path: Path) -> Any:

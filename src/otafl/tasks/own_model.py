@@ -78,8 +78,17 @@ def model(
         validate.one_of("loss", loss, LOSSES)
     if metric is not None:
         validate.one_of("metric", metric, METRICS)
+    validate.whole("footprint", footprint)
     per_sample, told = (LOSSES[loss].of, LOSSES[loss].metric) if isinstance(loss, str) else (loss, None)
-    first, whole = _parts(init)
+    if not isinstance(name, str) or not name.isprintable():
+        raise InputError(f"name {name!r} must be one line of printable characters")
+    try:
+        first, whole = _parts(init)
+        num_params = count_params(first)
+    except InputError:
+        raise
+    except Exception as problem:  # whatever somebody else's function says
+        raise InputError(f"model {name}: init fails: {_said(problem)}") from None
 
     def outputs(params: Any, x: jax.Array) -> jax.Array:
         with jax.enable_x64(False):  # a run mixes precisions; what somebody else wrote expects JAX's own
@@ -92,17 +101,19 @@ def model(
     def mean(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         return losses(outputs(params, x), y).mean()
 
-    return Model(name, first, outputs, mean, count_params(first), None, footprint, l2, losses, metric or told, whole)
+    return Model(name, first, outputs, mean, num_params, None, footprint, l2, losses, metric or told, whole)
 
 
 def _parts(init: Callable[[jax.Array], Any]) -> tuple[Callable[[jax.Array], Any], Callable[[Any], Any]]:
     """init of what is trained alone, and from that back to the whole pytree."""
     with jax.enable_x64(False):
-        made = init(jax.random.key(0))
+        made, again = (init(jax.random.key(0)) for _ in range(2))
     leaves, tree = jax.tree.flatten(made)
     trains = [isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
     if not any(trains):
         raise InputError("init must make at least one floating-point array to train")
+    if _trained(leaves, trains) != _trained(jax.tree.leaves(again), trains):
+        raise InputError("init makes other numbers of the same key: draw them by the key, or once and before")
     if all(trains):  # the pytree as it is: checkpoints and messages have its own structure
         return _in_float32(init), lambda params: params
 
@@ -114,6 +125,10 @@ def _parts(init: Callable[[jax.Array], Any]) -> tuple[Callable[[jax.Array], Any]
         return jax.tree.unflatten(tree, [next(values) if own else leaf for leaf, own in zip(leaves, trains)])
 
     return _in_float32(first), whole
+
+
+def _trained(leaves: list[Any], trains: list[bool]) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf, own in zip(leaves, trains) if own]
 
 
 def _in_float32(init: Callable[[jax.Array], Any]) -> Callable[[jax.Array], Any]:
@@ -131,7 +146,7 @@ def metric_of(model: Model, classes: int) -> str:
 
 def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
     """Try a model on the shapes of the data: one loss per sample, outputs that fit the metric, which is returned."""
-    batch = 3
+    batch = 7  # a length that no constant of theirs is likely to have
     params = jax.eval_shape(model.init, jax.random.key(0))
     shapes = f"x {(batch, *x.shape[1:])}, y {(batch, *y.shape[1:])}"
     try:
@@ -140,10 +155,10 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
     except InputError:
         raise
     except Exception as problem:  # whatever somebody else's function says about these shapes
-        raise InputError(f"model {model.name}: fails on {shapes}: {str(problem).strip().splitlines()[0]}") from None
+        raise InputError(f"model {model.name}: fails on {shapes}: {_said(problem)}") from None
     if getattr(outputs, "shape", (0,))[:1] != (batch,):
         raise InputError(f"model {model.name}: apply must return (B, ...) but made {_shown(outputs)} of {shapes}")
-    if losses.shape != (batch,) or losses.dtype != jnp.float32:
+    if getattr(losses, "shape", None) != (batch,) or losses.dtype != jnp.float32:
         raise InputError(f"model {model.name}: loss must be float32, one per sample (B,), but is {_shown(losses)}")
     _refuse_windows(model, params, x, y)
     metric = metric_of(model, classes)
@@ -173,13 +188,17 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
     try:
         program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
     except Exception as problem:  # whatever somebody else's function says
-        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-        raise InputError(f"model {model.name}: has no gradient on these shapes: {said}") from None
+        raise InputError(f"model {model.name}: has no gradient on these shapes: {_said(problem)}") from None
     if found := sorted(_primitives(program.jaxpr) & WINDOWS.keys()):
         raise InputError(
             f"model {model.name}: {WINDOWS[found[0]]} ({found[0]}) may look at other samples of a batch, so clipping a "
             "sample's gradient would promise nothing; write it in plain JAX"
         )
+
+
+def _said(problem: Exception) -> str:
+    """The first line of what went wrong."""
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
 def _primitives(program: Any) -> set[str]:

@@ -51,9 +51,7 @@ class Reader:
     def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """A client's samples in the types that are trained on."""
         with self._one_at_a_time:
-            brought = self._read(client)
-            if isinstance(brought, Iterator):
-                brought = _stacked(client, list(brought))
+            brought = self._asked(client)
         if not isinstance(brought, tuple) or len(brought) != 2:
             kind = type(brought).__name__
             raise InputError(f"x({client}) must bring a pair of arrays (x, y), or an iterator over samples: {kind}")
@@ -64,6 +62,16 @@ class Reader:
         if y.dtype.kind not in "bui" or y.ndim > 1 or y.min() < 0 or y.max() >= MOST_CLASSES:
             raise InputError(f"x({client})'s y must be whole numbers from zero on, or floating-point targets")
         return x, y.astype(np.int32)
+
+    def _asked(self, client: int) -> Any:
+        try:
+            brought = self._read(client)
+            return _stacked(client, list(brought)) if isinstance(brought, Iterator) else brought
+        except InputError:
+            raise
+        except Exception as problem:  # whatever somebody else's function says
+            said = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+            raise InputError(f"x({client}) fails: {said}") from None
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Samples of these numbers; a failure is kept for `check`, because nobody hears it inside a compiled round."""
@@ -91,6 +99,8 @@ class Reader:
 def _stacked(client: int, samples: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     if not samples:
         raise InputError(f"x({client}) brought no samples; give every client one at least")
+    if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
+        raise InputError(f"x({client}) must bring samples that are pairs (x, y)")
     x, y = (np.stack([np.asarray(sample[part]) for sample in samples]) for part in (0, 1))
     return x, y
 

@@ -171,7 +171,7 @@ class Air:
         if self._metric is None:
             raise InputError(
                 f"round {number}: {self.job.policy.name} plans from the accuracy of the model; call "
-                f"r.reward(accuracy) in every round"
+                "r.reward(accuracy) in every round, and air.reward(accuracy) after a restore"
             )
         metric = noisy_metric(self, number, self._metric)
         if not self._plan(number, metric):

@@ -60,7 +60,7 @@ class Sorted(NamedTuple):
     messages: dict[int, Flat]
     norms: dict[int, float]  # before clipping
     form: Form | None  # None: nobody sent anything usable, now or before
-    like: list[Any]  # leaves of one usable reply
+    like: list[Any]  # leaves of a usable reply of the usual kind
     faults: list[Fault]
 
 
@@ -128,13 +128,13 @@ def _measured(
         form = Counter(found[0] for found in first.values()).most_common(1)[0][0]
     messages: dict[int, Flat] = {}
     norms: dict[int, float] = {}
-    like: list[Any] = []
+    fitting: list[list[Any]] = []
     for client in sorted(first):
         own, flat, leaves = first[client]
         if own != form:
             faults.append(Fault(client, "malformed", "another structure than the other messages"))
             continue
-        like = like or leaves
+        fitting.append(leaves)
         norm = float(np.sqrt(square_norm(flat)))
         if not np.isfinite(norm):
             faults.append(Fault(client, "not finite", "counts as zero"))
@@ -142,4 +142,10 @@ def _measured(
         if norm > bound * (1 + NORM_TOLERANCE):
             faults.append(Fault(client, "clipped", f"norm {norm:.6g} above {bound:g}"))
         messages[client], norms[client] = flat, norm
-    return Sorted(messages, norms, form, like, faults)
+    return Sorted(messages, norms, form, _usual(fitting), faults)
+
+
+def _usual(found: list[list[Any]]) -> list[Any]:
+    """Leaves of the kinds that most replies have: one client alone does not decide how exact everybody's answer is."""
+    kinds = [tuple((type(leaf), str(getattr(leaf, "dtype", ""))) for leaf in leaves) for leaves in found]
+    return found[kinds.index(Counter(kinds).most_common(1)[0][0])] if found else []

@@ -33,11 +33,16 @@ def storage(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        begun = any((place / "manifest.json").exists() for place in (path, *path.parents[:4]))
-        after = "everything saved before is whole, and --resume continues from the last checkpoint"
-        raise StorageError(
-            f"{path}: cannot be written ({reason}); {after if begun else 'no run is left there to resume'}"
-        ) from error
+        raise StorageError(f"{path}: cannot be written ({reason}); {_left_of(path)}") from error
+
+
+def _left_of(path: Path) -> str:
+    """What is left of a run, or of runs beneath, whose folder cannot be written."""
+    if any((place / "manifest.json").exists() for place in (path, *path.parents[:4])):
+        return "everything saved before is whole, and --resume continues from the last checkpoint"
+    if next(path.rglob("manifest.json"), None) is not None:
+        return "everything saved before is whole, and the same command goes on from there"
+    return "no run is left there to resume"
 
 
 @contextmanager
