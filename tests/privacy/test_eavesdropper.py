@@ -41,6 +41,16 @@ def test_the_charge_covers_all_that_both_receivers_hear(seed, downlink):
         assert shift @ np.linalg.solve(covariance, shift) <= charged[k] * (1 + 1e-9)
 
 
+def test_no_artificial_noise_counts_and_nothing_of_rounds_that_were_not_run():
+    """Nor is there a leak besides, and an ideal server that hears nobody tells nothing."""
+    one, who = np.ones((2, 2)), Eavesdropper(gain=0.2, noise_std=0.1)
+    plan = Plan(0.5 * one, 0 * one, np.inf * one, one[:, 0], one, np.array([True, False]))
+    run = Events(one * [0.3, 0.0], 5 * one, one > 0, one, np.zeros(2), plan.live, one[0], one[0], leak_angle=0.1)
+    found = overheard(plan, run, who)
+    assert found.amp.tolist() == [[np.inf, 1.0], [0.0, 0.0]]
+    assert not np.any(found.artificial_var) and found.leak_angle == 0 and found.receiver_var.tolist() == [1.0, 1.0]
+
+
 def test_a_receiver_without_noise_is_refused():
     with pytest.raises(InputError, match=r"eavesdropper\.noise_std"):
         Eavesdropper(gain=1.0, noise_std=0.0)

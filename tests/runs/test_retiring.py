@@ -14,7 +14,20 @@ import otafl
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
-from otafl.core.plan import ArrayTrace, Context, Deployment, Message, Obs, Plan, Policy, Receiver, cut, namespace
+from otafl.core.plan import (
+    ArrayTrace,
+    Context,
+    Deployment,
+    Events,
+    Message,
+    Obs,
+    Plan,
+    Policy,
+    Receiver,
+    Trace,
+    cut,
+    namespace,
+)
 from otafl.core.rounds import observe, stack
 from otafl.privacy import Budget, Ledger, events, gaussian
 from otafl.privacy.array_uplink import array_uplink
@@ -155,25 +168,66 @@ def test_a_second_receiver_about_whom_nothing_is_proved_is_said_to_be_outside(ch
     assert observer.eps is None and observer.why.startswith("not covered: ") and said in observer.why
 
 
-def test_a_second_receiver_is_charged_in_the_worst_seed_and_artificial_noise_counts_nothing():
+@pytest.mark.parametrize(("budget", "rate"), [
+    (Budget(np.inf, 1e-5, "gaussian", adjacency="replace"), 1.0),
+    (Budget(np.inf, 1e-5, "rdp", adjacency="replace", order=3.0), 1.0),
+    (Budget(np.inf, 1e-5, "rdp", adjacency="replace"), 0.5),
+])  # fmt: skip
+def test_a_second_receiver_is_charged_in_the_worst_seed_and_artificial_noise_counts_nothing(budget, rate):
     """Two antennas at the server, three rounds, the first of two seeds twice as near: (O1) by hand."""
     one, plans, sites = np.ones((3, 2)), [], []
     for near in (1.0, 0.5):
         array = near * np.full((3, 2, 2), 1 + 1j)
         trace = ArrayTrace(array[..., 0], array[..., 0], one, one, one, one, one, array, array)
         plans.append(Plan(0.3 * one + 0j, 0.5 * one + 0j, np.inf * one, one[:, 0], one, one[:, 0] > 0))
-        message = Message(5, 1.0, one[0], 2 * one[0], one[0], "client", "replace")
+        message = Message(5, 1.0, one[0], 2 * one[0], rate * one[0], "client", "replace")
         site = Deployment(one[0], 0.04, 0.04, one[0] / 2, 5, receiver=Receiver(2))
         sites.append(SimpleNamespace(trace=trace, message=message, deployment=site))
     privacy = SimpleNamespace(eavesdropper=Eavesdropper(0.2, 0.1, antennas=3), already_spent=None)
     run = SimpleNamespace(
         uplink=array_uplink(Receiver(2)), loop="open", experiment=SimpleNamespace(privacy=privacy),
-        budget=Budget(np.inf, 1e-5, "gaussian", adjacency="replace"), setup=SimpleNamespace(sites=sites),
+        budget=budget, setup=SimpleNamespace(sites=sites),
     )  # fmt: skip
     outcome = SimpleNamespace(played=SimpleNamespace(of_seed=lambda s: plans[s]))
     [observer] = kept._eavesdropper(run, outcome)  # type: ignore[arg-type]
     square = 2**2 * 0.3**2 * (4 / 0.04 + 0.2**2 * 3 / 0.1**2)
-    assert observer.eps == pytest.approx(float(gaussian.eps(math.sqrt(3 * square), 1e-5)))
+    alone, ledger = np.ones((3, 1)), Ledger(budget, 1)
+    ledger.spend(
+        Events(
+            math.sqrt(square) * alone,
+            0 * alone,
+            alone > 0,
+            alone,
+            alone[:, 0],
+            alone[:, 0] > 0,
+            rate * alone[0],
+            alone[0],
+        )
+    )
+    assert observer.eps == pytest.approx(float(ledger.spent().worst))
+    if budget.accountant == "gaussian":
+        assert observer.eps == pytest.approx(float(gaussian.eps(math.sqrt(3 * square), 1e-5)))
+
+
+def test_a_second_receiver_of_a_closed_loop_is_charged_at_the_site_with_most_energy():
+    """(O2) by hand, with the cap of what the server hears."""
+    one, budget = np.ones((3, 2)), Budget(8.0, 1e-5, "gaussian", adjacency="replace", adaptive=True)
+    plan = Plan(0.3 * one + 0j, 0j * one, np.inf * one, one[:, 0], one, one[:, 0] > 0)
+    trace = Trace(one + 0j, one + 0j, one, one, one, one, one)
+    message = Message(5, 1.0, one[0], 2 * one[0], one[0], "client", "replace")
+    sites = [
+        SimpleNamespace(trace=trace, message=message, deployment=Deployment(joules * one[0], 4.0, 4.0, one[0] / 2, 5))
+        for joules in (2.0, 1.0)
+    ]
+    privacy = SimpleNamespace(eavesdropper=Eavesdropper(0.2, 0.1), already_spent=None)
+    run = SimpleNamespace(
+        uplink=uplink.ANALOG, loop="round", foreign=False, scheme=None, budget=budget,
+        experiment=SimpleNamespace(privacy=privacy, horizon=lambda scheme: 7), setup=SimpleNamespace(sites=sites),
+    )  # fmt: skip
+    played = SimpleNamespace(of_seed=lambda s: plan, plan=plan, live=plan.live)
+    [observer] = kept._eavesdropper(run, SimpleNamespace(played=played))  # type: ignore[arg-type]
+    rho = budget.zcdp + 7 * 2.0 * 2**2 * 0.2**2 / (2 * 0.1**2)
+    assert observer.eps == pytest.approx(float(gaussian.eps(math.sqrt(2 * rho), 1e-5)))
 
 
 # --- a closed loop, run ----------------------------------------------------------------------------------------------

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from otafl.core.errors import InputError
+from otafl.privacy.pld import pld_eps
 from otafl.systems.cdpb import design as cdpb
 from otafl.systems.cdpb.accounting import hidden_rdp
+from otafl.systems.cdpb.certificate import feasibility_law
 from otafl.systems.cdpb.design import IDLE, NOISE_FREE, NOISY, Charge, Params, Scheme, eps, stats, theorem1
 from otafl.systems.cdpb.detection import energy_auc, renyi_with_energy
 
@@ -35,6 +37,15 @@ def test_the_printed_loss_is_theorem1_at_the_total_noise():
     params = Params(K=20, d=30, alpha=5, W=3.0, sz2=0.7)
     at = stats(params, 0.4)
     assert eps(params, 0.4, accounting="paper") == pytest.approx(theorem1(5, at.p_top, 9 / (at.v + 0.7)), rel=1e-12)
+
+
+def test_a_replacement_is_four_times_as_dear_and_counted_as_one():
+    params, charge = Params(K=20, d=30), Charge("hidden", "replace", assume_hidden=True)
+    assert feasibility_law(params, charge) == pytest.approx(4 * feasibility_law(params))
+    at = stats(params, 0.4)
+    z = float(cdpb.inv_z2(params, at, charge)) ** -0.5
+    tight = cdpb.eps_delta(params, 0.4, 5, 1e-5, charge=charge, orders=(2.0,)).eps_tight
+    assert tight == pytest.approx(pld_eps(np.full(5, z), float(at.p_top), 1e-5, "replace"), rel=1e-12)
 
 
 def test_who_never_takes_part_pays_nothing_whatever_the_noise():
