@@ -40,7 +40,7 @@ RECOUNTED = 1e-6  # of an eps that was counted along the rounds
 REALISED = (
     "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
 )
-FIRST = "seed {}, the first of {}, is attacked under its own charge; the card's ε is that of the worst seed"
+FIRST = "seed {}, the first of {}, is attacked, under its own charge"
 ANOTHER = "the training was repeated for this audit and played another plan than the run; that plan is attacked"
 DECODED = "what the server has after decoding is attacked, not what it received (votes, energies, ciphertexts)"
 SILENCE = "silence looks at the message here; canaries stay below the gate, and what silence tells is outside ε"
