@@ -34,11 +34,11 @@ class Windows(NamedTuple):
         """x (., height, width, .)."""
         return jnp.pad(x, ((0, 0), (self.pad, self.pad), (self.pad, self.pad), (0, 0)))
 
-    def times(self, height: int, width: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
-        """x (B, height, width, C), w (size, size, C, O) -> (B, H', W', O), with a gradient."""
-        wide, rows = self.size**2 * self.image[2], self.rows()
-        if jax.default_backend() == "cpu" or height * width * wide < MANY:
-            return lambda x, w: (rows(x) @ w.reshape(wide, -1)).reshape(-1, height, width, w.shape[-1])
+    def times(self, down: int, across: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        """x (B, height, width, C), w (size, size, C, O) -> (B, down, across, O), with a gradient."""
+        fan_in, rows = self.size**2 * self.image[2], self.rows()
+        if jax.default_backend() == "cpu" or down * across * fan_in < MANY:
+            return lambda x, w: (rows(x) @ w.reshape(fan_in, -1)).reshape(-1, down, across, w.shape[-1])
         strides, around = (self.stride, self.stride), [(self.pad, self.pad)] * 2
         return lambda x, w: jax.lax.conv_general_dilated(x, w, strides, around, dimension_numbers=SAMPLES_FIRST)
 
