@@ -37,7 +37,7 @@ from otafl.channels.trace_arrays import (
 )
 from otafl.core import validate
 from otafl.core.arrays import Bools, Complexes, Floats, Integers
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 
 AXES = ("TK", "TKM", "TKB")
 KEYS = (
@@ -168,7 +168,7 @@ def _stored(path: Path) -> dict[str, Any]:
     except ValueError as error:
         if "pickle" in str(error) or "Object arrays" in str(error):
             raise InputError(f"{path}: holds Python objects, which are not read; save plain arrays") from None
-        raise InputError(f"{path}: cannot be read as gains ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path}: cannot be read as gains ({first_line(error)})") from None
     except Exception as error:  # zip, zlib, MATLAB: each reader fails in its own way on a damaged file
         said = str(error).splitlines() or [type(error).__name__]
         raise InputError(f"{path}: cannot be read as gains ({said[0]})") from None

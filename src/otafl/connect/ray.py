@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 from otafl.runs.workers import one_core
 
 ANSWER_S = 10.0
@@ -37,7 +37,7 @@ class Ray:
                 _reach(address)
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
             except (OSError, ValueError, RuntimeError) as problem:
-                why = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+                why = first_line(problem)
                 raise InputError(f"executor='ray:{address}': no Ray cluster answers there ({why})") from None
 
     def submit(self, function: Callable[[Any], Any], argument: Any, /) -> Future[Any]:

@@ -47,3 +47,8 @@ class Interrupted(OtaflError):
 
 class RunError(OtaflError):
     """A run stopped itself: the model was not finite, a batch did not fit, an energy limit would have been broken."""
+
+
+def first_line(problem: BaseException) -> str:
+    """What somebody else's function says of its failure, for a message of ours."""
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

@@ -23,9 +23,15 @@ def eps_curve(
     The last point is what the ledger of the run counts. With `pld`, which has no cheap running value, those before are
     bounded by it and by Renyi's curve.
     """
-    cuts, parts, before, colluders = _cut(events, rounds, budget, before)
+    cuts = [0, *[int(r) for r in rounds]]
+    parts = [pick(events, slice(a, b)) for a, b in pairwise(cuts)]
+    clients = events.amp.shape[-1]
+    before = before or Ledger(budget, clients)
+    colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
     if budget.counted.convert is not None:
-        worst = zcdp_curve(events, rounds, budget, each_round, before)
+        beside = [release_square(each_round, clients) * np.sum(part.live) for part in parts]
+        costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
+        worst = np.max(before.zcdp() + np.cumsum(costs, axis=0), axis=-1)  # eps rises with the cost
         return np.asarray(budget.counted.convert(worst, budget.delta), np.float64)
     curve, options = [], (budget.accounting, budget.orders, colluders, budget.adjacency)
     total = rdp_total(join([*before.parts, pick(events, slice(0))]), *options, before.releases)
@@ -39,25 +45,6 @@ def eps_curve(
     found = np.minimum(curve, last)
     found[-1:] = last
     return found
-
-
-def zcdp_curve(
-    events: Events, rounds: Array, budget: Budget, each_round: Sequence[Release] = (), before: Ledger | None = None
-) -> Array:
-    """Worst client's zCDP after so many rounds, (E,), every unit charged as if it were not sampled."""
-    _, parts, before, colluders = _cut(events, rounds, budget, before)
-    beside = [release_square(each_round, before.clients) * np.sum(part.live) for part in parts]
-    costs = [round_costs(part, budget.accounting, colluders).sum(0) + b / 2 for part, b in zip(parts, beside)]
-    return np.asarray(np.max(before.zcdp() + np.cumsum(costs, axis=0), axis=-1))  # eps rises with the cost
-
-
-def _cut(
-    events: Events, rounds: Array, budget: Budget, before: Ledger | None
-) -> tuple[list[int], list[Events], Ledger, Array]:
-    """Where the run is cut, its parts, what was spent before it, and who colludes, (K,) or None."""
-    cuts, clients = [0, *[int(r) for r in rounds]], events.amp.shape[-1]
-    colluders = np.isin(np.arange(clients), budget.colluders) if budget.colluders else None
-    return cuts, [pick(events, slice(a, b)) for a, b in pairwise(cuts)], before or Ledger(budget, clients), colluders
 
 
 def _last(events: Events, budget: Budget, each_round: Sequence[Release], before: Ledger) -> float:

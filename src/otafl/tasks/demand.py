@@ -16,7 +16,7 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array, Floats
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 from otafl.core.messages import Consecutive
 from otafl.tasks.own_arrays import MOST_CLASSES
 from otafl.tasks.partitions import Partition
@@ -116,7 +116,7 @@ def _tried(made: Made) -> tuple[np.ndarray, np.ndarray]:
     try:
         x, y = jax.eval_shape(made.at, jax.ShapeDtypeStruct((0,), jnp.int32))
     except Exception as problem:  # somebody else's function
-        first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        first = first_line(problem)
         raise InputError(f"x(key, client) must be a JAX function that returns one sample (x, y): {first}") from None
     if y.dtype == np.int32 and y.ndim > 1:
         raise InputError(f"x(key, client) must return one label, or floating-point targets, but y is {y.shape[1:]}")

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.core.errors import DataMissing, InputError
+from otafl.core.errors import DataMissing, InputError, first_line
 
 
 class Columns(NamedTuple):
@@ -54,7 +54,7 @@ def _table(path: Path) -> Any:
     try:
         return readers[path.suffix.lower()](path)
     except (ValueError, OSError) as problem:
-        raise InputError(f"{path}: cannot be read as a table ({str(problem).splitlines()[0]})") from None
+        raise InputError(f"{path}: cannot be read as a table ({first_line(problem)})") from None
 
 
 def _of_npz(path: Path, y: Any, owner: Any) -> Columns:

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from otafl.core import validate
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 from otafl.core.plan import ours
 from otafl.tasks.losses import LOSSES, METRICS, PerSample
 from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
@@ -88,7 +88,7 @@ def model(
     except InputError:
         raise
     except Exception as problem:  # whatever somebody else's function says
-        raise InputError(f"model {name}: init fails: {_said(problem)}") from None
+        raise InputError(f"model {name}: init fails: {first_line(problem)}") from None
 
     def outputs(params: Any, x: jax.Array) -> jax.Array:
         with jax.enable_x64(False):  # a run mixes precisions; what somebody else wrote expects JAX's own
@@ -155,7 +155,7 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
     except InputError:
         raise
     except Exception as problem:  # whatever somebody else's function says about these shapes
-        raise InputError(f"model {model.name}: fails on {shapes}: {_said(problem)}") from None
+        raise InputError(f"model {model.name}: fails on {shapes}: {first_line(problem)}") from None
     if getattr(outputs, "shape", (0,))[:1] != (batch,):
         raise InputError(f"model {model.name}: apply must return (B, ...) but made {_shown(outputs)} of {shapes}")
     if getattr(losses, "shape", None) != (batch,) or losses.dtype != jnp.float32:
@@ -188,17 +188,12 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
     try:
         program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
     except Exception as problem:  # whatever somebody else's function says
-        raise InputError(f"model {model.name}: has no gradient on these shapes: {_said(problem)}") from None
+        raise InputError(f"model {model.name}: has no gradient on these shapes: {first_line(problem)}") from None
     if found := sorted(_primitives(program.jaxpr) & WINDOWS.keys()):
         raise InputError(
             f"model {model.name}: {WINDOWS[found[0]]} ({found[0]}) may look at other samples of a batch, so clipping a "
             "sample's gradient would promise nothing; write it in plain JAX"
         )
-
-
-def _said(problem: Exception) -> str:
-    """The first line of what went wrong."""
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
 def _primitives(program: Any) -> set[str]:

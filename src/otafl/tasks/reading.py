@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from otafl.core.arrays import Array
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 from otafl.tasks.demand import Pair, Source, consecutive
 from otafl.tasks.own_arrays import MOST_CLASSES, features_of, same_length, targets_of
 
@@ -70,8 +70,7 @@ class Reader:
         except InputError:
             raise
         except Exception as problem:  # whatever somebody else's function says
-            said = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-            raise InputError(f"x({client}) fails: {said}") from None
+            raise InputError(f"x({client}) fails: {first_line(problem)}") from None
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Samples of these numbers; a failure is kept for `check`, because nobody hears it inside a compiled round."""
@@ -86,7 +85,7 @@ class Reader:
                 own = np.where(number[where] < len(own_x), number[where], 0)  # padding repeats the first
                 x[where], y[where] = own_x[own], own_y[own]
         except Exception as problem:
-            self.failure = self.failure or (str(problem).strip() or type(problem).__name__).splitlines()[0]
+            self.failure = self.failure or first_line(problem)
         return x, y
 
     def _again(self, client: int) -> tuple[np.ndarray, np.ndarray]:

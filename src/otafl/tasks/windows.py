@@ -16,7 +16,7 @@ import numpy as np
 
 from otafl.tasks.layers import Shape, shifted
 
-AXES = ("CHWN", "HWIO", "CHWN")  # of images, weights and images of a convolution
+SAMPLES_LAST = ("CHWN", "HWIO", "CHWN")  # axes of images, weights and images of a convolution
 SAMPLES_FIRST = ("NHWC", "HWIO", "NHWC")
 MANY = 2**15  # numbers that the windows of an image hold
 ENOUGH_CHANNELS = 16
@@ -63,14 +63,14 @@ class Windows(NamedTuple):
         x, stride = self.padded(x), self.stride
         (channels, *extents, _), (size, *_, out) = x.shape, w.shape
         if stride == 1 or size % stride or channels >= ENOUGH_CHANNELS:
-            return jax.lax.conv_general_dilated(x, w, (stride, stride), "VALID", dimension_numbers=AXES)
+            return jax.lax.conv_general_dilated(x, w, (stride, stride), "VALID", dimension_numbers=SAMPLES_LAST)
         rest = [-extent % stride for extent in extents]
         x = jnp.pad(x, ((0, 0), (0, rest[0]), (0, rest[1]), (0, 0)))
         x = jnp.concatenate([x[:, down::stride, across::stride] for down, across in np.ndindex(stride, stride)])
         w = w.reshape(size // stride, stride, size // stride, stride, channels, out).transpose(0, 2, 1, 3, 4, 5)
         w = w.reshape(size // stride, size // stride, -1, out)
         height, width = ((extent - size) // stride + 1 for extent in extents)
-        return jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=AXES)[:, :height, :width]
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=SAMPLES_LAST)[:, :height, :width]
 
     def _in_runs(self, x: jax.Array) -> jax.Array:
         windows = jnp.stack(shifted(self.padded(x), 2, self.size, self.stride), axis=3)  # (B, H, W', size, C)

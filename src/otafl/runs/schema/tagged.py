@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Union, get_type_hints
 
 from pydantic import Field, PydanticUserError, create_model
 
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 from otafl.core.files import FileModel
 
 
@@ -25,7 +25,7 @@ def tagged(name: str, tag: str, options: type, **common: Any) -> type[FileModel]
     try:
         return create_model(title, __base__=FileModel, **fields)
     except PydanticUserError as problem:
-        raise InputError(f"{name}: its settings cannot stand in a file ({str(problem).splitlines()[0]})") from None
+        raise InputError(f"{name}: its settings cannot stand in a file ({first_line(problem)})") from None
 
 
 def options_of(model: FileModel, options: type) -> Any:
