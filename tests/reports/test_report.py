@@ -16,7 +16,7 @@ from otafl.core.errors import InputError
 from otafl.reports import collect, write_report
 from otafl.reports.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.reports.page import embed, render
-from otafl.reports.plots import PLOTS, _line, carried, seed_statistics
+from otafl.reports.plots import NAMES_INSIDE, PLOTS, STYLE, _legend, _line, carried, seed_statistics
 from otafl.reports.tables import comparison, footer, paired_difference
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.store import RunFolder
@@ -310,12 +310,23 @@ def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> Non
 
 def test_no_picture_shows_the_source_of_mathematics(tmp_path):
     """Figures set no mathematics, so that labels with $ and _ are literal: log axes must not write it either."""
-    from matplotlib.figure import Figure
-
-    from otafl.reports.plots import STYLE, as_svg
+    from otafl.reports.plots import as_svg
 
     with matplotlib.rc_context({**STYLE, "svg.fonttype": "none"}):
         figure = Figure()
         figure.subplots().loglog([1e-5, 1e3], [1e-3, 1e6])
         drawn = as_svg(figure)
     assert "mathdefault" not in drawn and "$" not in drawn and ">0.001<" in drawn
+
+
+@pytest.mark.parametrize("names", [NAMES_INSIDE, 12])
+def test_a_legend_of_many_names_lies_over_no_curve(names):
+    with matplotlib.rc_context(STYLE):
+        figure = Figure()
+        axes = figure.subplots()
+        for n in range(names):
+            axes.plot([0, 1], [n, 0], label=f"a scheme with a name, {n}")
+        _legend(axes)
+        figure.draw_without_rendering()
+    found, around = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert (found.x0 >= around.x1) == (names > NAMES_INSIDE) and found.x1 <= figure.bbox.x1

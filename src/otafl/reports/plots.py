@@ -23,6 +23,7 @@ STYLE: Any = {
     "figure.subplot.top": 0.97,
 }  # fmt: skip
 SIZE_INCHES = (5.2, 3.4)
+NAMES_INSIDE = 4
 
 
 class Plot(NamedTuple):
@@ -146,7 +147,7 @@ def lines_of(plot: Plot) -> Any:
         axes.set_ylabel(plot.label)
         axes.margins(x=0.03)
         if any(drawn):
-            axes.legend()
+            _legend(axes)
         return any(drawn)
 
     return paint
@@ -179,6 +180,20 @@ def _line(axes: Any, plot: Plot, scheme: dict[str, Any]) -> bool:
     return True
 
 
+def _legend(axes: Any) -> None:
+    """Inside the axes, or beside them where so many names would lie over the curves."""
+    names = axes.get_legend_handles_labels()[1]
+    if len(names) <= NAMES_INSIDE:
+        axes.legend()
+        return
+    width, height = SIZE_INCHES
+    letters = min(max(map(len, names)), 60)
+    share = width / (width + 0.5 + 0.07 * letters)  # a line's sample, and letters of 8 points
+    axes.figure.set_size_inches(width / share, height)
+    axes.figure.subplots_adjust(left=STYLE["figure.subplot.left"] * share, right=STYLE["figure.subplot.right"] * share)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
 def _with_gap(x: list[Any], y: list[Any]) -> np.ndarray:
     """The finite points (2, n) of a line and a gap: matplotlib draws a hundred lines far more slowly than one."""
     points = np.array([numbers(x), numbers(y)])
@@ -203,7 +218,8 @@ def _energy(axes: Any, schemes: list[dict[str, Any]]) -> bool:
         axes.axhline(limits.pop(), color="black", linewidth=1, linestyle=(0, (4, 3)), label="limit")
     grouped = len(found[0]["devices"]["bars"]["start"]) < found[0]["devices"]["count"]
     axes.set(yscale="log", xlabel="group of devices" if grouped else "device", ylabel="transmit energy per round (J)")
-    axes.legend()
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    _legend(axes)
     return True
 
 
