@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,19 +39,20 @@ def without_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def without_plots() -> Iterator[None]:
+def drawing() -> Iterator[Callable[..., list[Path]]]:
     """Reports have no plots: they take longer than most runs. Tests that look at plots ask for `plots`."""
+    from otafl.reports import plots
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("otafl.reports.draw", lambda data, folder: [])
-        yield
+        drawn = plots.draw
+        patch.setattr(plots, "draw", lambda data, folder: [])
+        yield drawn
 
 
 @pytest.fixture
-def plots(monkeypatch: pytest.MonkeyPatch) -> None:
+def plots(monkeypatch: pytest.MonkeyPatch, drawing: Callable[..., list[Path]]) -> None:
     """Reports with their plots."""
-    from otafl.reports.plots import draw
-
-    monkeypatch.setattr("otafl.reports.draw", draw)
+    monkeypatch.setattr("otafl.reports.plots.draw", drawing)
 
 
 @pytest.fixture

@@ -52,6 +52,12 @@ def test_importing_otafl_costs_nothing():
     assert min(took) < 0.3
 
 
+def test_planning_loads_nothing_that_only_results_need():
+    code = "import sys, otafl.commands.before_training, otafl.reports.plans; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    assert not {"pyarrow", "pandas", "matplotlib", "sklearn", "dp_accounting", "optax"} & set(loaded)
+
+
 def test_results_are_values(run):
     assert run.labels == ["fedavg-dp", "constant", "front-share"] == list(run.table.index)
     assert run.table.loc["fedavg-dp", "accuracy"] > 0.8 and np.all(run.table["eps"] <= 500)

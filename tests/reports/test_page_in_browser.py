@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from browsing import violations
-from otafl.reports import collect
+from otafl.reports.data import collect
 from otafl.reports.page import render
 
 pytestmark = pytest.mark.browser

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from otafl.core.errors import InputError
-from otafl.reports import collect, write_report
+from otafl.reports import write_report
+from otafl.reports.data import collect
 from otafl.reports.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.reports.page import embed, render
 from otafl.reports.plots import NAMES_INSIDE, PLOTS, STYLE, _legend, _line, carried, seed_statistics
@@ -271,7 +272,7 @@ def test_a_scheme_without_privacy_has_no_value_at_a_target(make_run):
 
 
 def test_where_the_page_goes(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("otafl.reports.draw", lambda data, folder: [folder / "a.png"])
+    monkeypatch.setattr("otafl.reports.plots.draw", lambda data, folder: [folder / "a.png"])
     run = make_run("r", {"one": {}})
     assert write_report([run, make_run("other", {"one": {}})])[0] == run / "report.html"
     assert write_report([run], tmp_path)[0] == tmp_path / "report.html"

@@ -11,7 +11,8 @@ import pytest
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json
-from otafl.reports import collect, write_report
+from otafl.reports import write_report
+from otafl.reports.data import collect
 from otafl.reports.tables import comparison, summaries
 from otafl.runs import runner
 from otafl.runs.folder.sealed import digest, with_seal

@@ -19,7 +19,7 @@ from otafl.core.plan import Events, Message
 from otafl.privacy import Budget, Ledger, Release
 from otafl.privacy.card import round_up
 from otafl.privacy.zcdp import classic_eps
-from otafl.reports import collect
+from otafl.reports.data import collect
 from otafl.reports.tables import comparison, summaries
 from otafl.runs import build, runner
 from otafl.runs.comparing.compare import rank

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -276,3 +277,12 @@ def sweep(folder: Path) -> None:
     """Remove what killed writers left in a folder."""
     for left in Path(folder).glob(f".*{PART}"):
         left.unlink(missing_ok=True)
+
+
+def slug(label: str) -> str:
+    """A label as a folder name.
+
+    >>> slug("CARES static (η=0.40)")
+    'cares-static-0.40'
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.") or "scheme"

@@ -4,12 +4,6 @@ from pathlib import Path
 
 from otafl.core.errors import InputError
 from otafl.core.files import write_atomic
-from otafl.reports.data import collect
-from otafl.reports.page import render
-from otafl.reports.plots import draw
-from otafl.runs.folder.disk import storage
-from otafl.runs.folder.sealed import reading
-from otafl.runs.folder.store import AGAIN
 
 
 def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = True) -> list[Path]:
@@ -18,6 +12,13 @@ def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = T
     The page goes to `out_file` (a file, or a folder that gets a report.html), else into the first run's folder; the
     plots go beside it, into `plots` (for a page NAME.html other than report.html into `NAME-plots`).
     """
+    from otafl.reports.data import collect  # only here: `otafl plan` prints by this package and reads no folder
+    from otafl.reports.page import render
+    from otafl.reports.plots import draw
+    from otafl.runs.folder.disk import storage
+    from otafl.runs.folder.sealed import reading
+    from otafl.runs.folder.store import AGAIN
+
     folders = [Path(run) for run in runs]
     with reading(folders[0] if folders else Path(), AGAIN):
         data = collect(folders)
@@ -33,6 +34,3 @@ def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = T
         if not plots:
             return [page]
         return [page, *draw(data, page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots"))]
-
-
-__all__ = ["collect", "write_report"]

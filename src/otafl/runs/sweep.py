@@ -17,13 +17,13 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from otafl.core.errors import InputError
-from otafl.core.files import to_json, write_atomic
+from otafl.core.files import slug, to_json, write_atomic
 from otafl.runs.board import Board
 from otafl.runs.executors import DONE, Executor, Outcome, each
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.sealed import read_sealed, reading, with_seal
 from otafl.runs.folder.shapes import Count, Label, Said, Text, check
-from otafl.runs.folder.store import RunFolder, slug
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.remote import confirm, finished, run_point, task_of
 from otafl.runs.schema import Experiment, config_hash

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from otafl.core.errors import InputError
 from otafl.core.files import plain
 
 MAGIC = b"otafl-2 "
 SEAL = "seal"
-# What reading something else than was written ends in.
-NONSENSE = (
-    ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, pa.ArrowException
-)  # fmt: skip
+NONSENSE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,6 +35,12 @@ def file_digest(path: Path, mend: str) -> str:
     """SHA-256 of a file, read in pieces."""
     with reading(path, mend), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def nonsense() -> tuple[type[Exception], ...]:
+    """What reading something else than was written ends in; Arrow is loaded by whoever reads tables."""
+    arrow = sys.modules.get("pyarrow")
+    return NONSENSE if arrow is None else (*NONSENSE, arrow.ArrowException)
 
 
 @contextmanager
@@ -53,7 +56,7 @@ def reading(path: Path, mend: str) -> Iterator[None]:
         raise InputError(f"{path}: is damaged ({_line(error)}); {mend}") from None
     except InputError:
         raise
-    except NONSENSE as error:
+    except nonsense() as error:
         raise InputError(f"{path}: is damaged ({_line(error)}); {mend}") from None
 
 

@@ -19,7 +19,6 @@ Every file is written beside its place and then renamed.
 
 import io
 import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otafl.core.errors import InputError
-from otafl.core.files import sweep, to_json, write_atomic
+from otafl.core.files import slug, sweep, to_json, write_atomic
 from otafl.runs.folder.checkpoints import Checkpoints
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.sealed import SEAL, Arrays, digest, file_digest, read_sealed, reading, with_seal
@@ -244,12 +243,3 @@ def run_of(path: Path) -> Path:
     """The run in a folder: the folder itself, or the one that a comparison keeps inside."""
     inner = Path(path) / "run"
     return inner if not (Path(path) / "manifest.json").exists() and (inner / "manifest.json").exists() else Path(path)
-
-
-def slug(label: str) -> str:
-    """A label as a folder name.
-
-    >>> slug("CARES static (η=0.40)")
-    'cares-static-0.40'
-    """
-    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.") or "scheme"

@@ -9,8 +9,7 @@ from otafl import systems
 from otafl.channels import CHANNELS, PUBLISHED, Channel
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.files import FileModel
-from otafl.runs.folder.store import slug
+from otafl.core.files import FileModel, slug
 from otafl.runs.schema.blocks import (
     MOST_SEEDS,
     NOISES,
