@@ -100,8 +100,10 @@ def test_no_records_are_refuted(tmp_path: Path) -> None:
     assert not found.failed
     patterns = [{canary.pattern for canary in scheme.canaries} for scheme in found.schemes]
     assert patterns == [
-        {"record, nulled"}, {"record, removed", "record, removed from a crowd"}, {"record, replaced"},
-    ]  # fmt: skip
+        {"record, nulled", "record, nulled, balanced"},
+        {"record, removed", "record, removed, balanced", "record, removed from a crowd"},
+        {"record, replaced", "record, replaced, balanced"},
+    ]
 
 
 def test_an_observer_of_both_parts_is_tried_where_phases_are_off(tmp_path: Path) -> None:

@@ -75,21 +75,32 @@ def test_one_run_finds_noise_far_below_the_charge_and_lets_a_whole_mechanism_pas
         single_run(message_target(weights=(1 / 16,) * 16), SURE)
 
 
-@pytest.mark.parametrize("used_in", [lambda t: 0 * t, lambda t: t % 2, lambda t: t % 4, lambda t: t // 2])
-def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(
-    used_in: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_noise_of(target: Target, used_in: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Target:
+    """The mechanism with the noise of another round in every round; which records are drawn stays its own."""
     whole = canaries.make_round
 
     def same_noise(*args: Any, **options: Any) -> Any:
         round_ = whole(*args, **options)
-        again = lambda seed, c, row: row._replace(dice=round_.roll(seed, used_in(c.round)))  # noqa: E731
-        return round_._replace(
-            run=lambda data, public, seed, c, row: round_.run(data, public, seed, c, again(seed, c, row))
-        )
+
+        def run(data: Any, public: Any, seed: Any, carry: Any, row: Any) -> Any:
+            noise = round_.roll(seed, used_in(carry.round)).air_key
+            dice = round_.roll(seed, carry.round)._replace(air_key=noise)
+            return round_.run(data, public, seed, carry, row._replace(dice=dice))
+
+        return round_._replace(run=run)
 
     monkeypatch.setattr(canaries, "make_round", same_noise)
-    target = message_target(rounds=16, uplink=ANALOG._replace(name=f"noise used again {used_in}"))
+    return target._replace(uplink=ANALOG._replace(name=f"noise used again {used_in}"))  # a program of its own
+
+
+USED_AGAIN = pytest.mark.parametrize("used_in", [lambda t: 0 * t, lambda t: t % 2, lambda t: t % 4, lambda t: t // 2])
+
+
+@USED_AGAIN
+def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(
+    used_in: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = with_noise_of(message_target(rounds=16), used_in, monkeypatch)
     assert {canary.pattern for canary in refuted(target, 6)} == {"client, balanced"}
 
 
@@ -185,6 +196,24 @@ def test_whole_mechanisms_of_records_are_not_refuted(options: PerSample) -> None
 def test_noise_below_the_charge_is_found_under_sampling() -> None:
     target = record_target(PerSample(batch=5), rounds=10, multiplier=1.0, size=10)
     assert refuted(quieter(target, 0.5), 1500)
+
+
+@USED_AGAIN
+@pytest.mark.parametrize(
+    ("options", "runs", "name"),
+    [
+        (PerSample(batch=0, sampling="without-replacement"), 6, "replaced"),
+        (PerSample(batch=5, adjacency="replace"), 200, "replaced"),
+        (PerSample(rate=0.5, divisor=5.0, size_max=10), 400, "removed"),
+    ],
+    ids=["full batch", "replace", "add-remove"],
+)
+def test_noise_that_is_used_again_is_found_by_records_that_turn(
+    options: PerSample, runs: int, name: str, used_in: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = record_target(options, rounds=16, multiplier=4.0, size=10)
+    found = refuted(with_noise_of(target, used_in, monkeypatch), runs)
+    assert {canary.pattern for canary in found} == {f"record, {name}, balanced"}
 
 
 def test_a_rate_that_follows_the_size_is_no_add_remove() -> None:

@@ -6,7 +6,8 @@ which are orthonormal, so that one run tests many clients at once.
 
 Message canaries put a vector far above its norm bound in the place of a client's message: clipping, silence, weights,
 noise and decoding are the mechanism's. Record canaries put one record into a client's data whose gradient is a chosen
-vector (`gradient_is_x`): drawing, per-record clipping and the divisor are the mechanism's too.
+vector (`gradient_is_x`), turned by the model of the round: drawing, per-record clipping and the divisor are the
+mechanism's too.
 """
 
 import functools
@@ -42,7 +43,7 @@ class Stage(NamedTuple):
     clients: Clients
     uplink: Uplink
     link: Link  # (T, K), float64
-    params: Any  # the model that `clients` read; its values do not matter
+    params: Array  # (T, ...) the model that `clients` read in every round
     basis: Array  # (m + 1 or more, D) float32, orthonormal: the canaries' directions first
     number: int  # m
     parts: int = 1  # real numbers that the observer gets per coordinate
@@ -68,7 +69,7 @@ def message_stage(template: Any, clip_norm: float, uplink: Uplink, link: Link, c
     width = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template))
     basis = orthonormal(min(len(canaries) + 1, width), width, seed)
     said = Clients(_draw_nothing, _given_messages, identity_lift, _promise_nothing, clip_norm)
-    return Stage(said, uplink, link, jnp.zeros((), jnp.float32), basis, len(canaries))
+    return Stage(said, uplink, link, np.zeros(len(link.live), np.float32), basis, len(canaries))
 
 
 def message_world(template: Any, stage: Stage, seed: Seed, canaries: Array, amplitude: Array) -> World:
@@ -106,10 +107,10 @@ def orthonormal(count: int, dim: int, seed: int) -> np.ndarray:
 
 
 def gradient_is_x(dim: int) -> Model:
-    """A model whose gradient at a record x (D,) is x itself, wherever its parameters are."""
+    """A model of signs whose gradient at a record x (D,) is x with these signs."""
     return from_loss(
-        lambda key: jnp.zeros(dim, jnp.float32),
-        lambda params, x, y: jnp.mean(x @ params),
+        lambda key: jnp.ones(dim, jnp.float32),
+        lambda params, x, y: jnp.mean(x @ (jax.lax.stop_gradient(params) * params)),
         lambda params, x: (x @ params)[:, None],
         "gradient-is-x",
     )
@@ -150,12 +151,12 @@ def play(stage: Stage, world: World, runs: int, first_key: int) -> Iterator[np.n
     with jax.enable_x64(True):
         rows = jax.tree.map(jnp.asarray, Row(to_float32(stage.link), (), np.ones(len(stage.link.live), bool)))
         keys = jax.vmap(lambda n: jax.random.fold_in(jax.random.key(first_key), n))(jnp.arange(runs + batch))
-        basis = jnp.asarray(stage.basis[: stage.number])
+        basis, params = jnp.asarray(stage.basis[: stage.number]), jnp.asarray(stage.params)
 
     def some(start: int) -> Any:
         with jax.enable_x64(True):  # of this thread
             own = keys[start : start + batch]
-            seen = _runs(stage.clients, stage.uplink, stage.parts, rows, world, stage.params, basis, own)
+            seen = _runs(stage.clients, stage.uplink, stage.parts, rows, world, params, basis, own)
             return jax.tree.map(np.asarray, seen)
 
     with ThreadPoolExecutor(cores() if jax.default_backend() == "cpu" else 1) as pool:
@@ -171,7 +172,7 @@ def _at_once(stage: Stage, runs: int) -> int:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _runs(
-    clients: Clients, uplink: Uplink, parts: int, rows: Row, world: World, params: Any, basis: Array, keys: Array
+    clients: Clients, uplink: Uplink, parts: int, rows: Row, world: World, params: Array, basis: Array, keys: Array
 ) -> tuple[Array, Array, Array]:
     """Projections of runs with these keys, the largest message norm, and whether any batch did not fit."""
     assert isinstance(rows.link, Link)
@@ -182,7 +183,7 @@ def _runs(
     def received(seed: Seed, row: Row) -> Any:
         dice = round_.roll(seed, first)
         assert isinstance(row.link, Link)
-        total, _ = fold(clients, params, world.data, seed, dice.drawn, row.link, first, client_map, uplink)
+        total, _ = fold(clients, params[0], world.data, seed, dice.drawn, row.link, first, client_map, uplink)
         return uplink.decode(total, row.link, dice.air_key)[0]
 
     def one(key: Array) -> tuple[Array, Array, Array]:
@@ -190,14 +191,15 @@ def _runs(
         shapes = jax.eval_shape(received, seed, jax.tree.map(lambda leaf: leaf[0], rows))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-        def step(carry: Carry, row: Row) -> tuple[Carry, Any]:
-            carry, record = round_.run(world.data, (), seed, carry, row)
+        def step(carry: Carry, at: tuple[Row, Array]) -> tuple[Carry, Any]:
+            row, model = at
+            carry, record = round_.run(world.data, (), seed, carry._replace(params=model), row)
             flat = jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(carry.opt)])
             seen = flat.reshape(parts, basis.shape[1]) @ basis.T
             return carry, (seen, jnp.max(record.clients[0]), record.round[2] > 0)
 
-        start = Carry(params, nothing, (), jnp.asarray(True), first)
-        _, (seen, norms, overflow) = jax.lax.scan(step, start, rows)
+        start = Carry(params[0], nothing, (), jnp.asarray(True), first)
+        _, (seen, norms, overflow) = jax.lax.scan(step, start, (rows, params))
         return seen, jnp.max(norms), jnp.any(overflow)
 
     seen, norms, overflow = jax.vmap(one)(keys)

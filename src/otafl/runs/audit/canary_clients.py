@@ -8,7 +8,7 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, width_of
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, patterns, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
@@ -24,7 +24,7 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
     sent, arrived = sizes_of(target)
     world = functools.partial(worlds.message_world, target.template, stage, target.seed, who)
     trials = []
-    for name, sign in _patterns(arrived > 0).items():
+    for name, sign in patterns(arrived > 0).items():
         frozen = np.ones(sent.shape)
         ours, theirs = frozen.copy(), frozen.copy()
         ours[:, who], theirs[:, who] = sign[:, who], opposite * sign[:, who]
@@ -49,15 +49,3 @@ def sizes_of(target: Target) -> tuple[Array, Array]:
     sent = np.where(gated, np.maximum(limit, 0) * (1 - 1e-5), worlds.LOUD * bound)
     arrived = np.where(limit < 0, 0.0, np.where(gated, sent, bound * (1 - FLOAT32_SLACK)))
     return sent, arrived
-
-
-def _patterns(sends: Array) -> dict[str, Array]:
-    """(T, K) signs. Noise that is used again hides a constant sign better, and cancels where the signs add to zero.
-
-    The Thue-Morse sequence adds to zero over each two rounds in a row, and over every second, fourth, ... of them.
-    """
-    number = np.cumsum(sends, axis=0)
-    turns = 1.0 - 2.0 * (np.bitwise_count(np.maximum(number, 1) - 1) % 2)
-    odd = (number == number[-1]) & (number[-1] % 2 == 1)  # the last one has no partner
-    one = {"constant": np.ones(sends.shape)}
-    return one | ({"balanced": np.where(odd, 0.0, turns)} if np.any(number[-1] >= 2) else {})

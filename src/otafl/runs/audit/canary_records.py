@@ -1,16 +1,15 @@
-"""Canary records: one record of a client present against nulled, replaced or gone."""
+"""Canary records: one record of a client present against nulled, replaced or gone, always or in balanced turns."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, filtered, loudness
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, filtered, loudness, patterns
 
 
 def record_trials(target: Target) -> list[Trial]:
@@ -18,9 +17,9 @@ def record_trials(target: Target) -> list[Trial]:
     assert target.records is not None
     width = int(target.template.shape[0])
     who = chosen(target, width)
-    basis, params = np.eye(width, dtype=np.float32), jnp.zeros(width, jnp.float32)
+    basis, steady = np.eye(width, dtype=np.float32), np.ones((len(target.link.live), width), np.float32)
     parts = 1 if target.gain is None else target.gain.shape[1]
-    stage = worlds.Stage(target.clients, target.uplink, target.link, params, basis, len(who), parts)
+    stage = worlds.Stage(target.clients, target.uplink, target.link, steady, basis, len(who), parts)
     loud = worlds.LOUD * target.records.clip_norm
     there, gone = _facts(target, who, 0), _facts(target, who, 1 if target.message.adjacency == "add-remove" else 0)
     normal = (there.rate == 1) & adds_noise(target)
@@ -28,23 +27,29 @@ def record_trials(target: Target) -> list[Trial]:
     def make(own: float, others: float, away: bool) -> worlds.World:
         return worlds.record_world(target.seed, who, width, own, others, away)
 
-    def trial(name: str, absent: worlds.World, present: worlds.World, score: Any, linear: Array) -> Trial:
-        return Trial(f"record, {name}", stage, absent, present, score, linear)
+    def in_turns(name: str, absent: worlds.World, present: worlds.World, ratio: Any) -> list[Trial]:
+        found = []
+        for pattern, sign in patterns(there.size != 0).items():
+            turned = steady.copy()
+            turned[:, : len(who)] = sign
+            score = _record_score(target, who, there._replace(size=there.size * sign), ratio)
+            said = f"record, {name}" + ("" if pattern == "constant" else f", {pattern}")
+            found.append(Trial(said, stage._replace(params=turned), absent, present, score, normal))
+        return found
 
     if target.message.adjacency == "replace":
-        score = _record_score(target, who, there, scores.replaced_score)
-        found = [trial("replaced", make(-loud, 0, False), make(loud, 0, False), score, normal)]
+        found = in_turns("replaced", make(-loud, 0, False), make(loud, 0, False), scores.replaced_score)
         if np.all(there.rate == 1) and (other := _gate(target, who)) is not None:
             score, size = _gate_score(target, who, other)
-            found.append(trial("at the gate", make(-loud, size, False), make(loud, size, False), score, normal))
+            worst = make(-loud, size, False), make(loud, size, False)
+            found.append(Trial("record, at the gate", stage, *worst, score, normal))
         return found
-    plain = _record_score(target, who, there, scores.sampled_score)
     if target.message.adjacency == "zero-out":
-        return [trial("nulled", make(0, 0, False), make(loud, 0, False), plain, normal)]
-    crowd = _crowd_score(target, who, there, gone)
+        return in_turns("nulled", make(0, 0, False), make(loud, 0, False), scores.sampled_score)
+    crowd, never = _crowd_score(target, who, there, gone), np.zeros(len(who), bool)
     return [
-        trial("removed", make(0, 0, True), make(loud, 0, False), plain, normal),
-        trial("removed from a crowd", make(0, -loud, True), make(loud, -loud, False), crowd, np.zeros(len(who), bool)),
+        *in_turns("removed", make(0, 0, True), make(loud, 0, False), scores.sampled_score),
+        Trial("record, removed from a crowd", stage, make(0, -loud, True), make(loud, -loud, False), crowd, never),
     ]
 
 
