@@ -17,10 +17,11 @@ from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.uplink import ANALOG
 from otafl.privacy import events, pld_eps
 from otafl.runs.audit import canaries
+from otafl.runs.audit import target as target_module
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.single import single_run
-from otafl.runs.audit.target import Target
+from otafl.runs.audit.target import Target, cast
 
 ERROR, SURE = 1e-3, 1e-6
 
@@ -229,3 +230,22 @@ def test_a_gate_that_looks_at_the_message_gives_one_record_its_whole_client() ->
     target = record_target(PerSample(batch=0, sampling="without-replacement"), rounds=4, multiplier=2.0, size=64)
     gated = target._replace(link=target.link._replace(max_norm=np.full((4, 1), 0.7)))
     assert {canary.pattern for canary in refuted(gated, 6)} == {"record, at the gate"}
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_a_sum_of_many_is_attacked_with_its_canaries_alone(records: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along the canaries' directions the others are not heard: the same scores, but for rounding."""
+    full_batch = PerSample(batch=0, sampling="without-replacement")
+    many = (
+        record_target(full_batch, rounds=4, multiplier=2.0, size=3, count=6)
+        if records
+        else message_target(rounds=4, weights=(0.1, 0.3, 0.2, 0.15, 0.15, 0.1))
+    )
+    monkeypatch.setattr(target_module, "MOST", 3)
+    everyone = attack(many, 40, SURE)
+    monkeypatch.setattr(target_module, "MOST_PLAYED", 5)
+    alone = attack(many, 40, SURE)
+    assert len(cast(many, np.array([3, 1])).ids) == 2 and len(everyone) == len(alone)
+    for one, other in zip(everyone, alone):
+        assert one.client == other.client
+        assert np.allclose(one.present, other.present, atol=1e-3) and np.allclose(one.absent, other.absent, atol=1e-3)

@@ -8,21 +8,22 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, patterns, width_of
+from otafl.runs.audit.target import Target, Trial, adds_noise, cast, chosen, patterns, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
     """A client at its bound against its opposite or against nothing, always and in balanced turns."""
     who = chosen(target, width_of(target))
     clip_norm = target.clients.clip_norm
-    stage = worlds.message_stage(target.template, clip_norm, target.uplink, target.link, who, seed)
+    on = cast(target, who)
+    stage = worlds.message_stage(target.template, clip_norm, target.uplink, on.link, who, seed)
     parts = 1 if target.gain is None else target.gain.shape[1]
     stage = stage._replace(parts=parts)
     gain = target.link.weight[:, None] if target.gain is None else target.gain
     noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
     opposite = -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
     sent, arrived = sizes_of(target)
-    world = functools.partial(worlds.message_world, target.template, stage, target.seed, who)
+    world = functools.partial(worlds.message_world, target.template, stage, on.seed, on.canaries)
     trials = []
     for name, sign in patterns(arrived > 0).items():
         frozen = np.ones(sent.shape)
@@ -33,8 +34,8 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
             Trial(
                 f"client, {name}",
                 stage,
-                world(sent * theirs),
-                world(sent * ours),
+                world((sent * theirs)[:, on.ids]),
+                world((sent * ours)[:, on.ids]),
                 lambda seen, loud=loud: scores.gaussian_score(seen, gain[..., who], noise, *loud),  # type: ignore[misc]
                 np.full(len(who), adds_noise(target)),
             )

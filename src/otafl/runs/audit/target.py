@@ -15,6 +15,7 @@ from otafl.runs.audit import canaries
 
 MOST = 16  # canaries at a time
 MOST_NUMBERS = 2**26  # in all their directions
+MOST_PLAYED = 1024  # clients; of more, canaries alone are played where a plain sum is heard
 
 
 class Records(NamedTuple):
@@ -112,6 +113,27 @@ def chosen(target: Target, width: int) -> np.ndarray:
         ratio = np.where(heard > 0, heard / charged, 0.0)
     order = [*np.argsort(-charged, kind="stable")[: -(-count // 2)], *np.argsort(-ratio, kind="stable")]
     return np.array(list(dict.fromkeys(int(k) for k in order))[:count])
+
+
+class Cast(NamedTuple):
+    """The clients that are simulated."""
+
+    ids: Array  # their numbers
+    canaries: Array  # where the canaries are among them
+    link: Link
+    seed: Seed
+
+
+def cast(target: Target, who: Array) -> Cast:
+    """All clients, or canaries alone: the others send along one more direction, the same in both worlds, and along the
+    canaries' own a plain sum tells nothing of them."""
+    link, seed, count = target.link, target.seed, target.link.weight.shape[-1]
+    plain = target.gain is not None or (target.uplink.combine is ANALOG.combine and adds_noise(target))
+    if count <= MOST_PLAYED or not plain:
+        return Cast(np.arange(count), who, link, seed)
+    extra = link.extra if target.gain is None else link.extra._replace(weight=link.extra.weight[..., who])
+    link = link._replace(weight=link.weight[..., who], max_norm=link.max_norm[..., who], extra=extra)
+    return Cast(who, np.arange(len(who)), link, seed._replace(rows=seed.rows[who], sizes=seed.sizes[who]))
 
 
 def patterns(sends: Array) -> dict[str, Array]:
