@@ -14,6 +14,7 @@ from otafl.runs.comparing import from_plans
 from otafl.runs.comparing.compare import Part, compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
+from otafl.runs.planning import places
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
@@ -179,6 +180,21 @@ def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path
         assert spent[label]["rounds"] == [20.0] and 0.9 * 20 < spent[label]["final_eps"][0] <= 20.0
         assert 0.9 < spent[label]["efficiency"][0] <= 1 + 1e-6, label
     assert not any("trials" in text for text in spent["a"]["card"]["outside_the_guarantee"])
+
+
+def test_settings_of_very_many_devices_come_from_some_of_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Under their share of the budget: nearly what all rounds give, and nothing that grows with rounds x clients."""
+    (path := tmp_path / "many.toml").write_text(MANY)
+    asked = ["rounds=60", "seeds=1", 'task.weights="equal"', "radio.max_energy=1e3"]
+    whole = load(path, asked)
+    task = build.build_task(whole)
+    monkeypatch.setattr(places, "DEVICE_ROUNDS", 15 * whole.task.clients)
+    part = load(path, [*asked, "engine.stream=true"])
+    assert places.place_of(part, part.scheme[0], task).rounds == 15
+    every, some = (from_plans.from_plans(one, task)[0].scheme for one in (whole, part))
+    for one, other in zip(every[:1] + every[3:5], some[:1] + some[3:5]):
+        assert other.server.step_size == pytest.approx(one.server.step_size, rel=0.1), one.label
+    assert some[0].rx_scale == pytest.approx(every[0].rx_scale, rel=0.1)
 
 
 def test_trials_are_the_same_low_discrepancy_points_for_all():

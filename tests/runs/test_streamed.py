@@ -13,13 +13,17 @@ from otafl.reports.run import Run
 from otafl.runs import runner
 from otafl.runs.build import build_task
 from otafl.runs.folder.store import RunFolder
+from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
+from otafl.runs.planning.table import plan
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
 from otafl.runs.streamed import choice
 from otafl.runs.streamed.execution import StreamedExecution
+from otafl.runs.streamed.planned import StreamedPlanned
 
 LABELS = ("constant", "cares-adaptive")
+LOOP = "{name='cares-adaptive'}"
 CLIENTS_AND_SEEDS = 4 * 2
 pytestmark = pytest.mark.released
 Tiny = Callable[..., Experiment]
@@ -124,6 +128,29 @@ def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> 
         streamed = StreamedExecution(experiment, experiment.scheme[0], task, place, Reporter())
         assert streamed.ran == [int(np.sum(plan.live)) for plan in whole.plans]
         assert streamed.least_eps == whole.least_eps and streamed.affordable == whole.affordable
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_a_plan_whose_rounds_go_by_says_what_a_kept_one_says(
+    tiny: Tiny, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "BLOCK", block * CLIENTS_AND_SEEDS)
+    names = ("{name='constant', rx_scale=0.4}", "{name='cdpb'}", *(f"{{name='{n}'}}" for n in ("fedavg", "fedavg-dp")))
+    asked = [f"scheme=[{', '.join((*names, LOOP))}]", "privacy.eps=60", "rounds=40"]
+    kept, passed = (plan(tiny(*asked, f"engine.stream={stream}")).to_dict() for stream in ("false", "true"))
+    assert passed["notes"] == kept["notes"] and passed["terms"] == kept["terms"]
+    for one, other in zip(kept["schemes"], passed["schemes"]):
+        assert one["rounds"] == other["rounds"] and one["eps"] == other["eps"]
+        left, right = ((row.pop("merit") or {}) | row for row in (one, other))
+        for name, value in left.items():
+            if isinstance(value, float) or name == "mu":
+                np.testing.assert_allclose(np.array(right[name], float), np.array(value, float), rtol=1e-12)
+            else:
+                assert right[name] == value, name
+    goes_by = tiny(*asked, "engine.stream=true")
+    made = StreamedPlanned(goes_by, goes_by.scheme[0], facts_of(goes_by))
+    assert made.plans == [] and max(len(part.live) for _, part in made.blocks(0)) == block
+    assert sum(len(part.live) for _, part in made.blocks(0)) == made.ran[0] > block
 
 
 def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from otafl.runs.folder.chunks import merge
 from otafl.runs.folder.recount import check_privacy
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.folder.summaries import by_seed
+from otafl.runs.limits import check_kept
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter
@@ -64,6 +65,7 @@ class Prepared(NamedTuple):
 def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = None) -> Prepared:
     """What to attack of one scheme; with the folder of a finished run, under what that run's ledger says."""
     one = experiment.model_copy(update={"seeds": experiment.seed_list[:1]})
+    check_kept(1, one.horizon(scheme), one.task.clients, one.channel.antennas)
     facts = facts_of(one)
     try:
         planned: Planned = Planned(one, scheme, facts)

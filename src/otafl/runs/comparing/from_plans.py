@@ -49,7 +49,8 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     spread, reach = _lift(choice, task.model.num_params)
     scale = step_scale or STEP_SCALE[experiment.task.model.name == "logistic"]
     largest = LARGEST_MOVE / (math.sqrt(float(np.max(place.message.mean_square))) * heard * reach)
-    total = math.sqrt(math.fsum(np.square(noise))) * spread
+    whole = experiment.horizon(scheme) / place.rounds  # of very many clients only some rounds are planned
+    total = math.sqrt(whole * math.fsum(np.square(noise))) * spread
     step = min(largest, scale / total) if total > 0 else largest
     if entry.around and own:
         own = systems.system_of(scheme.name).load(entry.around)(own)

@@ -1,7 +1,10 @@
 """A site and a target as the design rule of one scheme meets them."""
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
@@ -10,6 +13,7 @@ from otafl.runs import build
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.facts import Facts
 from otafl.runs.schema import Experiment
+from otafl.runs.streamed.choice import DEVICE_ROUNDS, goes_by
 
 
 class Place(NamedTuple):
@@ -31,4 +35,14 @@ def place_of(experiment: Experiment, scheme: Any, task: build.Task | Facts) -> P
     delta, _ = delta_left(privacy, experiment.channel, rounds, experiment.task.clients)
     eps = math.inf if privacy.eps is None else privacy.eps
     budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
-    return Place(deployment, message, budget, rounds, channel, experiment.seed_list[0])
+    place = Place(deployment, message, budget, rounds, channel, experiment.seed_list[0])
+    return _in_part(place, max(1, DEVICE_ROUNDS // experiment.task.clients)) if goes_by(experiment) else place
+
+
+def _in_part(place: Place, most: int) -> Place:
+    """As many rounds as are kept in memory, under their share of the budget. Rules choose; they charge nothing."""
+    rounds, convert = min(place.rounds, most), place.budget.counted.convert
+    if convert is None or math.isinf(place.budget.eps):
+        return place._replace(rounds=rounds)
+    eps = float(convert(np.float64(place.budget.zcdp * rounds / place.rounds), place.budget.delta))
+    return place._replace(rounds=rounds, budget=dataclasses.replace(place.budget, eps=eps))

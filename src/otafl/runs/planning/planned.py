@@ -74,6 +74,7 @@ class Planned:
             refuse_retirement(self.label, self.uplink)
         self.retired: list[int] = []  # clients who have reached their own cap before the last round, per seed
         self.plans: list[Plan] = []
+        self.ran: list[int] = []  # rounds that each seed affords, where they are planned ahead
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
@@ -133,6 +134,7 @@ class Planned:
                 released = self.released(plan, site.trace, site)
                 self.least_eps.append(least_eps(ledger, released))
             self.plans.append(charged)
+            self.ran.append(int(np.sum(charged.live)))
             self.infos.append(certified_where(info, ~np.any(silenced, axis=-1)))
 
     def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
@@ -197,6 +199,12 @@ class Planned:
         )
 
     def _horizon(self) -> int:
-        if self.loop != "open":
-            return self.experiment.horizon(self.scheme)
-        return max(1, max(int(np.sum(plan.live)) for plan in self.plans))
+        return max(1, *self.ran) if self.ran else self.experiment.horizon(self.scheme)
+
+    def blocks(self, s: int) -> Iterator[tuple[Trace, Plan]]:
+        """Channels and plans of one seed of an open loop, some rounds at a time."""
+        yield self.setup.sites[s].trace, self.plans[s]
+
+    def count(self, ledger: Ledger, released: Events) -> Ledger:
+        """A ledger with these rounds besides; nothing is spent."""
+        return Ledger(ledger.budget, ledger.clients, [*ledger.parts, released], [*ledger.releases], sums=ledger.sums)

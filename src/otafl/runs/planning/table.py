@@ -6,7 +6,7 @@ and mu are those of every seed, and the other figures are means over seeds.
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, lear
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
 from otafl.core.plan import Events, Plan
-from otafl.privacy import Ledger, attack_success
+from otafl.privacy import attack_success
 from otafl.privacy.events import total_noise_var
 from otafl.runs import build
 from otafl.runs.frames import as_html, as_text
@@ -23,6 +23,8 @@ from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
+from otafl.runs.streamed.choice import goes_by
+from otafl.runs.streamed.planned import StreamedPlanned
 
 UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients
 AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is what binds
@@ -127,7 +129,7 @@ def plan_scheme(experiment: Experiment, scheme: Any, facts: Facts | build.Task, 
     """One row; bad input is refused as `otafl run` refuses it."""
     label, horizon = scheme.label or scheme.name, experiment.horizon(scheme)
     try:
-        planned = Planned(experiment, scheme, facts)
+        planned = (StreamedPlanned if goes_by(experiment) else Planned)(experiment, scheme, facts)
     except (Infeasible, BudgetExceeded) as refusal:
         said = str(refusal).removeprefix(f"{label}: ")
         return Row(label, scheme.name, "open", False, said, None, horizon, binding="infeasible")
@@ -143,15 +145,15 @@ def row_of(planned: Planned, agreement: float) -> Row:
         "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
         "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
     }  # fmt: skip
-    if planned.loop == "open" and _ends_early([int(np.sum(plan.live)) for plan in planned.plans], horizon):
+    if planned.loop == "open" and _ends_early(planned.ran, horizon):
         about["calibrated"] = False
     if planned.loop != "open":
         return _closed_loop(planned, about)
     if planned.least_eps:
-        seeds = f" under {len(planned.least_eps)} of {len(planned.plans)} seeds" if planned.affordable else ""
+        seeds = f" under {len(planned.least_eps)} of {len(planned.ran)} seeds" if planned.affordable else ""
         return Row(**about, feasible=False, reason=f"0 rounds affordable{seeds}", least_eps=planned.least,
-                   rounds=[int(np.sum(plan.live)) for plan in planned.plans], binding="privacy")  # fmt: skip
-    seen = [_Seed(planned, s) for s in range(len(planned.plans))]
+                   rounds=planned.ran, binding="privacy")  # fmt: skip
+    seen = [_Seed(planned, s) for s in range(len(planned.ran))]
     attacks = [attack_success(one.ledger) for one in seen]
 
     def mean(name: str) -> float:
@@ -169,7 +171,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
         energy_max=max(one.energy_max for one in seen) if radio else None,
         power_margin_db=_margin_db(max(one.fill for one in seen)) if radio else None,
         channel_uses=uses if radio else None, seconds=uses / bandwidth if radio and bandwidth else None,
-        noise_of=seen[0].noise_of, binding=_binding(planned, seen, horizon),
+        noise_of=_noise_of(planned, seen), binding=_binding(planned, seen, horizon),
     )  # fmt: skip
 
 
@@ -182,37 +184,59 @@ def _kind(experiment: Experiment, scheme: Any) -> str:
     return str((scheme.clients or experiment.clients).kind)
 
 
+class _Rounds(NamedTuple):
+    """Figures of live rounds, (T,) each."""
+
+    heard: np.ndarray  # weight
+    noise: np.ndarray  # per coordinate of the update
+    dropped: np.ndarray  # weight that is not heard
+    uses: np.ndarray  # of the channel
+    noisy: np.ndarray  # bool: any noise is counted
+    of_devices: np.ndarray  # share of that noise which devices add
+
+
 class _Seed:
-    """What the plan of one seed comes to. Host, float64; (T, K) live rounds only."""
+    """What the plan of one seed comes to, live rounds only. Host, float64."""
 
     def __init__(self, planned: Planned, s: int):
-        site, whole, ledger = planned.setup.sites[s], planned.plans[s], planned.ledgers[s]
-        live = np.asarray(whole.live, bool)
-        self.rounds = int(np.sum(live))
-        released = planned.released(whole, site.trace, site)
-        held = ([*ledger.parts, released], [*ledger.releases])
-        self.ledger = Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums)
-        plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
-        link = planned._link(whole, site.trace, site, 0, released)
-        bound = clip_norm(site.message)
-        allowed = np.asarray(plan.max_norm) >= min(bound, site.message.bound)
-        weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
-        self.heard, self.noise = weight.sum(-1), np.asarray(link.noise_std)[live]
-        self.snr = learning_snr(bound, self.heard, self.noise)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            relative = np.sqrt(site.message.dim) * self.noise / (bound * self.heard)
-            share = weight.mean(0) / weight.mean(0).sum()
-            self.noise_over_clip = float(np.sqrt(np.mean(np.square(relative))))
+        site, self.ledger, self.rounds = planned.setup.sites[s], planned.ledgers[s], planned.ran[s]
+        bound, limit = clip_norm(site.message), np.asarray(site.deployment.energy, float)
         wanted = np.asarray(site.deployment.weights, float)
-        self.dropped_weight = float(np.mean(np.sum(np.where(allowed, 0.0, wanted), -1)))
+        parts, total, energy = [], np.zeros(wanted.size), np.zeros(wanted.size)
+        self.fill, self.at_limit, ever = 0.0, np.zeros(wanted.size, bool), np.zeros(wanted.size, bool)
+        self.devices_add_noise = False
+        for trace, whole in planned.blocks(s):
+            live = np.asarray(whole.live, bool)
+            released = planned.released(whole, trace, site)
+            self.ledger = planned.count(self.ledger, released)
+            plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
+            link = planned._link(whole, trace, site, 0, released)
+            allowed = np.asarray(plan.max_norm) >= min(bound, site.message.bound)
+            weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
+            sent = planned_energy(plan, site.message, planned.uplink)
+            uses = planned.uplink.uses(whole, trace, site.deployment)[live]
+            dropped = np.sum(np.where(allowed, 0.0, wanted), -1)
+            parts.append(_Rounds(weight.sum(-1), np.asarray(link.noise_std)[live], dropped, uses, *_noises(released)))
+            total, energy = total + weight.sum(0), energy + sent.sum(0)
+            self.fill = max(self.fill, float(np.max(sent / limit, initial=0.0)))
+            self.at_limit, ever = self.at_limit | np.any(sent >= AT_LIMIT * limit, axis=0), ever | np.any(allowed, 0)
+            self.devices_add_noise |= bool(np.any(whole.noise))
+        self.each = each = _Rounds(*map(np.concatenate, zip(*parts)))
+        self.snr = learning_snr(bound, each.heard, each.noise)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            relative = np.sqrt(site.message.dim) * each.noise / (bound * each.heard)
+            share = total / self.rounds / (total / self.rounds).sum()
+            self.noise_over_clip = float(np.sqrt(np.mean(np.square(relative))))
+        self.dropped_weight = float(np.mean(each.dropped))
         self.bias = float(np.sum(np.abs(share - wanted)) / 2)
-        energy = planned_energy(plan, site.message, planned.uplink)
-        self.energy_mean, self.energy_max = float(energy.sum(0).mean()), float(energy.sum(0).max())
-        limit = np.asarray(site.deployment.energy, float)
-        self.fill, self.at_limit = float(np.max(energy / limit)), np.any(energy >= AT_LIMIT * limit, axis=0)
-        self.uses = round(float(planned.uplink.uses(whole, site.trace, site.deployment)[live].sum()))
-        self.silent = int(np.sum(~np.any(allowed, axis=0)))
-        self.noise_of = _noise_of(planned, released)
+        self.energy_mean, self.energy_max = float(energy.mean()), float(energy.max())
+        self.uses, self.silent = round(float(each.uses.sum())), int(np.sum(~ever))
+
+
+def _noises(released: Events) -> tuple[np.ndarray, np.ndarray]:
+    """(T,) of live rounds: whether any noise is counted, and the share of it that devices add."""
+    total, receiver = total_noise_var(released)[released.live], released.receiver_var[released.live]
+    return total > 0, (total - receiver) / np.where(total > 0, total, 1.0)
 
 
 def _margin_db(fill: float) -> float | None:
@@ -251,14 +275,13 @@ def _closed_loop(planned: Planned, about: dict[str, Any]) -> Row:
                binding=f"the training decides; ε is {'each client’s' if planned.retires else 'the'} cap")  # fmt: skip
 
 
-def _noise_of(planned: Planned, released: Events) -> str:
+def _noise_of(planned: Planned, seen: list[_Seed]) -> str:
     """Who adds the noise that the ledger counts."""
     if planned.uplink.release is not None:
-        return "receiver, devices" if any(np.any(plan.noise) for plan in planned.plans) else "receiver"
-    total = total_noise_var(released)[released.live]
-    own = float(np.mean((total - released.receiver_var[released.live]) / np.where(total > 0, total, 1.0)))
-    if not np.any(total > 0):
+        return "receiver, devices" if any(one.devices_add_noise for one in seen) else "receiver"
+    if not np.any(seen[0].each.noisy):
         return "nobody"
+    own = float(np.mean(seen[0].each.of_devices))
     if own > 1 - 1e-9:
         return "devices" if planned.uplink.radio else "devices (no radio)"
     return "receiver" if own < 1e-9 else f"receiver, devices {own:.0%}"

@@ -1,4 +1,4 @@
-"""One scheme whose rounds go by in blocks: planned and charged block by block, then trained the same way."""
+"""One scheme whose rounds go by in blocks: planned and charged so (`streamed.planned`), then trained the same way."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,90 +8,30 @@ import numpy as np
 
 from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.core.plan import Events, Plan, Trace, check_silence
+from otafl.core.plan import check_silence
 from otafl.core.rounds import Carry, Record, Row, stack
-from otafl.privacy import Ledger, check_release
 from otafl.privacy.spend import release_square
-from otafl.privacy.sums import Sums
-from otafl.runs.build import Site
 from otafl.runs.execution import Execution, padded
 from otafl.runs.folder.checkpoints import fits
 from otafl.runs.folder.chunks import Evaluation, scalars
 from otafl.runs.folder.results import Columns, Energies, RoundColumns, Seen, evaluations_table, rounds_table
 from otafl.runs.kept import Findings
-from otafl.runs.planning.energy import check_energy
-from otafl.runs.streamed import choice
-from otafl.runs.streamed.ahead import Ahead, Block, cut, soon
+from otafl.runs.streamed.ahead import Ahead, Block, soon
 from otafl.runs.streamed.passed import REQUIRED, Passed, merge, read
+from otafl.runs.streamed.planned import StreamedPlanned
 from otafl.runs.streamed.tally import Tally, quantile_table
 
 
-class StreamedExecution(Execution):
+class StreamedExecution(StreamedPlanned, Execution):
     """`Execution`, without keeping what grows with rounds x clients."""
 
-    streamed = True
-
     def __init__(self, experiment: Any, scheme: Any, *others: Any):
-        self.at_once = choice.rounds_at_once(experiment)
-        self.ran: list[int] = []  # rounds that each seed affords, where they are planned ahead
-        choice.refuse(experiment, scheme, scheme.label or scheme.name)
         super().__init__(experiment, scheme, *others)
-        choice.refuse_uplink(experiment, self.label, self.uplink.name)
         divisors = [n for n in range(1, self.every + 1) if self.every % n == 0 and n <= self.at_once]
         self.stretch = max(divisors)
         self.span = self.stretch * max(1, min(self.at_once, experiment.rounds) // self.stretch)
         self._said = float("nan")
         self._coming: Iterator[tuple[Row, list[Block]]] | None = None
-
-    # --- planned ahead -----------------------------------------------------------------------------------------------
-
-    def _plan_everything(self) -> None:
-        choice.refuse_uplink(self.experiment, self.label, self.uplink.name)
-        choice.refuse_ahead(self.experiment, self.label, self.retires)
-        self.ran = [self._afford(s) for s in range(len(self.setup.sites))]
-
-    def _check_channel(self, site: Site, released: Events, plan: Plan, trace: Trace, first: int) -> None:
-        check_release(self.uplink, released, plan, trace, site.deployment, site.message, first=first)
-
-    def _afford(self, s: int) -> int:
-        """How many rounds of this seed fit the budget; every one of them is checked on the way."""
-        site, ledger = self.setup.sites[s], self.ledgers[s]
-        ahead, sums = Ahead(site, self.experiment.seed_list[s]), self._opening(s)
-        for release in ledger.releases:  # of an earlier run
-            sums = sums.beside(release.square(ledger.clients) / 2, release.times)
-        cuts = list(cut(self.experiment.horizon(self.scheme), self.at_once))
-        for block in soon(ahead.take, [count for _, count in cuts]):
-            first = block.first
-            assert block.plan is not None
-            check_silence(site.policy, site.message, block.plan, first)
-            released = self.released(block.plan, block.trace, site)
-            self._check_channel(site, released, block.plan, block.trace, first)
-            live = released.live.copy()
-            for t in np.flatnonzero(live) if self.capped else ():
-                more = sums.add_round(released, int(t), self.budget.accounting)
-                if not more.within(self.budget.zcdp):
-                    live[t:] = False
-                    if first + t == 0:
-                        first_round = Ledger(self.budget, ledger.clients, [], [], sums=more)
-                        self.least_eps.append(float(first_round.spent().worst))
-                    break
-                sums = more
-            self._check_radiated(s, block.plan, live, first)
-            if not np.all(live):
-                return first + int(np.sum(live))
-        return self.experiment.horizon(self.scheme)
-
-    def _opening(self, s: int) -> Sums:
-        message = self.setup.sites[s].message
-        return self.ledgers[s].opening(message.rate, message.sensitivity)
-
-    def _check_radiated(self, s: int, plan: Plan, live: np.ndarray, first: int) -> None:
-        site, seed = self.setup.sites[s], self.experiment.seed_list[s]
-        where = f"{self.label}: seed {seed}"
-        check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
-
-    def _horizon(self) -> int:
-        return max(1, *self.ran) if self.ran else self.experiment.horizon(self.scheme)
 
     # --- the rounds --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,83 @@
+"""One scheme planned and charged in blocks of rounds, of which nothing is kept that grows with rounds x clients."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from otafl.core.plan import Events, Plan, Trace, check_silence
+from otafl.privacy import Ledger, check_release
+from otafl.privacy.sums import Sums
+from otafl.runs.build import Site
+from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.planned import Planned
+from otafl.runs.streamed import choice
+from otafl.runs.streamed.ahead import Ahead, cut, soon
+
+
+class StreamedPlanned(Planned):
+    """`Planned`, whose plans are made again whenever they are asked for."""
+
+    streamed = True
+
+    def __init__(self, experiment: Any, scheme: Any, *others: Any):
+        self.at_once = choice.rounds_at_once(experiment)
+        choice.refuse(experiment, scheme, scheme.label or scheme.name)
+        super().__init__(experiment, scheme, *others)
+        choice.refuse_uplink(experiment, self.label, self.uplink.name)
+
+    def _plan_everything(self) -> None:
+        choice.refuse_uplink(self.experiment, self.label, self.uplink.name)
+        choice.refuse_ahead(self.experiment, self.label, self.retires)
+        self.ran.extend(self._afford(s) for s in range(len(self.setup.sites)))
+
+    def _check_channel(self, site: Site, released: Events, plan: Plan, trace: Trace, first: int) -> None:
+        check_release(self.uplink, released, plan, trace, site.deployment, site.message, first=first)
+
+    def _afford(self, s: int) -> int:
+        """How many rounds of this seed fit the budget; every one of them is checked on the way."""
+        site, ledger = self.setup.sites[s], self.ledgers[s]
+        ahead, sums = Ahead(site, self.experiment.seed_list[s]), self._opening(s)
+        for release in ledger.releases:  # of an earlier run
+            sums = sums.beside(release.square(ledger.clients) / 2, release.times)
+        cuts = list(cut(self.experiment.horizon(self.scheme), self.at_once))
+        for block in soon(ahead.take, [count for _, count in cuts]):
+            first = block.first
+            assert block.plan is not None
+            check_silence(site.policy, site.message, block.plan, first)
+            released = self.released(block.plan, block.trace, site)
+            self._check_channel(site, released, block.plan, block.trace, first)
+            live = released.live.copy()
+            for t in np.flatnonzero(live) if self.capped else ():
+                more = sums.add_round(released, int(t), self.budget.accounting)
+                if not more.within(self.budget.zcdp):
+                    live[t:] = False
+                    if first + t == 0:
+                        first_round = Ledger(self.budget, ledger.clients, [], [], sums=more)
+                        self.least_eps.append(float(first_round.spent().worst))
+                    break
+                sums = more
+            self._check_radiated(s, block.plan, live, first)
+            if not np.all(live):
+                return first + int(np.sum(live))
+        return self.experiment.horizon(self.scheme)
+
+    def _opening(self, s: int) -> Sums:
+        message = self.setup.sites[s].message
+        return self.ledgers[s].opening(message.rate, message.sensitivity)
+
+    def _check_radiated(self, s: int, plan: Plan, live: np.ndarray, first: int) -> None:
+        site, seed = self.setup.sites[s], self.experiment.seed_list[s]
+        where = f"{self.label}: seed {seed}"
+        check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
+
+    def blocks(self, s: int) -> Iterator[tuple[Trace, Plan]]:
+        ahead = Ahead(self.setup.sites[s], self.experiment.seed_list[s])
+        for _, count in cut(self.ran[s], self.at_once):
+            block = ahead.take(count)
+            assert block.plan is not None
+            yield block.trace, block.plan
+
+    def count(self, ledger: Ledger, released: Events) -> Ledger:
+        sums = ledger.opening(released.rate, released.sensitivity).add(released, self.budget.accounting)
+        return Ledger(ledger.budget, ledger.clients, [], [*ledger.releases], sums=sums)
