@@ -401,6 +401,17 @@ def test_what_would_not_end_is_refused(changes, said):
     assert str(refusal.value).startswith(said)
 
 
+def test_antennas_whose_exposure_nobody_states_have_no_certificate():
+    """1/cos^2 of the angle to the beam has no closed form: at 1 every client would lie along it in every round."""
+
+    def planned(**more):
+        return PLANNER.plan(PLANNER.inputs(**{**BASE, "antennas": 4, **more}), Path())
+
+    stated, unstated = planned(exposure=1.0), planned()
+    assert (stated["label"], unstated["label"]) == ("certified", "no joint certificate")
+    assert any(warning.startswith("exposure is not stated") for warning in unstated["warnings"])
+
+
 def test_local_steps_and_antennas_add_keys_only_where_they_are_asked_for():
     def planned(**more):
         given = {**BASE, "constants": "tight", "diagnostic": True, **more}
