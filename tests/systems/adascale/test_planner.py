@@ -168,6 +168,7 @@ def test_refusals_name_the_key(change, word, tmp_path):
         ({"q": [0.04, 0.04]}, "q has shape"),
         ({"distances_m": []}, "distances_m has shape"),
         ({"A1": -1.0}, "A1=-1.0 must be"),
+        ({"h": [[1e-6, 0.0, 1e-6, 1e-6]], "T": None}, r"h\[0, 1\]=0.0 must be"),
     ],
 )
 def test_what_is_not_used_is_checked_too(change, said):

@@ -167,10 +167,11 @@ def read_site(inputs: Inputs, folder: Path) -> Site:
             raise InputError(f"{key}={getattr(inputs, key)} but the channels given have {found}")
     setting = _setting(inputs, int(devices), rounds, inputs.n, power, noise, trusted)
     if gain is not None:
-        rms = np.sqrt(np.mean(np.abs(gain) ** 2, 0)) if inputs.rms is None else np.asarray(inputs.rms, float)
-        validate.positive("rms", rms)
-        validate.shape("rms", rms, (setting.M,))
-        return Site(setting, Channels(gain, rms), _doubts(gain, inputs))
+        if inputs.rms is None:
+            return Site(setting, Channels(gain, np.sqrt(np.mean(np.abs(gain) ** 2, 0))), _doubts(gain, inputs))
+        validate.positive("rms", inputs.rms)
+        validate.shape("rms", inputs.rms, (setting.M,))
+        return Site(setting, Channels(gain, np.asarray(inputs.rms, float)), _doubts(gain, inputs))
     channels = draw(setting, inputs.seed, _path_losses(inputs))
     return Site(setting, channels, _doubts(channels.gain, inputs))
 
@@ -257,6 +258,7 @@ def _given_gains(inputs: Inputs, folder: Path) -> np.ndarray | None:
         return None if inputs.gains is None else read_gains(folder / inputs.gains)
     if not inputs.h or len({len(row) for row in inputs.h}) != 1 or not inputs.h[0]:
         raise InputError("h must be a list of rounds, each a list of abs(h), one per device")
+    validate.positive("h", inputs.h)
     return np.asarray(inputs.h, complex)
 
 
