@@ -393,6 +393,7 @@ def test_one_client_beyond_reach_is_named_on_an_automatic_grid():
     [
         ({"arms": "auto", "num_arms": 10**7}, "arms x clients = 10000000 x 3 = 30000000 is more than 3e+06"),
         ({"rx_scale": 0.1, "rounds": 10**12}, "rounds=1000000000000 must be a whole number from 1 to 1000000"),
+        ({"rx_scale": []}, "rx_scale must be a non-empty list"),
     ],
 )
 def test_what_would_not_end_is_refused(changes, said):

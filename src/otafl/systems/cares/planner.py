@@ -56,6 +56,8 @@ def _check_sizes(inputs: Inputs, clients: int) -> None:
     validate.at_most("clients", clients, MAX_CLIENTS, "group those that are alike")
     arms = inputs.num_arms if inputs.arms == "auto" else len(inputs.arms)
     validate.at_most(f"arms x clients = {arms} x {clients}", arms * clients, MAX_CELLS, "give fewer arms")
+    if inputs.rx_scale == []:
+        raise InputError("rx_scale must be a non-empty list")
     if inputs.rx_scale is not None:
         rounds = len(inputs.rx_scale) if isinstance(inputs.rx_scale, list) else inputs.rounds or 1
         validate.whole("rounds", rounds, 1, MAX_ROUNDS)
