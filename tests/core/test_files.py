@@ -108,7 +108,7 @@ def test_a_symbol_is_read_as_its_key() -> None:
     [
         ({"gains": [1.0], "Lambda": [1.0]}, "f: Lambda and gains are two names of one thing; give one of them"),
         ({"Lambda": [1.0], "T": 0.5}, "f: T=0.5: input should be a valid integer"),
-        ({"Lambda": [1.0], "T": True}, "f: rounds must be a number, not true"),
+        ({"Lambda": [1.0], "T": True}, "f: T must be a number, not true"),
         ({"Lamda": [1.0], "gains": [1.0]}, "f: Lamda: unknown key; did you mean 'Lambda'?"),
         ({}, "f: gains: missing"),
     ],
@@ -117,6 +117,14 @@ def test_a_mistake_under_a_symbol_names_it(data: dict[str, Any], said: str) -> N
     with pytest.raises(InputError) as caught:
         parse(Link, data, "f")
     assert str(caught.value).startswith(said)
+
+
+def test_a_refusal_of_a_later_check_names_keys_as_the_file_has_them() -> None:
+    read = parse(Link, {"Lambda": [1.0], "T": 7}, "f")
+    assert read.in_its_words("rounds=7 must be <= 5, got ['gains']: too many rounds") == (
+        "T=7 must be <= 5, got ['Lambda']: too many rounds"
+    )
+    assert parse(Link, {"gains": [1.0], "rounds": 7}, "f").in_its_words("rounds=7") == "rounds=7"
 
 
 def test_numbers_that_are_numbers_are_taken() -> None:

@@ -43,6 +43,14 @@ def test_the_charge_of_a_lone_jammer_is_what_both_parts_show():
     assert inverse_square(run._replace(leak_angle=0.0))[0, 0] == pytest.approx(0.0224, abs=5e-5)
 
 
+@pytest.mark.parametrize("angle", [2.0, np.pi, 100.0])
+def test_noise_that_may_arrive_at_any_angle_hides_nothing(angle):
+    """Whoever builds events and knows no phase says pi; the sine of that is 0, and the worst angle lies within."""
+    plan, trace, site, message = a_run([1, 0], [0, 1], [1.2, np.sqrt(63.4)])
+    run = events(plan, trace, site, message)._replace(leak_angle=np.array([angle]))
+    assert inverse_square(run)[0, 0] == pytest.approx(1.2**2, rel=1e-12)
+
+
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**6), gain_error=st.floats(0.02, 0.9), declared=st.booleans(), aligned=st.booleans())
 def test_no_phase_within_the_declared_error_shows_more_than_is_charged(seed, gain_error, declared, aligned):

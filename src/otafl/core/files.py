@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -31,15 +31,22 @@ class FileModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
     SYMBOLS: ClassVar[dict[str, str]] = {}  # a paper's symbol -> the key it stands for; a file may use either
+    __slots__ = ("written",)  # key -> the symbol that this file has for it; no part of what it says
 
     @model_validator(mode="wrap")
     @classmethod
     def _no_guessing(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        written = _written(cls, data)
         data = _keys(data, cls.SYMBOLS)
         model = read(data)
         for key, value in data.items() if isinstance(data, dict) else ():
             _refuse_guess(key, value, getattr(model, key, value))
+        object.__setattr__(model, "written", written)
         return model
+
+    def in_its_words(self, told: str) -> str:
+        """A refusal that names keys, with the names that the file has for them."""
+        return _in_symbols(told, getattr(self, "written", {}))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -65,6 +72,23 @@ def _keys(data: Any, symbols: dict[str, str]) -> Any:
             raise InputError(f"{first} and {second} are two names of one thing; give one of them")
         names[key] = name
     return {symbols.get(key, key): value for key, value in data.items()}
+
+
+def _written(model: type[BaseModel], data: Any) -> dict[str, str]:
+    """Keys of a model that a table states by a symbol, and that symbol."""
+    symbols = getattr(model, "SYMBOLS", {})
+    stated = data if isinstance(data, dict) else {}
+    return {key: symbol for symbol, key in symbols.items() if symbol in stated and key not in stated}
+
+
+def _in_symbols(told: str, written: dict[str, str]) -> str:
+    """A key that may be a word of the language is a name where the text begins, before a value or an index, in quotes.
+
+    >>> _in_symbols("rounds=0 must be a whole number: no rounds, no clip_norm", {"rounds": "T", "clip_norm": "G"})
+    'T=0 must be a whole number: no rounds, no G'
+    """
+    names = [rf"^{key}\b|\b{key}(?=[=['])" if key.islower() and key.isalpha() else rf"\b{key}\b" for key in written]
+    return re.sub("|".join(names), lambda found: written[found.group()], told) if names else told
 
 
 def _refuse_guess(key: str, given: Any, read: Any) -> None:
@@ -113,8 +137,7 @@ def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
         _refuse_extremes(data)
         return model.model_validate(data)
     except ValidationError as error:
-        written = {key: symbol for symbol, key in getattr(model, "SYMBOLS", {}).items() if symbol in data}
-        raise InputError(f"{source}: {_explain(error, model, written)}") from None
+        raise InputError(f"{source}: {_explain(error, model, _written(model, data))}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     except RecursionError:
@@ -127,7 +150,7 @@ def read(model: type[M], path: Path) -> M:
 
 
 @contextmanager
-def naming(file: Path) -> Iterator[None]:
+def naming(file: Path, in_its_words: Callable[[str], str] = str) -> Iterator[None]:
     """Whatever is refused inside as bad input names a file: this one, unless the refusal begins with another's path."""
     try:
         yield
@@ -135,7 +158,7 @@ def naming(file: Path) -> Iterator[None]:
         told = str(error).partition(":")[0]
         if told == str(file) or os.path.isdir(os.path.dirname(told)):
             raise
-        raise type(error)(f"{file}: {error}") from None
+        raise type(error)(f"{file}: {in_its_words(str(error))}") from None
 
 
 def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, str]) -> str:
@@ -146,7 +169,7 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
     key = ".".join([written.get(part, part) for part in location[:1]] + location[1:]) or "file"
     context = problem.get("ctx", {})
     if isinstance(inner := context.get("error"), OtaflError | ValueError):  # one of our own checks inside a validator
-        return f"{key}: {inner}" if location else str(inner)
+        return f"{key}: {inner}" if location else _in_symbols(str(inner), written)
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         tag = context["discriminator"].strip("'")
         if "expected_tags" not in context:

@@ -61,16 +61,17 @@ class Traffic(NamedTuple):
     downlink_bits: int  # the broadcast key and c1; not counted by the paper
     storage_bits: int  # a, b_i and s_i
     symbols: int  # analog: one per coefficient
-    digital_seconds: float  # at 1 bit/s/Hz
-    analog_seconds: float  # one symbol per second and hertz
+    digital_seconds: float | None  # at 1 bit/s/Hz; None where no bandwidth is stated
+    analog_seconds: float | None  # one symbol per second and hertz
 
 
-def traffic(p: Parameters, bandwidth_hz: float, mode: str = "fixed-point") -> Traffic:
+def traffic(p: Parameters, bandwidth_hz: float | None, mode: str = "fixed-point") -> Traffic:
     """What one device sends, hears and stores.
 
     Phases with a key per round (all but digital, hybrid, single-key) send b_i again each time.
     """
-    validate.positive("bandwidth_hz", bandwidth_hz)
+    if bandwidth_hz is not None:
+        validate.positive("bandwidth_hz", bandwidth_hz)
     n, bits, kept = p.ring.n, p.ring.bits, p.layout.kept.size
     coefficients = n + kept  # c1 whole, c0 as far as it is needed
     coefficients += kept if mode != "single-key" else 0
@@ -84,6 +85,6 @@ def traffic(p: Parameters, bandwidth_hz: float, mode: str = "fixed-point") -> Tr
         downlink_bits=down * bits,
         storage_bits=2 * n * bits + n,
         symbols=coefficients,
-        digital_seconds=coefficients * bits / bandwidth_hz,
-        analog_seconds=coefficients / bandwidth_hz,
+        digital_seconds=coefficients * bits / bandwidth_hz if bandwidth_hz else None,
+        analog_seconds=coefficients / bandwidth_hz if bandwidth_hz else None,
     )

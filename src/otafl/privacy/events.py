@@ -196,9 +196,9 @@ def total_noise_var(events: Events, colluders: Array = None) -> Array:
 
 
 def leak_of(events: Events) -> Array:
-    """`leak_angle` of every round, (..., T)."""
+    """`leak_angle` of every round, (..., T): within more than a right angle lies a right one, which is the worst."""
     xp = namespace(events.leak_angle)
-    return xp.broadcast_to(xp.asarray(events.leak_angle, np.float64), np.shape(events.live))
+    return xp.broadcast_to(xp.minimum(xp.asarray(events.leak_angle, np.float64), np.pi / 2), np.shape(events.live))
 
 
 def effective_noise_var(events: Events, colluders: Array = None) -> Array:

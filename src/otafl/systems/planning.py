@@ -77,12 +77,12 @@ def in_numbers(report: Any) -> Any:
 
 
 def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:
-    """Plan a file that was read: every refusal of bad input names the file.
+    """Plan a file that was read: every refusal of bad input names the file, and keys as they stand in it.
 
     The last net is for numbers each of which is allowed and which together leave float64's range.
     """
     try:
-        with naming(file), warnings.catch_warnings():
+        with naming(file, lambda told: inputs.in_its_words(told)), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks; what they led to is refused or reported
             return load(scheme).plan(inputs, file.parent)
     except OtaflError:

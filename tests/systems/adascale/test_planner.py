@@ -148,7 +148,7 @@ def test_optimal_can_be_planned():
         ({"delta": 1.0}, "delta"), ({"T": None}, "T"), ({"M": None}, "M"), ({"n": None}, "n"), ({"V": None}, "V"),
         ({"V": -1.0}, "V"), ({"tuning": "hindsight"}, "V"), ({"P_max_w": 0.2}, "P_max"),
         ({"noise_power_dbm": None}, "noise_power"),
-        ({"privacy_noise_power_dbm": -80.0}, "privacy_noise_power"), ({"distances_m": [1, 2, 3, -4]}, "distance_m"),
+        ({"privacy_noise_power_dbm": -80.0}, "privacy_noise_power"), ({"distances_m": [1, 2, 3, -4]}, "distances_m"),
         ({"distances_m": [1, 2]}, "shape"), ({"gains": "nowhere.csv", "M": None, "T": None}, "no such file"),
         ({"distances_m": [1, 2, 3, 4], "path_loss_db": [1, 2, 3, 4]}, "at most one"), ({"nue": 1}, "nu"),
         ({"method": "best"}, "method"), ({"max_floor": -1.0}, "max_floor"), ({"device_rdp": -0.1}, "device_rdp"),
@@ -159,6 +159,33 @@ def test_optimal_can_be_planned():
 def test_refusals_name_the_key(change, word, tmp_path):
     with pytest.raises(InputError, match=word):
         planned(tmp_path, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bandwidth_hz": 0.0}, "bandwidth_hz=0.0 must be"),  # not the usual one in its place
+        ({"q": [0.04, 0.04]}, "q has shape"),
+        ({"distances_m": []}, "distances_m has shape"),
+        ({"A1": -1.0}, "A1=-1.0 must be"),
+        ({"h": [[1e-6, 0.0, 1e-6, 1e-6]], "T": None}, r"h\[0, 1\]=0.0 must be"),
+    ],
+)
+def test_what_is_not_used_is_checked_too(change, said):
+    with pytest.raises(InputError, match=said):
+        planned(**change)
+
+
+def test_noise_that_nobody_trusts_is_not_replaced_by_that_of_the_site(tmp_path):
+    (tmp_path / "devices.csv").write_text("name,distance_m,power_dbm,samples\na,50,10,400\nb,120,10,600\n")
+    (tmp_path / "site.toml").write_text(
+        'devices_file = "devices.csv"\n[radio]\nbandwidth_hz = 1e6\nnoise_dbm_per_hz = -168.0\n'
+        'path_loss = { kind = "log_distance", reference_db = 40.0, slope_db = 35.0 }\n'
+    )
+    site = {"devices": "site.toml", "M": None, "n": None, "P_max_dbm": None, "noise_power_dbm": None}
+    assert planned(tmp_path, **site)["setting"]["privacy_noise_power"] > 0
+    with pytest.raises(InputError, match=r"privacy_noise_power=0\.0 must lie"):
+        planned(tmp_path, **site, privacy_noise_power_w=0.0)
 
 
 def test_bad_gains_are_refused(tmp_path):

@@ -393,12 +393,24 @@ def test_one_client_beyond_reach_is_named_on_an_automatic_grid():
     [
         ({"arms": "auto", "num_arms": 10**7}, "arms x clients = 10000000 x 3 = 30000000 is more than 3e+06"),
         ({"rx_scale": 0.1, "rounds": 10**12}, "rounds=1000000000000 must be a whole number from 1 to 1000000"),
+        ({"rx_scale": []}, "rx_scale must be a non-empty list"),
     ],
 )
 def test_what_would_not_end_is_refused(changes, said):
     with pytest.raises(InputError) as refusal:
         run(**changes)
     assert str(refusal.value).startswith(said)
+
+
+def test_antennas_whose_exposure_nobody_states_have_no_certificate():
+    """1/cos^2 of the angle to the beam has no closed form: at 1 every client would lie along it in every round."""
+
+    def planned(**more):
+        return PLANNER.plan(PLANNER.inputs(**{**BASE, "antennas": 4, **more}), Path())
+
+    stated, unstated = planned(exposure=1.0), planned()
+    assert (stated["label"], unstated["label"]) == ("certified", "no joint certificate")
+    assert any(warning.startswith("exposure is not stated") for warning in unstated["warnings"])
 
 
 def test_local_steps_and_antennas_add_keys_only_where_they_are_asked_for():

@@ -219,3 +219,18 @@ def test_what_would_not_end_is_refused(changes, said):
 def test_a_published_route_with_too_many_members_is_not_walked():
     paper = planned(d=1, ebar=1e6, gbar=0.5)["paper"]
     assert not paper["applies"] and "members of T" in paper["reason"]
+
+
+def test_a_load_above_the_cap_is_named_as_the_load():
+    with pytest.raises(InputError, match=r"^u=2\.0 must be <= u_max=1\.0 unless capped=false"):
+        planned(u=2.0, tau=5)
+
+
+@pytest.mark.parametrize("u", [30.0, 100.0, 800.0])
+def test_loads_at_which_hardly_anyone_takes_part_are_planned(u):
+    report = planned(u=u, tau=5, capped=False)
+    tight = {name: row["pld"] for name, row in report["accountings"].items()}
+    assert tight["hidden"] <= tight["visible"] <= tight["none"]
+    assert report["warnings"] == []
+    assert report["violated"][0] == "gamma"
+    assert report["B_exact"] == ("inf" if u == 800 else pytest.approx(4.0, abs=0.1))

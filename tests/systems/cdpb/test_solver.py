@@ -278,6 +278,13 @@ def test_lemma1_minimises_the_error(A, W, noisy, sz2):
     assert error_energy(params, stats(params, cdpb.lemma1(params, way), way)) <= grid * (1 + 1e-12)
 
 
+def test_lemma1_does_not_cancel():
+    """(sqrt(4r + 1) - 1) / 2r is 0 in floating point where r is tiny, and (28) is 0/0 at A = W^2 - 2."""
+    assert cdpb.lemma1(Params(A=1e-17)) == pytest.approx(1.0, abs=1e-12)
+    assert cdpb.lemma1(Params(A=1e-13)) == pytest.approx(1 - 1e-13, abs=1e-14)
+    assert cdpb.lemma1_typeset(Params(A=2, W=2), NOISY) == 1.0
+
+
 @pytest.mark.parametrize(("W", "loss"), [(5, 0.485), (2, 0.064)])
 def test_typeset_lemma1_loses(W, loss):
     """E5: (28) with A - W^2 instead of A / W^2 - 1; right only for W = 1."""

@@ -238,3 +238,16 @@ def test_too_little_noise_is_refused_or_called_insecure(name, value):
     screen = io.StringIO()
     PLANNER.show(allowed, Console(file=screen, width=160))
     assert "nothing here is secret" in screen.getvalue() and "128 bits" not in screen.getvalue()
+
+
+def test_digital_weights_need_no_grid():
+    assert plan(mode="digital", f=None)["noise"] == plan(mode="digital", f=0)["noise"]
+
+
+def test_without_a_bandwidth_only_the_seconds_are_missing():
+    bare, whole = plan(bandwidth_hz=None), plan()
+    lasting = {"digital_seconds": None, "analog_seconds": None}
+    assert bare == whole | {"traffic": whole["traffic"] | lasting}
+    text = io.StringIO()
+    PLANNER.show(bare, Console(file=text, width=200))
+    assert "1,785,856 bits " in text.getvalue()

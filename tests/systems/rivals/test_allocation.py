@@ -116,3 +116,10 @@ def test_hindsight_is_refused_where_nobody_tells_the_future() -> None:
         systems.make("liu-simeone", Config(), SITE, MESSAGE, CONTEXT._replace(trace=None))
     assert systems.in_hindsight("liu-simeone", Config())
     assert not systems.in_hindsight("liu-simeone", Config(tuning="online"))
+
+
+@pytest.mark.parametrize("conditioning", [-0.1, 1.0, float("nan")])
+def test_a_conditioning_outside_its_range_is_told_the_range(conditioning: float) -> None:
+    assert np.all(worths(3, 0.0) == 1)
+    with pytest.raises(InputError, match=r"must lie in \[0, 1\)"):
+        worths(3, conditioning)

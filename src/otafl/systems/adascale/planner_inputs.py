@@ -100,10 +100,12 @@ class Inputs(FileModel):
             raise InputError(
                 f"the convergence bound needs loss_gap, L and learning_rate (lambda), got {stated or 'none'}"
             )
-        if self.V is not None:
-            validate.positive("V", self.V)
-        if self.nu is not None:
-            validate.not_negative("nu", self.nu)
+        for key in ("V", "bandwidth_hz", "distances_m", "PL"):
+            if getattr(self, key) is not None:
+                validate.positive(key, getattr(self, key))
+        for key in ("nu", "A1", "A2", "C1", "C2"):
+            if getattr(self, key) is not None:
+                validate.not_negative(key, getattr(self, key))
         self._check_extensions()
         validate.in_open("delta", self.delta, 0, 1)
         validate.whole("seed", self.seed, 0)
@@ -154,9 +156,10 @@ def read_site(inputs: Inputs, folder: Path) -> Site:
         return _from_devices(inputs, folder / inputs.devices, power, noise, trusted)
     gain = _given_gains(inputs, folder)
     rounds, devices = (inputs.T, inputs.M) if gain is None else gain.shape
-    listed = inputs.distances_m or inputs.path_loss_db or inputs.PL
-    if listed is not None:
-        devices = len(listed) if devices is None else devices
+    for key in ("distances_m", "path_loss_db", "PL"):
+        if (listed := getattr(inputs, key)) is not None:
+            devices = len(listed) if devices is None else devices
+            validate.shape(key, listed, (devices,))
     if devices is None:
         raise InputError("M: missing, this key is required unless the devices are listed")
     for key, found in (("M", devices), ("T", rounds)):
@@ -164,10 +167,11 @@ def read_site(inputs: Inputs, folder: Path) -> Site:
             raise InputError(f"{key}={getattr(inputs, key)} but the channels given have {found}")
     setting = _setting(inputs, int(devices), rounds, inputs.n, power, noise, trusted)
     if gain is not None:
-        rms = np.sqrt(np.mean(np.abs(gain) ** 2, 0)) if inputs.rms is None else np.asarray(inputs.rms, float)
-        validate.positive("rms", rms)
-        validate.shape("rms", rms, (setting.M,))
-        return Site(setting, Channels(gain, rms), _doubts(gain, inputs))
+        if inputs.rms is None:
+            return Site(setting, Channels(gain, np.sqrt(np.mean(np.abs(gain) ** 2, 0))), _doubts(gain, inputs))
+        validate.positive("rms", inputs.rms)
+        validate.shape("rms", inputs.rms, (setting.M,))
+        return Site(setting, Channels(gain, np.asarray(inputs.rms, float)), _doubts(gain, inputs))
     channels = draw(setting, inputs.seed, _path_losses(inputs))
     return Site(setting, channels, _doubts(channels.gain, inputs))
 
@@ -177,12 +181,11 @@ def _path_losses(inputs: Inputs) -> Any:
     if inputs.distances_m is not None:
         return path_loss_db(inputs.distances_m)
     if inputs.PL is not None:
-        validate.positive("PL", inputs.PL)
         return 10 * np.log10(inputs.PL)
     return inputs.path_loss_db
 
 
-def _batches(n: Any, B: Any, q: Any) -> tuple[Any, Any]:
+def _batches(M: int, n: Any, B: Any, q: Any) -> tuple[Any, Any]:
     """(n, B) from two of n, B and q = B / n, or from all three where they agree."""
     if q is None:
         for key, value in (("n", n), ("B", B)):
@@ -191,6 +194,8 @@ def _batches(n: Any, B: Any, q: Any) -> tuple[Any, Any]:
         return n, B
     validate.in_left_open("q", q, 0, 1)
     rate = np.asarray(q, float)
+    if rate.ndim:
+        validate.shape("q", rate, (M,))
     if n is None and B is None:
         raise InputError("n, B: missing; two of n, B and q are required")
     if n is None:
@@ -202,12 +207,13 @@ def _batches(n: Any, B: Any, q: Any) -> tuple[Any, Any]:
 
 
 def _setting(inputs: Inputs, M: int, T: Any, n: Any, power: Any, noise: Any, trusted: Any) -> Setting:
-    n, B = _batches(n, inputs.B, inputs.q)
+    n, B = _batches(M, n, inputs.B, inputs.q)
     for key, value in (("P_max_w (or P_max_dbm)", power), ("noise_power_w (or noise_power_dbm)", noise)):
         if value is None:
             raise InputError(f"{key}: missing, this key is required")
     _check_sizes(M, T, n, B)
-    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, inputs.bandwidth_hz or USUAL_BANDWIDTH_HZ)
+    bandwidth_hz = USUAL_BANDWIDTH_HZ if inputs.bandwidth_hz is None else inputs.bandwidth_hz
+    return Setting(M, T, inputs.d, n, B, inputs.G, power, noise, trusted, bandwidth_hz)
 
 
 def _check_sizes(M: Any, T: Any, n: Any, B: Any) -> None:
@@ -230,7 +236,8 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
         warnings.simplefilter("always")
         if path.suffix.lower() == ".toml" and noise is None:
             site = load_site(path)
-            found, noise, trusted = site.devices, site.radio.noise_w, trusted or site.radio.trusted_noise_w
+            found, noise = site.devices, site.radio.noise_w
+            trusted = site.radio.trusted_noise_w if trusted is None else trusted
             if inputs.bandwidth_hz not in (None, site.radio.bandwidth_hz):
                 said = f"bandwidth_hz={inputs.bandwidth_hz:g} but {path.name} says {site.radio.bandwidth_hz:g}"
                 raise InputError(f"{said}; give it in one place")
@@ -251,6 +258,7 @@ def _given_gains(inputs: Inputs, folder: Path) -> np.ndarray | None:
         return None if inputs.gains is None else read_gains(folder / inputs.gains)
     if not inputs.h or len({len(row) for row in inputs.h}) != 1 or not inputs.h[0]:
         raise InputError("h must be a list of rounds, each a list of abs(h), one per device")
+    validate.positive("h", inputs.h)
     return np.asarray(inputs.h, complex)
 
 

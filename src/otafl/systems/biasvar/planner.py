@@ -29,6 +29,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Solve, certify by the KKT residual, compare, and walk around the optimum."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks
         report = _report(inputs, site(inputs, folder))
     report["warnings"] = list(dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning))
     result: dict[str, Any] = plain(report)

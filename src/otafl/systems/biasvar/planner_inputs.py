@@ -1,6 +1,5 @@
 """Reading a file of `otafl plan biasvar`: devices in one of four ways, energies and noise in SI or dB."""
 
-import math
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -67,6 +66,8 @@ class Inputs(FileModel):
         places = [name for name in _PLACES if getattr(self, name) is not None]
         if len(places) != 1:
             raise InputError(f"exactly one of {', '.join(_PLACES)} must be given, got {places or 'none'}")
+        if not getattr(self, places[0]):
+            raise InputError(f"{places[0]} is empty: at least one device must be there")
         if (self.rho is None) == (self.kappa is None):
             raise InputError("exactly one of rho and kappa must be given")
         if self.kappa is not None and self.L is None:
@@ -119,6 +120,7 @@ def site(inputs: Inputs, folder: Path) -> Site:
         names = [f"device-{k}" for k in range(1, gains.size + 1)]
     if isinstance(inputs.weighting, list):
         weights = np.array(inputs.weighting)
+        validate.shape("weighting", weights, (len(names),))
     if inputs.N is not None and len(names) != inputs.N:
         raise InputError(f"N={inputs.N} but {len(names)} devices are listed")
     _check_sizes(inputs, len(names))
@@ -128,7 +130,7 @@ def site(inputs: Inputs, folder: Path) -> Site:
     validate.positive("G", inputs.G)
     rest: dict[str, Any] = {"sigma2": sigma2, "noise_factor": inputs.noise_factor, "weights": weights}
     if inputs.kappa is not None:
-        par = BoundParams(inputs.G, inputs.eta, inputs.L or math.nan, inputs.kappa, **rest)
+        par = BoundParams(inputs.G, inputs.eta, inputs.L or 0.0, inputs.kappa, **rest)
         return Site(names, radio, par, trusted)
     smoothness = 1 / inputs.eta if inputs.L is None else inputs.L
     assert inputs.rho is not None

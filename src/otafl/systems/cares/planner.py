@@ -9,7 +9,7 @@ from rich.console import Console
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
-from otafl.systems.cares.certifier import Certificate, auto_grid, certify
+from otafl.systems.cares.certifier import NO_CERTIFICATE, Certificate, auto_grid, certify
 from otafl.systems.cares.from_experiment import keys
 from otafl.systems.cares.picture import draw_trilemma
 from otafl.systems.cares.planned_sequence import certify_planned
@@ -37,6 +37,12 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     certificate = certify(problem, arms, inputs.conv_target, inputs.diagnostic)
     report: dict[str, Any] = plain(summarise(problem, certificate, inputs.rounds))
     report["warnings"] += warned
+    if inputs.antennas > 1 and "exposure" not in inputs.model_fields_set:
+        report["label"] = NO_CERTIFICATE
+        report["warnings"].append(
+            "exposure is not stated: costs and horizons are those of clients that lie along the beam in every round "
+            "(1/cos^2 = 1)"
+        )
     if inputs.rx_scale is not None:
         scale = inputs.rx_scale if isinstance(inputs.rx_scale, list) else [inputs.rx_scale] * (inputs.rounds or 1)
         report["sequence"] = plain(certify_planned(problem, scale, inputs.predictable)._asdict())
@@ -50,6 +56,8 @@ def _check_sizes(inputs: Inputs, clients: int) -> None:
     validate.at_most("clients", clients, MAX_CLIENTS, "group those that are alike")
     arms = inputs.num_arms if inputs.arms == "auto" else len(inputs.arms)
     validate.at_most(f"arms x clients = {arms} x {clients}", arms * clients, MAX_CELLS, "give fewer arms")
+    if inputs.rx_scale == []:
+        raise InputError("rx_scale must be a non-empty list")
     if inputs.rx_scale is not None:
         rounds = len(inputs.rx_scale) if isinstance(inputs.rx_scale, list) else inputs.rounds or 1
         validate.whole("rounds", rounds, 1, MAX_ROUNDS)

@@ -203,9 +203,13 @@ def _tight(params: Params, at: Stats, tau: int, delta: float, charge: Charge) ->
         return float("nan")
     if not 0 < x < np.inf:
         return 0.0 if x == 0 or p == 0 else float("inf")
-    if charge.accounting == "visible":
-        return visible_eps(p, x**-0.5, tau, delta)
-    return float(pld_eps(np.full(tau, x**-0.5), 1.0 if charge.accounting == "none" else p, delta, charge.adjacency))
+    seen = visible_eps(1.0 if charge.accounting == "none" else p, x**-0.5, tau, delta)
+    if charge.accounting != "hidden":
+        return seen
+    try:
+        return min(seen, pld_eps(np.full(tau, x**-0.5), p, delta, charge.adjacency))
+    except InputError:  # too little noise for a grid of losses; who sees participation sees more
+        return seen
 
 
 class Loss(NamedTuple):

@@ -26,11 +26,11 @@ def lemma1_typeset(params: Params, way: Scheme) -> float:
     """Load of (28) or (29) as typeset; NaN where (28) has no real root."""
     if way.portion == 0:
         a_i = params.A / params.W**2
-        return float((np.sqrt(4 * a_i + 1) - 1) / (2 * a_i))  # CDPB (29), exact
+        return float(2 / (np.sqrt(4 * a_i + 1) + 1))  # CDPB (29), exact, in the form that does not cancel
     a_n = params.A - params.W**2  # CDPB (28); dimensions disagree unless W = 1 (CDPB E5)
     if 4 * a_n + 9 < 0:
         return float("nan")
-    return float((np.sqrt(4 * a_n + 9) - 1) / (2 * (a_n + 2)))
+    return float(2 / (np.sqrt(4 * a_n + 9) + 1))
 
 
 def lemma1(params: Params, way: Scheme = IDLE) -> float:

@@ -41,7 +41,7 @@ def inverse_moments(params: Params, u: float, scheme: Scheme = IDLE) -> Inverse:
         up_law, up_noise = np.roll(law, 1), np.roll(noise, 1)  # the last entry is still empty, so nothing wraps
         noise = (1 - p) * noise + p * up_noise + outside * law + inside * up_law
         law = (1 - p) * law + p * up_law
-    some = 1 - law[0]
+    some = law[1:].sum()  # 1 - law[0] cancels where hardly anyone takes part
     if some <= 0:
         return Inverse(np.inf, np.inf, np.inf, 1.0)
     m = np.arange(1, params.K + 1)
@@ -52,6 +52,8 @@ def inverse_moments(params: Params, u: float, scheme: Scheme = IDLE) -> Inverse:
 def B_exact(params: Params, u: float, scheme: Scheme = IDLE) -> float:
     """B for the genie normaliser, given K_t > 0, without replacing K_t by its mean (CDPB E13)."""
     exact = inverse_moments(params, u, scheme)
+    if np.isinf(exact.inv_K):  # nobody ever takes part
+        return np.inf
     noise = exact.noise + params.d * params.sz2 * exact.inv_K2
     return float(params.A * exact.inv_K + noise / params.rho(u))
 

@@ -25,11 +25,12 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     way = cdpb.scheme(inputs.strategy, inputs.portion)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks
         params = params_of(inputs, folder)
         charge = cdpb.make_charge(
             inputs.accounting, inputs.adjacency, inputs.trust_receiver_noise, inputs.assume_hidden
         )
-        rho = inputs.rho if inputs.u is None else float(params.rho(inputs.u))
+        rho = inputs.rho if inputs.u is None else float(params.rho(_load(params, inputs.u)))
         given: dict[str, Any] = {"rho": rho, "tau": inputs.tau, "tau_cap": inputs.tau_cap}
         try:
             found = cdpb.solve(params, way, bound=inputs.bound, **given, **charge._asdict())
@@ -42,6 +43,13 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     report["warnings"] = list(dict.fromkeys([str(w.message) for w in caught] + cdpb.remarks(params)))
     result: dict[str, Any] = plain(report)
     return result
+
+
+def _load(params: Params, u: float) -> float:
+    validate.positive("u", u)
+    if u > params.u_max:
+        raise InputError(f"u={u!r} must be <= u_max={params.u_max!r} unless capped=false")
+    return u
 
 
 def _best_portion(params: Params, charge: Charge, inputs: Inputs, u: float) -> cdpb.BestPortion:

@@ -157,8 +157,6 @@ def _on_site(inputs: Inputs, path: Path) -> dict[str, Any]:
 
 def _plan(inputs: Inputs) -> dict[str, Any]:
     assert isinstance(inputs.devices, Devices)
-    if inputs.bandwidth_hz is None:
-        raise InputError("bandwidth_hz: missing, this key is required")
     channel = channel_of(inputs.devices)
     p, bits = choose(inputs, channel)
     room = budget.headroom(p, channel, inputs.mode)
@@ -243,8 +241,8 @@ def _facts(result: dict[str, Any]) -> Fitted:
         ("receiver", f"{radio['receiver_bits']} bits"),
         ("grid", f"{radio['grid_assumption']}; tolerance 2^{radio['delta_for_tau_log2']:.1f}"),
         ("ciphertext", f"{traffic['ciphertext_bytes']:,} bytes, {traffic['expansion']:,.0f} times the scalar"),
-        ("uplink", f"{traffic['uplink_bits']:,} bits, {traffic['digital_seconds']:.3g} s at 1 bit/s/Hz"),
-        ("analog", f"{traffic['symbols']:,} symbols, {traffic['analog_seconds']:.3g} s"),
+        ("uplink", f"{traffic['uplink_bits']:,} bits{_lasting(traffic['digital_seconds'], ' at 1 bit/s/Hz')}"),
+        ("analog", f"{traffic['symbols']:,} symbols{_lasting(traffic['analog_seconds'])}"),
         ("secrecy", result["secrecy"]),
         ("security", f"{security['statement']} ({security['table']}); secret {security['secret']}"),
     ]
@@ -256,6 +254,10 @@ def _facts(result: dict[str, Any]) -> Fitted:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _lasting(seconds: float | None, rate: str = "") -> str:
+    return "" if seconds is None else f", {seconds:.3g} s{rate}"
 
 
 def pictures(result: dict[str, Any], folder: Path) -> list[Path]:

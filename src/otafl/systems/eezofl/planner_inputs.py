@@ -78,7 +78,7 @@ class Inputs(FileModel):
     sigma_e: float = Field(3.2, gt=0)
     sigma_w: float = Field(1.0, ge=0)
     secret: Literal["sign", "ternary"] = "sign"
-    bandwidth_hz: float | None = Field(None, gt=0)  # from the deployment file where devices names one
+    bandwidth_hz: float | None = Field(None, gt=0)  # for seconds; from the deployment file where devices names one
     rounds: int = Field(1, ge=1)
     allow_insecure: bool = False
     devices: Devices | str  # or a TOML deployment file beside FILE
@@ -95,9 +95,10 @@ class Inputs(FileModel):
             raise InputError("give exactly one of ring and [custom_ring]")
         if self.smudging_bits is not None and self.sigma_phi is not None:
             raise InputError("give smudging_bits or sigma_phi, not both")
-        if self.sigma_phi is not None and (self.f is None or self.Lambda_log2 is None):
+        grid = self.f is not None or self.mode == "digital"  # whose weights are 1
+        if self.sigma_phi is not None and not (grid and self.Lambda_log2 is not None):
             raise InputError("sigma_phi is in ring units: it needs f and Lambda_log2; or give smudging_bits")
-        if self.Lambda_log2 is not None and self.f is None and self.mode != "digital":
+        if self.Lambda_log2 is not None and not grid:
             raise InputError("Lambda_log2 without f: give both, or leave Lambda_log2 out and it is chosen with f")
         return self
 

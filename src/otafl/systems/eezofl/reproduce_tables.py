@@ -199,14 +199,15 @@ def overhead(ring: Any, settings: Settings) -> dict[str, float]:
     task, count, sigma = settings["task"], int(settings["devices"]), float(settings["sigma"])
     p = Parameters(ring, settings["f"], settings["scale_bits"], settings["sigma_phi"])
     channel = budget.fading(np.ones(count), (1 + sigma**2) * np.ones(count))
-    sent = feasibility.traffic(p, float(settings["bandwidth_hz"]))
+    hertz = float(settings["bandwidth_hz"])
+    sent = feasibility.traffic(p, hertz)
     var = budget.decoded_variance(budget.noise_budget(ring.n, channel), ring.n, p.Lambda)
     theorem = theorem2(channel, var, **task)
     return {
         "log2 q": ring.bits, "security bits": security_level(ring.n, ring.bits),
         "ciphertext bytes": sent.ciphertext_bytes, "expansion": sent.expansion, "uplink Mbit": sent.uplink_bits / 1e6,
         "downlink Mbit": sent.downlink_bits / 1e6, "storage kB": sent.storage_bits / 8e3,
-        "time us": sent.digital_seconds * 1e6, "analog ns": sent.analog_seconds * 1e9, "decoded variance": var,
+        "time us": sent.uplink_bits / hertz * 1e6, "analog ns": sent.symbols / hertz * 1e9, "decoded variance": var,
         "decoded variance / Ω²": var / (1 + sigma**2) ** 2,
         "rho": theorem.rho, "Theorem 2 at K=400": theorem.bound(400),
         "SNR dB": feasibility.amplitude_snr_db(p.log2_q, 1 + sigma**2, p.sigma_w),

@@ -18,6 +18,7 @@ import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
+from otafl.core.errors import InputError
 
 
 class Allocation(NamedTuple):
@@ -61,7 +62,7 @@ def worths(rounds: int, conditioning: float) -> Floats:
     """
     validate.whole("rounds", rounds)
     if not 0 <= conditioning < 1:
-        validate.in_open("conditioning", conditioning, 0, 1)
+        raise InputError(f"conditioning={conditioning!r} must lie in [0, 1)")
     return np.asarray((1 - conditioning) ** np.arange(rounds - 1, -1, -1, dtype=np.float64))
 
 
