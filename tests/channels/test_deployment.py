@@ -226,10 +226,10 @@ def test_measured_gains_stand_for_the_law(write, tmp_path):
     with pytest.raises(InputError, match=r"device 2, mean_gain=1e-10: gains\.csv has measured gains"):
         load_site(write('gains_file = "gains.csv"\n' + TOML.replace("distance_m = 100\n", ""), "site.toml"))
     shorter = write('gains_file = "gains.csv"\n' + text, "site.toml")
-    (tmp_path / "gains.csv").write_text("1e-5,inf\n")
+    (tmp_path / "gains.csv").write_text("1e-5,inf+0j\n")
     with pytest.raises(InputError, match=r"gains\.csv: gain at \(1, 2\) is \(inf\+0j\); it must be finite"):
         load_site(shorter)
-    (tmp_path / "gains.csv").write_text("1e-5,0\n")
+    (tmp_path / "gains.csv").write_text("1e-5,0j\n")
     with pytest.raises(InputError, match=r"gains\.csv: no path to device-2; move them, or set without_path"):
         load_site(shorter)
 
