@@ -191,7 +191,14 @@ def test_columns_that_nothing_uses_are_named(write):
     with pytest.warns(IgnoredWarning, match=r"site\.csv: not used: 'id', 'colour'$"):
         assert load_devices(write(text)).samples.tolist() == [5]
     with pytest.raises(InputError, match="row 1 has none of the columns"):
-        load_devices(write("a;b;c\n1;2;3\n"))
+        load_devices(write("a,b,c\n1,2,3\n"))
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_table_of_another_separator_is_told_which_to_use(write, mark):
+    text = mark.join(("name", "gain_db", "power_dbm", "samples")) + "\n" + mark.join(("a", "-90,5", "10", "5"))
+    with pytest.raises(InputError, match=re.escape(f"site.csv: its cells are separated by {mark!r}; write commas")):
+        load_devices(write(text))
 
 
 def test_antenna_heights_of_devices_enter_a_law_that_has_them(write):
