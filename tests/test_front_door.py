@@ -84,6 +84,8 @@ def test_a_wrong_argument_is_told_in_one_line():
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
     with pytest.raises(InputError, match="did you mean 'fedavg'"):
         otafl.run(task=TASK, model=NET, schemes=["fedavgg"])
+    with pytest.raises(InputError, match=r"otafl\.run: stepsize: unknown key; did you mean 'step_size'\?"):
+        otafl.run(task=TASK, model=NET, schemes=["fedavg"], stepsize=0.1)
     with pytest.raises(InputError, match="one class alone"):
         otafl.run(task=otafl.task(X, 0 * Y, clients=6), model="logistic", schemes=["fedavg"])
 
