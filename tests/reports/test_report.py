@@ -104,7 +104,7 @@ def test_what_users_wrote_cannot_break_the_page(make_run):
     run = make_run("r", {NASTY: how}, title=NASTY, config=f"title = 1 # {NASTY}")
     page = page_of(run)
     assert "<b>&" not in page.replace("<b>Trusted", "").replace("<b>Sampling", "")
-    assert page.count("</script>") == 2  # the data and the code end once each
+    assert page.count("</script>") == 3  # the theme, the data and the code end once each
     data = embedded(page)
     assert data["title"] == NASTY and data["schemes"][0]["label"] == NASTY
     assert data["schemes"][0]["certificate"] == {NASTY: NASTY}

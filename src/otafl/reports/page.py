@@ -91,6 +91,7 @@ def render(data: dict[str, Any]) -> str:
     return asset("page.html").format(
         title=escape(data["title"]),
         style=asset("page.css"),
+        theme=asset("theme.js"),
         facts=facts(data),
         nav=nav,
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in data["notes"]),

@@ -119,11 +119,10 @@ for (const link of document.querySelectorAll("nav a")) {
 
 // --- light and dark, size ----------------------------------------------------------------------------------------------
 
-const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const setTheme = (dark) => { document.documentElement.dataset.theme = dark ? "dark" : "light"; drawAll(); };
 prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 document.getElementById("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
-setTheme(prefersDark.matches);
+drawAll();
 
 // --- paper: light, everything unfolded ---------------------------------------------------------------------------------
 
