@@ -135,6 +135,21 @@ def test_every_pair_is_corrected_for_all_the_others():
     assert said.startswith("ε = 10: n") and "far" not in said.split("cannot tell")[1]
 
 
+def test_the_report_of_a_run_names_the_same_equals_as_its_comparison():
+    from otafl.reports.sections import opening
+
+    rng = np.random.default_rng(3)
+    base = rng.normal(0.7, 0.02, 6)
+    found = [entry(f"n{k}", list(base - 0.003 * k + rng.normal(0, 0.003, 6)), 9.0) for k in range(6)]
+    schemes = [{"finished": True, "label": e["label"], "summary": e} for e in found]
+    comparison = rank(found, 10.0)
+    tied = [e["label"] for e, _ in not_separated(comparison)]
+    by_interval = [e["label"] for e, (gap, _) in zip(comparison.ranked[1:], comparison.behind) if not gap.apart]
+    assert set(by_interval) < set(tied)  # single intervals tell more pairs apart than they may
+    said = opening({"schemes": schemes, "metric": "accuracy"}).split("cannot tell it from ")[1]
+    assert said.rstrip(".").replace(" or ", ", ").split(", ") == tied
+
+
 def test_the_screen_needs_no_more_than_80_columns():
     both = [rank([entry("a scheme with a long name", [0.5, 0.6], 1.9), entry("b", [0.4, 0.5], 1.9)], 2.0)] * 2
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115

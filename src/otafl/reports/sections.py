@@ -8,9 +8,9 @@ import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
 from otafl.reports.tables import spent
-from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.comparing.statistics import SIGNIFICANT, behind, mean_sd, numbers
 from otafl.runs.folder.results import figures
-from otafl.runs.folder.summaries import guaranteed, on_air
+from otafl.runs.folder.summaries import by_seed, guaranteed, on_air
 from otafl.tasks.losses import METRICS as LOSSES
 
 WORDS = (  # heads of columns of words
@@ -71,9 +71,8 @@ def opening(data: dict[str, Any]) -> str:
     eps = round_up(max(guaranteed(s["summary"]) for s in private), "∞")
     level = private[0]["summary"]["unit"]
     said = f"{first['label']} is first with {data['metric']} {score(first)} at ε ≤ {eps} ({level} level)"
-    gaps = [(s["label"], data["differences"][final][first["id"]][s["id"]]) for s in others]
-    known = [(name, gap) for name, gap in gaps if gap and None not in (gap["mean"], gap["half_width"])]
-    equal = [name for name, gap in known if abs(gap["mean"]) <= gap["half_width"]]
+    gaps = behind([by_seed(s["summary"], final) for s in private])
+    equal = [s["label"] for s, (gap, p) in zip(others, gaps) if gap.pairs > 1 and p >= SIGNIFICANT]
     if equal:
         names = ", ".join(equal[:-1]) + (" or " if equal[1:] else "") + equal[-1]
         said += f"; {_count(len(first['summary']['seeds']), 'seed')} cannot tell it from {names}"
@@ -94,8 +93,8 @@ def comparison(data: dict[str, Any]) -> str:
     return (
         f'<p class="verdict">{escape(opening(data))}</p>'
         f"{_choices(data, done)}{boxed('Comparison of schemes', heads, rows, 'id=comparison')}"
-        f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
-        "corrected for the number of comparisons.</p>"
+        f'<p class="small">{escape(data["footer"])} Differences are paired by seed; the sentence above corrects for '
+        "all pairs (Holm), the 95 % t intervals of the table do not.</p>"
     )
 
 

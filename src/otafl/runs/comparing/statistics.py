@@ -6,12 +6,15 @@ One of each for tables, pages, reproductions and the comparison.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from otafl.core.interval import LEVEL, half_width
+
+SIGNIFICANT = 0.05
 
 
 class Gap(NamedTuple):
@@ -89,6 +92,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p))
     adjusted[order] = stepped
     return adjusted.tolist()
+
+
+def behind(ranked: Sequence[Mapping[Any, float]]) -> list[tuple[Gap, float]]:
+    """The first less every other, with p values that are corrected for all pairs: below SIGNIFICANT they differ."""
+    gaps = {(a, b): paired(ranked[a], ranked[b]) for a, b in combinations(range(len(ranked)), 2)}
+    adjusted = dict(zip(gaps, holm([gap.p for gap in gaps.values()])))
+    return [(gaps[0, n], adjusted[0, n]) for n in range(1, len(ranked))]
 
 
 def seeds_needed(gap: Gap, most: int = 10_000, margin: float = 0.0) -> int | None:
