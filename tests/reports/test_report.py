@@ -120,6 +120,10 @@ def test_page_needs_nothing_from_elsewhere(make_run):
     assert [link for link in outside if "www.w3.org" not in link] == []  # SVG's name is an address, but never fetched
 
 
+def test_one_scheme_alone_is_first_of_nobody(make_run):
+    assert re.search(r'<p class="verdict">one reaches accuracy 0\.\d{3} at ε ≤', page_of(make_run("r", {"one": {}})))
+
+
 def test_several_runs_are_told_apart_and_paired(make_run):
     runs = [make_run("first", {"one": {}}), make_run("second", {"one": {}}, seeds=(1, 2, 3))]
     data = embedded(page_of(*runs))

@@ -70,7 +70,8 @@ def opening(data: dict[str, Any]) -> str:
     first, *others = private
     eps = round_up(max(guaranteed(s["summary"]) for s in private), "∞")
     level = private[0]["summary"]["unit"]
-    said = f"{first['label']} is first with {data['metric']} {score(first)} at ε ≤ {eps} ({level} level)"
+    leads = "is first with" if others else "reaches"
+    said = f"{first['label']} {leads} {data['metric']} {score(first)} at ε ≤ {eps} ({level} level)"
     gaps = behind([by_seed(s["summary"], final) for s in private])
     equal = [s["label"] for s, (gap, p) in zip(others, gaps) if gap.pairs > 1 and p >= SIGNIFICANT]
     if equal:
