@@ -194,6 +194,12 @@ def test_columns_that_nothing_uses_are_named(write):
         load_devices(write("a,b,c\n1,2,3\n"))
 
 
+@pytest.mark.parametrize(("column", "units"), [("power_mw", "power_dbm or power_w"), ("distance_km", "distance_m")])
+def test_a_column_of_another_unit_is_to_be_converted_not_renamed(write, column, units):
+    with pytest.raises(InputError, match=f"unknown column '{column}'; convert it to {units}$"):
+        load_devices(write(f"{column},samples\n5,10\n"))
+
+
 @pytest.mark.parametrize("mark", [";", "\t"])
 def test_a_table_of_another_separator_is_told_which_to_use(write, mark):
     text = mark.join(("name", "gain_db", "power_dbm", "samples")) + "\n" + mark.join(("a", "-90,5", "10", "5"))
