@@ -213,7 +213,7 @@ def test_fused_clients_have_no_norms(make_run):
     run = make_run("r", {"one": {"fused": True}})
     shown = collect([run])["schemes"][0]["rounds"]["columns"]["clipped_share"]
     assert all(value is None for row in shown for value in row)
-    assert 'data-chart="clipped_share"' in page_of(run)
+    assert 'data-chart="clipped_share"' not in page_of(run) and 'data-chart="update_norm"' in page_of(run)
 
 
 def test_penalty_is_shown_only_where_there_is_one(make_run):

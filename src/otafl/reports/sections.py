@@ -63,7 +63,7 @@ def opening(data: dict[str, Any]) -> str:
     final = figures(data["metric"])[0]
 
     def score(scheme: dict[str, Any]) -> str:
-        return f"{np.mean(numbers(scheme['summary'][final])):.3f}"
+        return mean_sd([np.mean(numbers(scheme["summary"][final]))])
 
     if not private:
         return "No private scheme ran a round: nothing here protects anybody." if done else ""
