@@ -1,5 +1,6 @@
 """The parts of the page that are words and tables: they are there without any script, and in print."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -156,16 +157,21 @@ def verdict(gap: dict[str, Any] | None) -> str:
 
     >>> verdict({"mean": 0.02, "half_width": 0.03, "pairs": 5}), verdict({"mean": -0.2, "half_width": 0.03, "pairs": 5})
     ('+0.020 ± 0.030, cannot be separated', '−0.200 ± 0.030')
+    >>> verdict({"mean": 2e-4, "half_width": 1e-4, "pairs": 5})
+    '+0.00020 ± 0.00010'
     """
     if gap is None:
         return "reference"
     mean, half = gap["mean"], gap["half_width"]
     if mean is None or not np.isfinite(mean):
         return "–"
-    shown = f"{'−' if mean < 0 else '+'}{abs(mean):.3f}"
-    if half is None or not np.isfinite(half):
+    known = half is not None and np.isfinite(half)
+    size = max(abs(mean), half if known else 0)
+    digits = min(8, 1 + math.ceil(-math.log10(size))) if 0 < size < 1e-3 else 3
+    shown = f"{'−' if mean < 0 else '+'}{abs(mean):.{digits}f}"
+    if not known:
         return f"{shown}, one pair: no interval"
-    return f"{shown} ± {half:.3f}" + (", cannot be separated" if abs(mean) <= half else "")
+    return f"{shown} ± {half:.{digits}f}" + (", cannot be separated" if abs(mean) <= half else "")
 
 
 # --- what does not change ---------------------------------------------------------------------------------------------
