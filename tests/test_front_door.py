@@ -90,6 +90,8 @@ def test_a_wrong_argument_is_told_in_one_line():
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
     with pytest.raises(InputError, match="did you mean 'fedavg'"):
         otafl.run(task=TASK, model=NET, schemes=["fedavgg"])
+    with pytest.raises(InputError, match=r"otafl\.run: stepsize: unknown key; did you mean 'step_size'\?"):
+        otafl.run(task=TASK, model=NET, schemes=["fedavg"], stepsize=0.1)
     with pytest.raises(InputError, match="one class alone"):
         otafl.run(task=otafl.task(X, 0 * Y, clients=6), model="logistic", schemes=["fedavg"])
 
@@ -146,6 +148,7 @@ def test_regression_is_told_in_its_metric_and_never_in_accuracy(tmp_path, plots)
     assert (tmp_path / "r" / "plots" / "mae.png").exists() and not (tmp_path / "r" / "plots" / "accuracy.png").exists()
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
     assert ">mae</th>" in page and ">accuracy</th>" not in page
+    assert 'data-chart="loss"' in page and 'data-chart="worst_client"' not in page  # of which nothing is known
     with pytest.raises(InputError, match=r"rewards are accuracies|loss_gap must be given"):
         otafl.run(task=task, model=net, schemes=["cares-adaptive"], eps=500.0, **SMALL)
     with pytest.raises(InputError, match="classifies"):

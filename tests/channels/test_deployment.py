@@ -191,7 +191,20 @@ def test_columns_that_nothing_uses_are_named(write):
     with pytest.warns(IgnoredWarning, match=r"site\.csv: not used: 'id', 'colour'$"):
         assert load_devices(write(text)).samples.tolist() == [5]
     with pytest.raises(InputError, match="row 1 has none of the columns"):
-        load_devices(write("a;b;c\n1;2;3\n"))
+        load_devices(write("a,b,c\n1,2,3\n"))
+
+
+@pytest.mark.parametrize(("column", "units"), [("power_mw", "power_dbm or power_w"), ("distance_km", "distance_m")])
+def test_a_column_of_another_unit_is_to_be_converted_not_renamed(write, column, units):
+    with pytest.raises(InputError, match=f"unknown column '{column}'; convert it to {units}$"):
+        load_devices(write(f"{column},samples\n5,10\n"))
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_table_of_another_separator_is_told_which_to_use(write, mark):
+    text = mark.join(("name", "gain_db", "power_dbm", "samples")) + "\n" + mark.join(("a", "-90,5", "10", "5"))
+    with pytest.raises(InputError, match=re.escape(f"site.csv: its cells are separated by {mark!r}; write commas")):
+        load_devices(write(text))
 
 
 def test_antenna_heights_of_devices_enter_a_law_that_has_them(write):
@@ -226,10 +239,10 @@ def test_measured_gains_stand_for_the_law(write, tmp_path):
     with pytest.raises(InputError, match=r"device 2, mean_gain=1e-10: gains\.csv has measured gains"):
         load_site(write('gains_file = "gains.csv"\n' + TOML.replace("distance_m = 100\n", ""), "site.toml"))
     shorter = write('gains_file = "gains.csv"\n' + text, "site.toml")
-    (tmp_path / "gains.csv").write_text("1e-5,inf\n")
+    (tmp_path / "gains.csv").write_text("1e-5,inf+0j\n")
     with pytest.raises(InputError, match=r"gains\.csv: gain at \(1, 2\) is \(inf\+0j\); it must be finite"):
         load_site(shorter)
-    (tmp_path / "gains.csv").write_text("1e-5,0\n")
+    (tmp_path / "gains.csv").write_text("1e-5,0j\n")
     with pytest.raises(InputError, match=r"gains\.csv: no path to device-2; move them, or set without_path"):
         load_site(shorter)
 

@@ -79,6 +79,28 @@ def test_real_gains_say_their_unit_and_phase(tmp_path, unit, value):
     assert np.ptp(np.angle(turned)) > 1
 
 
+def test_a_log_of_levels_in_csv_says_its_unit_and_may_name_its_devices(tmp_path):
+    path = tmp_path / "levels.csv"
+    path.write_text("\ufeff# site A\ngate, yard\n-90,-80\n-91,-inf\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"levels\.csv: gain is real: say unit"):
+        read_trace(path)
+    trace = read_trace(path, unit="db", phase="zero")
+    assert trace.names == ("gate", "yard")
+    np.testing.assert_allclose(trace.gain, [[10**-4.5, 1e-4], [10**-4.55, 0]])
+
+
+@pytest.mark.parametrize("text", ["", "gate,yard\n", "gate,yard\n-90,\n", "-90,\n-90,-80\n", "gate;yard\n-90;-80\n"])
+def test_no_row_of_a_csv_is_lost(tmp_path, text):
+    (tmp_path / "levels.csv").write_text(text)
+    with pytest.raises(InputError, match=r"levels\.csv: (cannot be read as gains|gain has shape)"):
+        read_trace(tmp_path / "levels.csv", unit="db", phase="zero")
+
+
+def test_a_single_array_is_the_gain(tmp_path):
+    np.save(tmp_path / "gain.npy", G)
+    np.testing.assert_array_equal(read_trace(tmp_path / "gain.npy").gain, G)
+
+
 def test_no_path_in_db_is_minus_infinity(tmp_path):
     value = np.array([[-90.0, -np.inf], [-80.0, -np.inf]])
     trace = read_trace(stored(tmp_path, gain=value, unit="db", phase="zero"))

@@ -435,6 +435,7 @@ def test_folder_holds_card_ledger_and_report(tmp_path):
     assert "sees every update in the clear" in card and "modelled uplink" in card
     assert "a missing device adds none" in card
     assert report.count("\n| ") > 3 and card in report
+    assert re.search(rf"\n\| 1 \| \d+ of {DEVICES} \|", report)
     assert Ledger.load(tmp_path / "ledger.bin").spent().worst == made.air.eps
 
 

@@ -54,6 +54,13 @@ def test_it_draws_everything_without_a_complaint(browser, page, advice):
     assert browser.run("document.getElementById('toml').textContent") == advice.to_toml()
 
 
+def test_it_is_dark_where_the_reader_prefers_it(browser, page):
+    browser.open(page, dark=True)
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 24)"
+    browser.open(page)
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+
+
 def test_a_slider_moves_the_answer_and_the_address(browser, page):
     browser.open(page)
     before = float(browser.run("document.getElementById('answer').dataset.quality"))

@@ -168,7 +168,7 @@ def test_script_and_page_use_the_same_words(browser, page):
     from otafl.reports.sections import verdict
 
     browser.open(page)
-    for mean, half in ((0.1234, 0.01), (-0.01, 0.02), (0.5, None), (None, None)):
+    for mean, half in ((0.1234, 0.01), (-0.01, 0.02), (0.5, None), (None, None), (-2e-4, 7e-5), (3e-6, None), (0, 0)):
         gap = {"mean": mean, "half_width": half, "pairs": 3}
         assert browser.run(f"verdict({json.dumps(gap)})") == verdict(gap)
     assert browser.run("verdict(null)") == verdict(None)

@@ -105,7 +105,7 @@ def test_what_users_wrote_cannot_break_the_page(make_run):
     run = make_run("r", {NASTY: how}, title=NASTY, config=f"title = 1 # {NASTY}")
     page = page_of(run)
     assert "<b>&" not in page.replace("<b>Trusted", "").replace("<b>Sampling", "")
-    assert page.count("</script>") == 2  # the data and the code end once each
+    assert page.count("</script>") == 3  # the theme, the data and the code end once each
     data = embedded(page)
     assert data["title"] == NASTY and data["schemes"][0]["label"] == NASTY
     assert data["schemes"][0]["certificate"] == {NASTY: NASTY}
@@ -119,6 +119,10 @@ def test_page_needs_nothing_from_elsewhere(make_run):
     page = page_of(make_run("r", TWO))
     outside = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'<]*|@import[^;]*|\bsrc=", page)
     assert [link for link in outside if "www.w3.org" not in link] == []  # SVG's name is an address, but never fetched
+
+
+def test_one_scheme_alone_is_first_of_nobody(make_run):
+    assert re.search(r'<p class="verdict">one reaches accuracy 0\.\d{3} at ε ≤', page_of(make_run("r", {"one": {}})))
 
 
 def test_several_runs_are_told_apart_and_paired(make_run):
@@ -210,7 +214,7 @@ def test_fused_clients_have_no_norms(make_run):
     run = make_run("r", {"one": {"fused": True}})
     shown = collect([run])["schemes"][0]["rounds"]["columns"]["clipped_share"]
     assert all(value is None for row in shown for value in row)
-    assert 'data-chart="clipped_share"' in page_of(run)
+    assert 'data-chart="clipped_share"' not in page_of(run) and 'data-chart="update_norm"' in page_of(run)
 
 
 def test_penalty_is_shown_only_where_there_is_one(make_run):

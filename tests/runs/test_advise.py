@@ -149,6 +149,17 @@ def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
     assert again.radio.trusted_noise_w == site.radio.trusted_noise_w
 
 
+def test_that_measured_gains_count_by_their_means_is_said(tmp_path: Path) -> None:
+    np.savez(tmp_path / "gains.npz", gain=1e-5 * np.exp(1j * np.arange(6.0)).reshape(3, 2))
+    (tmp_path / "devices.csv").write_text("power_dbm,samples\n10,5\n10,7\n")
+    path = tmp_path / "site.toml"
+    path.write_text(
+        'devices_file = "devices.csv"\ngains_file = "gains.npz"\n[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n'
+    )
+    advice = advise(path, num_params=100, eps=8.0, rounds=30)
+    assert "assumed: Rayleigh fading around the means of the measured gains" in advice.notes[0]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -5,6 +5,7 @@ import copy
 import os
 import re
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from otafl.privacy import Ledger
 from otafl.privacy.card_text import round_up
 from otafl.privacy.events import pick
 from otafl.privacy.sums import no_rounds
+from otafl.runs.air.replies import UnusableWarning
 from otafl.runs.air.sums import Medium
 from otafl.runs.air.trees import square_norm
 from small_air import message, opened, replies
@@ -236,6 +238,26 @@ def test_replies_that_are_no_pytrees_are_malformed() -> None:
     r = next(opened())
     r.send({0: cycle, 1: deep, 2: {1: message(0, 3), "a": message(0, 3)}})
     assert [fault.kind for fault in r.faults if fault.client < 3] == ["malformed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("replies", "why"),
+    [
+        ({k: np.ones(6, np.int64) for k in range(4)}, "malformed: holds numbers of type int64"),
+        ({k: np.ones(5, np.float32) for k in range(4)}, "malformed: 5 numbers, expected num_params=6"),
+        ({str(k): np.ones(6, np.float32) for k in range(4)}, "unknown: see faults"),
+    ],
+)
+def test_a_round_without_a_usable_reply_warns(replies: dict[Any, Any], why: str) -> None:
+    with pytest.warns(UnusableWarning, match=rf"no reply can be used \({why}.*\); the answer is noise alone"):
+        next(opened()).send(replies)
+
+
+@pytest.mark.parametrize("value", [None, np.full(6, np.nan, np.float32)])
+def test_nothing_is_said_of_replies_that_are_missing_or_of_what_they_hold(value: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(opened()).send(dict.fromkeys(range(4), value))
 
 
 def test_a_reply_to_a_round_that_is_no_number_is_late() -> None:

@@ -1,13 +1,15 @@
 """The comparison: who is ranked, what may be said, and that all schemes met the same channels."""
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from otafl.core.errors import InputError
-from otafl.reports.comparison import brief, lines, rows, run_and_write, sentence, table, unspent, verdicts
+from otafl.reports.comparison import brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
@@ -134,9 +136,22 @@ def test_every_pair_is_corrected_for_all_the_others():
     assert said.startswith("ε = 10: n") and "far" not in said.split("cannot tell")[1]
 
 
-def test_the_screen_needs_no_more_than_80_columns():
-    from rich.console import Console
+def test_the_report_of_a_run_names_the_same_equals_as_its_comparison():
+    from otafl.reports.sections import opening
 
+    rng = np.random.default_rng(3)
+    base = rng.normal(0.7, 0.02, 6)
+    found = [entry(f"n{k}", list(base - 0.003 * k + rng.normal(0, 0.003, 6)), 9.0) for k in range(6)]
+    schemes = [{"finished": True, "label": e["label"], "summary": e} for e in found]
+    comparison = rank(found, 10.0)
+    tied = [e["label"] for e, _ in not_separated(comparison)]
+    by_interval = [e["label"] for e, (gap, _) in zip(comparison.ranked[1:], comparison.behind) if not gap.apart]
+    assert set(by_interval) < set(tied)  # single intervals tell more pairs apart than they may
+    said = opening({"schemes": schemes, "metric": "accuracy"}).split("cannot tell it from ")[1]
+    assert said.rstrip(".").replace(" or ", ", ").split(", ") == tied
+
+
+def test_the_screen_needs_no_more_than_80_columns():
     both = [rank([entry("a scheme with a long name", [0.5, 0.6], 1.9), entry("b", [0.4, 0.5], 1.9)], 2.0)] * 2
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table([(2.0, both[0]), (8.0, both[1])]), table([(2.0, both[0])]))
@@ -279,3 +294,21 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
     frame, name = "document.querySelector('.scroll')", "document.querySelector('tbody th').getBoundingClientRect()"
     browser.run(f"{frame}.scrollLeft = 300")
     assert browser.run(f"{name}.left >= {frame}.getBoundingClientRect().left")  # whose row it is stays in sight
+    browser.open(path, width=1016, dark=True)  # a lying A4 less its margins
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 24)"
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run(f"{frame}.scrollWidth <= {frame}.clientWidth")
+
+
+def test_every_eps_of_a_comparison_says_what_it_means(tmp_path: Path):
+    from otafl.reports.compare_page import page
+
+    closed = entry("adaptive", [0.5, 0.6], 1.7, loop="round", target_eps=2.0)
+    parts = [Part(eps, tmp_path, tmp_path, [], rank([closed], eps)) for eps in (2.0, 8.0)]
+    kept = ("\n".join(lines(parts[0].found, 2.0)), page(parts, "One scheme", None))
+    console = Console(width=200, record=True, file=io.StringIO())
+    show(parts, console)
+    for text in (*kept, console.export_text()):
+        assert "ε at δ=1e-05, client level, replace, worst client, zcdp" in text and "seeds, ε of the worst" in text
+        assert "adaptive: closed loop, ε is what was spent" in text
+    assert "e and J/device at ε = 8" in text

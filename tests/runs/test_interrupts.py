@@ -47,6 +47,15 @@ def test_a_stopped_run_resumes_to_the_same_bytes(
     same_results(tmp_path / "run", reference)
 
 
+def test_a_run_that_is_part_of_another_command_goes_on_by_that_command(
+    tiny: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPROC", "1")
+    for round_ in (2, 4):  # begun, and gone on with
+        with pytest.raises(Interrupted, match="interrupted; what was done is kept, and the same command goes on"):
+            runner.run_in(tmp_path / "run", tiny(), SignalAt("constant", round_, signal.SIGINT))
+
+
 def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the_next(
     tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None],
     monkeypatch: pytest.MonkeyPatch,

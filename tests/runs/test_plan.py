@@ -210,7 +210,8 @@ def test_measured_gains_are_played_once_each(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "gains.csv", gains, delimiter=",")
     (tmp_path / "site.csv").write_text("power_dbm,samples\n10,30\n10,10\n10,20\n")
     (tmp_path / "site.toml").write_text(
-        'devices_file = "site.csv"\ngains_file = "gains.csv"\n[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n'
+        'devices_file = "site.csv"\ngains_file = { file = "gains.csv", unit = "amplitude", phase = "zero" }\n'
+        "[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n"
     )
     head = "rounds = 4\nseeds = [7, 5]\ndevices = 'site.toml'\ntask = { num_params = 50 }\nprivacy = { eps = 1e9 }\n"
     experiment = experiment_of(tmp_path, head, "weakest")

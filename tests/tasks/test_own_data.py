@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from otafl.core.errors import DataMissing, InputError
@@ -44,17 +45,39 @@ def test_words_and_other_numbers_become_labels_and_clients_in_sorted_order():
     assert task(X, np.where(Y > 0, 1, -1), clients=2).labels == ("-1", "1")
 
 
-@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet", "polars", "lazy", "arrow"])
 def test_a_table_names_its_columns(kind, tmp_path):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(label=np.array(["u", "v", "w"])[Y], site=Y * 10)
-    source = frame
-    if kind != "frame":
+    other = pl.from_pandas(frame)
+    source = {"frame": frame, "polars": other, "lazy": other.lazy(), "arrow": other.to_arrow()}.get(kind)
+    if source is None:
         source = tmp_path / f"mine.{kind}"
         frame.to_csv(source, index=False) if kind == "csv" else frame.to_parquet(source)
     made = task(source, "label", owner="site", held_out=source)
     assert made.x.shape == (30, 4) and made.clients == 3 and made.labels == ("u", "v", "w")
     np.testing.assert_allclose(made.x, X, rtol=1e-6)
     np.testing.assert_array_equal(made.x_held_out, made.x)
+
+
+def test_columns_of_polars_are_columns():
+    frame = pl.DataFrame(X)
+    words = pl.Series(np.array(["u", "v", "w"])[Y])
+    made = task(frame, words, owner=pl.Series(Y), held_out=(frame, words))
+    assert made.labels == ("u", "v", "w") and made.clients == 3
+    np.testing.assert_allclose(made.x, X, rtol=1e-6)
+
+
+def test_an_index_that_was_written_along_is_no_feature(tmp_path):
+    pd.DataFrame(X, columns=list("abcd")).assign(label=Y).to_csv(tmp_path / "mine.csv")
+    with pytest.raises(InputError, match="column 'Unnamed: 0' has no name"):
+        task(tmp_path / "mine.csv", "label", clients=2)
+    assert task(tmp_path / "mine.csv", "label", owner="Unnamed: 0").clients > 2
+
+
+def test_cells_separated_by_semicolons_are_told(tmp_path):
+    pd.DataFrame(X, columns=list("abcd")).assign(label=Y).to_csv(tmp_path / "mine.csv", sep=";", index=False)
+    with pytest.raises(InputError, match=r"mine\.csv: its cells are separated by ';'; write commas"):
+        task(tmp_path / "mine.csv", "label", clients=2)
 
 
 def test_an_npz_file_names_its_arrays(tmp_path):
@@ -86,6 +109,7 @@ def test_an_npz_file_names_its_arrays(tmp_path):
         (lambda: task(pd.DataFrame({"a": ["x"] * 30}), Y, clients=2), "column 'a'"),
         (lambda: task(pd.DataFrame(X).assign(q=[None, *X[1:, 0]]), Y, clients=2), "'q' has no value in row 0"),
         (lambda: task(X, "y", clients=2), "is an array"),
+        (lambda: task(pd.DataFrame(X).assign(label="a"), "lable", clients=2), "there is no column 'lable'"),
         (lambda: task(np.ma.masked_array(X, X > 1), Y, clients=2), "x has masked values"),
         (lambda: task([[1, 2], [3]], [0, 1], clients=2), "x is no array"),
         (lambda: task(X, {"a": Y}, clients=2), "y is a dict"),

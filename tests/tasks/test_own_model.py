@@ -126,6 +126,8 @@ def wordless(params, x):
     [
         (lambda: linear(loss=lambda z, y: jnp.mean(z)), Y, 3, "one per sample"),
         (lambda: linear(), Y, 7, "3 outputs for 7 classes"),
+        (lambda: model(lambda k: jnp.zeros((4, 1)), lambda p, x: x @ p), Y % 2, 2, "one output in all; .*'binary-"),
+        (lambda: model(lambda k: jnp.zeros(4), lambda p, x: x @ p), Y % 2, 2, "one output in all; .*'binary-"),
         (lambda: linear(metric="accuracy", loss="mse"), X[:, :3], 0, "needs labels"),
         (lambda: linear(loss="mse"), X[:, 0], 0, "fails on"),
         (lambda: model(lambda k: {"w": jnp.zeros((9, 3))}, lambda p, x: x @ p["w"]), Y, 3, "fails on"),

@@ -22,6 +22,7 @@ from otafl.channels.pathloss import PathLoss, from_db, loss_db
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power
 from otafl.channels.radio import Radio, read_radio
 from otafl.channels.rows import IgnoredWarning, Record, UnitWarning, unknown
+from otafl.core import validate
 from otafl.core.arrays import Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment
@@ -180,6 +181,8 @@ def _csv_records(path: Path) -> Iterable[Record]:
 
 def _check_header(path: Path, header: list[str]) -> None:
     """A column that nearly has a known name is a mistake; any other is somebody else's, and is named."""
+    if mark := validate.other_separator(header):
+        raise InputError(f"{path}: its cells are separated by {mark!r}; write commas, and points in numbers")
     ignored = []
     for column in header:
         if header.count(column) > 1:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from otafl.channels.csi import CsiError, estimates
-from otafl.channels.trace_arrays import Phase, Unit
+from otafl.channels.trace_arrays import Phase, RealGains, Unit
 from otafl.channels.trace_file import TraceFile, read_trace
 from otafl.core import validate
 from otafl.core.arrays import Bools, Complexes, Floats, Integers
@@ -181,5 +181,8 @@ def remarks(played: Played, rounds: int, seeds: int) -> list[str]:
 
 
 def read_gains(path: Path) -> Complexes:
-    """(T, K) of a trace file all of whose devices have a path."""
-    return open_recording(Recording(path)).gain
+    """(T, K) of a trace file all of whose devices have a path; real ones are magnitudes where the file does not say."""
+    try:
+        return open_recording(Recording(path)).gain
+    except RealGains:
+        return open_recording(Recording(path, "amplitude", "zero")).gain

@@ -94,7 +94,14 @@ class Record(NamedTuple):
 
 
 def unknown(key: str, known: Collection[str], what: str = "key") -> str:
-    """`unknown key 'powr_w'; did you mean 'power_w'?`"""
+    """`unknown key 'powr_w'; did you mean 'power_w'?`, and for another unit, not a new name for the old number.
+
+    >>> unknown("power_mw", ("power_dbm", "power_w", "samples"))
+    "unknown key 'power_mw'; convert it to power_dbm or power_w"
+    """
+    stem = key.rpartition("_")[0]
+    if stem and (units := [name for name in known if name.rpartition("_")[0] == stem]):
+        return f"unknown {what} {key!r}; convert it to {' or '.join(units)}"
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
     return f"unknown {what} {key!r}; {hint}"

@@ -19,6 +19,10 @@ UNITS = ("amplitude", "power", "db")
 PHASES = ("zero", "uniform")
 
 
+class RealGains(InputError):
+    """Real gains of which nobody says what they are."""
+
+
 def gains_of(path: Path, found: Stored, unit: str | None, phase: str | None, seed: int) -> tuple[Complexes, list[str]]:
     """Complex gains, and what was done to them."""
     notes: list[str] = []
@@ -37,7 +41,7 @@ def gains_of(path: Path, found: Stored, unit: str | None, phase: str | None, see
     else:
         value = real(path, "gain", found["gain"], notes)
         if unit is None or phase is None:
-            raise InputError(
+            raise RealGains(
                 f"{path}: gain is real: say unit = {' | '.join(UNITS)} and phase = {' | '.join(PHASES)}, "
                 "in the file or beside its name"
             )

@@ -1,4 +1,4 @@
-"""Trace files: gains that were measured or computed elsewhere, in NPZ, MAT (up to version 7) or CSV. Host, NumPy.
+"""Trace files: gains that were measured or computed elsewhere, in NPZ, MAT (up to version 7), NPY or CSV. Host, NumPy.
 
     gain                 complex (T, K), (T, K, M) or (T, K, B); or gain_re and gain_im
     axes                 "TK", "TKM" or "TKB"; required for three axes: antennas and blocks cannot be told apart
@@ -159,8 +159,9 @@ def _stored(path: Path) -> dict[str, Any]:
 
             stored = loadmat(path, appendmat=False)
             return {name: value for name, value in stored.items() if not name.startswith("__")}
-        text = np.loadtxt(path, dtype=complex, delimiter=",", ndmin=2, comments="#", encoding="utf-8")
-        return {"gain": text}
+        if path.suffix.lower() == ".npy":
+            return {"gain": np.load(path, allow_pickle=False)}
+        return _of_text(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except NotImplementedError:
@@ -172,6 +173,25 @@ def _stored(path: Path) -> dict[str, Any]:
     except Exception as error:  # zip, zlib, MATLAB: each reader fails in its own way on a damaged file
         said = str(error).splitlines() or [type(error).__name__]
         raise InputError(f"{path}: cannot be read as gains ({said[0]})") from None
+
+
+def _of_text(text: str) -> dict[str, Any]:
+    """One row per round, one column per device, under their names or not; real where no cell has a j."""
+    lines = [line for line in text.splitlines() if line.partition("#")[0].strip()]
+    names = [cell.strip() for cell in lines[0].split(",")] if lines else []
+    named = bool(names) and not any(_is_number(cell) for cell in names)
+    rows = lines[named:]
+    kind = complex if any("j" in row.lower() for row in rows) else float
+    gain = np.loadtxt(rows, dtype=kind, delimiter=",", ndmin=2, comments="#") if rows else np.empty((0, len(names)))
+    return {"gain": gain, **({"names": np.array(names)} if named else {})}
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        complex(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _look_at_keys(path: Path, found: Stored) -> None:

@@ -134,6 +134,15 @@ def meant(text: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def other_separator(header: list[str]) -> str | None:
+    """What separates the cells of a table that was read by commas and has a single column for it.
+
+    >>> other_separator(["distance_m;power_dbm"])
+    ';'
+    """
+    return next((mark for mark in ";\t" if len(header) == 1 and mark in header[0]), None)
+
+
 def shown(value: Any) -> str:
     """A value in a message: short, on one line."""
     if isinstance(value, dict | list):

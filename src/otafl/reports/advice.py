@@ -53,6 +53,7 @@ def render(advice: Advice) -> str:
     return asset("advice.html").format(
         title=escape(f"Advice for {q.site.name}"),
         style=asset("page.css") + asset("advice.css"),
+        theme=asset("theme.js"),
         sentence=escape(advice.sentence),
         facts="".join(f"<li>{escape(fact)}</li>" for fact in facts),
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in advice.notes),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, rows, sentence, verdicts
+from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, rows, sentence, terms, verdicts
 from otafl.reports.frontier import picture, points_of, stored
 from otafl.reports.page import asset
 from otafl.reports.plain_page import plain_page, scrolling_table
@@ -25,6 +25,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         found = part.found
         body.append(f'<h2>ε = {part.target:g}</h2><p class="verdict">{escape(sentence(found, part.target))}</p>')
         body.append(scrolling_table(HEAD, rows(found), f"Schemes at ε = {part.target:g}"))
+        body += [f'<p class="small">{escape(text)}</p>' for text in terms(found).splitlines()]
         body.append("<details><summary>Neighbours in the ranking</summary><ul>")
         body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]
         body.append("</ul></details>")

@@ -100,6 +100,11 @@ def rows(found: Comparison) -> list[list[str]]:
     return [row(entry, place) for entry, place in placed(found)]
 
 
+def terms(*found: Comparison) -> str:
+    """What every ε of these tables means, and what it does not."""
+    return footer([entry for one in found for entry, _ in placed(one)])
+
+
 def verdicts(found: Comparison) -> list[str]:
     """What may be said about neighbours in the ranking, and who is not in it."""
     said = [
@@ -218,11 +223,11 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
     else:
         console.print(table(found))
     last = parts[-1]
-    everyone = [entry for entry, _ in placed(found[-1][1])]
     said = [sentence(one, target) for target, one in found]
     notes = [*dict.fromkeys(note for part in parts for note in part.notes)]
     refused = [f"ε = {target:g}: not ranked: {e['label']}: {why}" for target, one in found for e, why in one.refused]
-    for text in [*said, *refused, *notes, footer(everyone), E_NOTE]:
+    costs = f"e and J/device at ε = {last.target:g}. " if len(parts) > 1 and not wide else ""
+    for text in [*said, *refused, *notes, terms(*(one for _, one in found)), costs + E_NOTE]:
         console.print(text, markup=False, highlight=False)
     where = last.folder.parent if len(parts) > 1 else last.folder
     console.print(f"All columns and pairs: {where / 'compare.html'}, {where / 'compare.md'}", markup=False,
@@ -253,7 +258,7 @@ def lines(found: Comparison, target: float) -> list[str]:
         "",
         *markdown_table(HEAD, rows(found)),
         "",
-        *(f"- {text}" for text in verdicts(found)),
+        *(f"- {text}" for text in (*terms(found).splitlines(), *verdicts(found))),
         "",
     ]
 
@@ -292,8 +297,7 @@ def brief(parts: list[Part]) -> str:
         said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
     made = RunFolder.open(parts[-1].run).manifest if (parts[-1].run / "manifest.json").exists() else {}
     when = f"Run of {made['created']}. " if "created" in made else ""
-    terms = footer([entry for entry, _ in placed(last)])
-    return "\n".join([*lines_, "", *(f"- {text}" for text in said), "", f"{when}{terms}"]) + "\n"
+    return "\n".join([*lines_, "", *(f"- {text}" for text in said), "", f"{when}{terms(last)}"]) + "\n"
 
 
 def run_and_write(

@@ -91,6 +91,7 @@ def render(data: dict[str, Any]) -> str:
     return asset("page.html").format(
         title=escape(data["title"]),
         style=asset("page.css"),
+        theme=asset("theme.js"),
         facts=facts(data),
         nav=nav,
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in data["notes"]),
@@ -173,7 +174,8 @@ def _has_data(chart: Chart, data: dict[str, Any]) -> bool:
         return any(scheme.get("card") and scheme["card"]["device_eps"] for scheme in data["schemes"])
     if chart.kind != "line":
         return any(scheme.get("devices") for scheme in data["schemes"])
-    return any(chart.column in (scheme.get(chart.table) or {}).get("columns", ()) for scheme in data["schemes"])
+    tables = [(scheme.get(chart.table) or {}).get("columns", {}) for scheme in data["schemes"]]
+    return any(distinct(table.get(chart.column, [])) for table in tables)
 
 
 def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:

@@ -1,5 +1,6 @@
 """The parts of the page that are words and tables: they are there without any script, and in print."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -8,9 +9,9 @@ import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
 from otafl.reports.tables import spent
-from otafl.runs.comparing.statistics import mean_sd, numbers
+from otafl.runs.comparing.statistics import SIGNIFICANT, behind, mean_sd, numbers
 from otafl.runs.folder.results import figures
-from otafl.runs.folder.summaries import guaranteed, on_air
+from otafl.runs.folder.summaries import by_seed, guaranteed, on_air
 from otafl.tasks.losses import METRICS as LOSSES
 
 WORDS = (  # heads of columns of words
@@ -63,17 +64,17 @@ def opening(data: dict[str, Any]) -> str:
     final = figures(data["metric"])[0]
 
     def score(scheme: dict[str, Any]) -> str:
-        return f"{np.mean(numbers(scheme['summary'][final])):.3f}"
+        return mean_sd([np.mean(numbers(scheme["summary"][final]))])
 
     if not private:
         return "No private scheme ran a round: nothing here protects anybody." if done else ""
     first, *others = private
     eps = round_up(max(guaranteed(s["summary"]) for s in private), "∞")
     level = private[0]["summary"]["unit"]
-    said = f"{first['label']} is first with {data['metric']} {score(first)} at ε ≤ {eps} ({level} level)"
-    gaps = [(s["label"], data["differences"][final][first["id"]][s["id"]]) for s in others]
-    known = [(name, gap) for name, gap in gaps if gap and None not in (gap["mean"], gap["half_width"])]
-    equal = [name for name, gap in known if abs(gap["mean"]) <= gap["half_width"]]
+    leads = "is first with" if others else "reaches"
+    said = f"{first['label']} {leads} {data['metric']} {score(first)} at ε ≤ {eps} ({level} level)"
+    gaps = behind([by_seed(s["summary"], final) for s in private])
+    equal = [s["label"] for s, (gap, p) in zip(others, gaps) if gap.pairs > 1 and p >= SIGNIFICANT]
     if equal:
         names = ", ".join(equal[:-1]) + (" or " if equal[1:] else "") + equal[-1]
         said += f"; {_count(len(first['summary']['seeds']), 'seed')} cannot tell it from {names}"
@@ -94,8 +95,8 @@ def comparison(data: dict[str, Any]) -> str:
     return (
         f'<p class="verdict">{escape(opening(data))}</p>'
         f"{_choices(data, done)}{boxed('Comparison of schemes', heads, rows, 'id=comparison')}"
-        f'<p class="small">{escape(data["footer"])} Differences are paired by seed, with 95 % t intervals that are not '
-        "corrected for the number of comparisons.</p>"
+        f'<p class="small">{escape(data["footer"])} Differences are paired by seed; the sentence above corrects for '
+        "all pairs (Holm), the 95 % t intervals of the table do not.</p>"
     )
 
 
@@ -156,16 +157,21 @@ def verdict(gap: dict[str, Any] | None) -> str:
 
     >>> verdict({"mean": 0.02, "half_width": 0.03, "pairs": 5}), verdict({"mean": -0.2, "half_width": 0.03, "pairs": 5})
     ('+0.020 ± 0.030, cannot be separated', '−0.200 ± 0.030')
+    >>> verdict({"mean": 2e-4, "half_width": 1e-4, "pairs": 5})
+    '+0.00020 ± 0.00010'
     """
     if gap is None:
         return "reference"
     mean, half = gap["mean"], gap["half_width"]
     if mean is None or not np.isfinite(mean):
         return "–"
-    shown = f"{'−' if mean < 0 else '+'}{abs(mean):.3f}"
-    if half is None or not np.isfinite(half):
+    known = half is not None and np.isfinite(half)
+    size = max(abs(mean), half if known else 0)
+    digits = min(8, 1 + math.ceil(-math.log10(size))) if 0 < size < 1e-3 else 3
+    shown = f"{'−' if mean < 0 else '+'}{abs(mean):.{digits}f}"
+    if not known:
         return f"{shown}, one pair: no interval"
-    return f"{shown} ± {half:.3f}" + (", cannot be separated" if abs(mean) <= half else "")
+    return f"{shown} ± {half:.{digits}f}" + (", cannot be separated" if abs(mean) <= half else "")
 
 
 # --- what does not change ---------------------------------------------------------------------------------------------

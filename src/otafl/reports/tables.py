@@ -132,7 +132,7 @@ def footer(found: list[dict[str, Any]]) -> str:
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     over = f"Mean ± sd over {seeds} paired seeds, ε of the worst; last round."
-    return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(alarms)}"
+    return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(dict.fromkeys(alarms))}"
 
 
 def _closed(entry: dict[str, Any]) -> str:

@@ -34,6 +34,9 @@ def own_of(start: Any, task: Any, model: Any) -> Own:
 def described(start: Any, said: dict[str, Any], verb: str) -> Experiment:
     """The experiment that a call of this verb describes, checked as a file is; None leaves a keyword out."""
     given = {name: value for name, value in said.items() if value is not None}
+    known = [*FLAT, *Experiment.model_fields, "schemes", "model"]
+    if unknown := [name for name in given if name not in known]:
+        raise InputError(f"{verb}: {unknown[0]}: unknown key{validate.meant(unknown[0], known)}")
     task, model, schemes, clients = (given.pop(name, None) for name in ("task", "model", "schemes", "clients"))
     own = own_of(start, task, model)
     data = _start(start) | {name: value for name, value in given.items() if name not in FLAT}

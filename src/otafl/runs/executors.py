@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from otafl.core.errors import Interrupted, OtaflError, RunError
 from otafl.runs.folder.disk import FolderBusy
-from otafl.runs.interrupts import StopFlag
+from otafl.runs.interrupts import GOES_ON, StopFlag
 
 DONE = "done"
 BUSY = "busy"
@@ -111,7 +111,7 @@ def each(
         if left:
             time.sleep(POLL_S)
     if stopped or stop.requested:
-        raise Interrupted("interrupted; what was done is kept, and the same command goes on from there")
+        raise Interrupted(GOES_ON)
 
 
 def _result(task: _Task, name: str, stopped: bool, note: Callable[[str], None]) -> Outcome | None:

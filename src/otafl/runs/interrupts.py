@@ -18,7 +18,8 @@ from typing import Any
 EXIT_CODE = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = "\x1b[?25h"
-STOPPED = "otafl: stopped at once; --resume continues from the last checkpoint, if one was written"
+STOPPED = "otafl: stopped at once; what was written is whole; otafl run --resume or the same command goes on from it"
+GOES_ON = "interrupted; what was done is kept, and the same command goes on from there"
 
 
 class StopFlag:

@@ -16,7 +16,7 @@ from otafl.runs import build, doctor, limits
 from otafl.runs.execution import Execution
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.interrupts import graceful_stop
+from otafl.runs.interrupts import GOES_ON, graceful_stop
 from otafl.runs.lanes import run_all
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
@@ -85,15 +85,19 @@ def run_in(
     folder: Path, experiment: Experiment, reporter: Reporter | None = None, shared: Workbench | None = None
 ) -> Path:
     """Run into this folder: a finished run is used as it is, an interrupted one goes on; another one is refused."""
-    if not (folder / "manifest.json").exists():
-        return start(experiment, folder, reporter, shared)
-    found = RunFolder.open(folder)
-    if found.config != config_hash(experiment):
-        raise InputError(f"{folder}: holds a run with other settings; choose another --out")
-    found.check_files(files_named_by(experiment))
-    if all(found.scheme(label).finished for label in found.labels()):
-        return folder
-    return resume(folder, reporter, experiment.own, shared)
+    found = RunFolder.open(folder) if (folder / "manifest.json").exists() else None
+    if found is not None:
+        if found.config != config_hash(experiment):
+            raise InputError(f"{folder}: holds a run with other settings; choose another --out")
+        found.check_files(files_named_by(experiment))
+        if all(found.scheme(label).finished for label in found.labels()):
+            return folder
+    try:
+        if found is None:
+            return start(experiment, folder, reporter, shared)
+        return resume(folder, reporter, experiment.own, shared)
+    except Interrupted:  # the command that asked for this run is the one to repeat
+        raise Interrupted(GOES_ON) from None
 
 
 def _task(experiment: Experiment, shared: Workbench) -> build.Task:

@@ -1,6 +1,6 @@
 """Arrays of your own as a task: numbers, labels, who holds what, and what is held out. NumPy, host.
 
-    task(x, y, held_out=(x_test, y_test), owner=ids)          arrays, lists, pandas
+    task(x, y, held_out=(x_test, y_test), owner=ids)          arrays, lists, frames
     task("data.csv", y="label", owner="site", held_out=0.2)   a table: the other columns are the features
     task("data.npz", y="y", held_out=("x_test", "y_test"))    named arrays; x is called x
 
@@ -80,7 +80,7 @@ def task(
 
     Parameters
     ----------
-    x : array, pandas frame, or path of a CSV, Parquet or NPZ file
+    x : array, frame (pandas, polars, Arrow), or path of a CSV, Parquet or NPZ file
         (N, ...) features; of a table, all numeric columns that are not named otherwise
     y : array, or the name of a column
         (N,) labels or targets; (N, ...) targets

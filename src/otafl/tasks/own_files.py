@@ -1,10 +1,11 @@
-"""Columns of a table or arrays of a file, by name: CSV, Parquet, NPZ, pandas. Host."""
+"""Columns of a table or arrays of a file, by name: CSV, Parquet, NPZ, pandas, and what turns into pandas. Host."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.core import validate
 from otafl.core.errors import DataMissing, InputError, first_line
 
 
@@ -26,6 +27,7 @@ def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -
         if path.suffix.lower() == ".npz":
             return _of_npz(path, y, owner)
         x = _table(path)
+    x, y, owner = map(_in_pandas, (x, y, owner))
     for what, other in (("y", y), ("owner", owner)):
         _refuse_other_order(name, x, what, other)
     if not hasattr(x, "columns"):
@@ -33,7 +35,14 @@ def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -
             raise InputError(f"{name} is an array, so y and owner must be arrays too, not names of columns")
         return Columns(x, _values(y), _values(owner), None)
     taken = {column for column in (y, owner, skip) if isinstance(column, str)}
-    return Columns(_numeric(name, x, taken), _column(x, y), _column(x, owner), None)
+    targets, owners = _column(x, y), _column(x, owner)
+    return Columns(_numeric(name, x, taken), targets, owners, None)
+
+
+def _in_pandas(value: Any) -> Any:
+    """A frame or column of polars, Arrow and their like as pandas has it; anything else as it is."""
+    value = value.collect() if hasattr(value, "collect") and hasattr(value, "collect_schema") else value  # a lazy frame
+    return value.to_pandas() if hasattr(value, "to_pandas") else value
 
 
 def _refuse_other_order(name: str, x: Any, what: str, other: Any) -> None:
@@ -52,9 +61,12 @@ def _table(path: Path) -> Any:
     if path.suffix.lower() not in readers:
         raise InputError(f"{path}: must end in .csv, .parquet or .npz")
     try:
-        return readers[path.suffix.lower()](path)
+        table = readers[path.suffix.lower()](path)
     except (ValueError, OSError) as problem:
         raise InputError(f"{path}: cannot be read as a table ({first_line(problem)})") from None
+    if mark := validate.other_separator(list(map(str, table.columns))):
+        raise InputError(f"{path}: its cells are separated by {mark!r}; write commas, or give it as a pandas frame")
+    return table
 
 
 def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
@@ -108,6 +120,8 @@ def _numeric(name: str, frame: Any, taken: set[str]) -> np.ndarray:
     if not len(kept.columns):
         raise InputError(f"{name}: no column is left for the features")
     for column in kept.columns:
+        if str(column).startswith("Unnamed: "):  # what pandas calls a column without a name
+            raise InputError(f"{name}: column {column!r} has no name (a written index?); drop or name it")
         if not is_numeric_dtype(kept[column]) or is_complex_dtype(kept[column]):
             raise InputError(f"{name}: column {column!r} is {kept[column].dtype}, not numbers; encode or drop it")
         if kept[column].isna().any():

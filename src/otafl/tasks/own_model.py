@@ -95,6 +95,9 @@ def model(
             return apply(whole(params), x)
 
     def losses(made: jax.Array, y: jax.Array) -> jax.Array:
+        if loss == "cross-entropy" and made.shape in (y.shape, (*y.shape, 1)):  # a softmax of one is sure of anything
+            raise InputError(f"model {name}: one output in all; cross-entropy wants one per class, "
+                             "loss='binary-cross-entropy' a single logit")  # fmt: skip
         with jax.enable_x64(False):
             return per_sample(made, y)
 

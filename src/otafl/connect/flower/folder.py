@@ -109,8 +109,9 @@ def report(summary: Row, rows: list[Row], private: str, card: str) -> str:
     lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
     lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
     lines += [
-        f"| {number} | {len(row.get('asked', []))} | {devices(row.get('silent', []))} | {faults(row)} | "
-        f"{cell(row.get('eps'))} | {cell(row.get('mu'))} | {cell(row.get('snr-db'))} | {cell(row.get('energy-j'))} |"
+        f"| {number} | {len(row.get('asked', []))} of {summary['clients']} | {devices(row.get('silent', []))} | "
+        + " | ".join([faults(row), *(cell(row.get(name)) for name in ("eps", "mu", "snr-db", "energy-j"))])
+        + " |"
         for number, row in enumerate(rows, 1)
     ]
     return "\n".join([*lines, "", private, "", card])

@@ -76,9 +76,11 @@ function verdict(gap) {
   if (!gap) return "reference";
   const mean = number(gap.mean), half = number(gap.half_width);
   if (!Number.isFinite(mean)) return "–";
-  const shown = `${mean < 0 ? "−" : "+"}${Math.abs(mean).toFixed(3)}`;
+  const size = Math.max(Math.abs(mean), Number.isFinite(half) ? half : 0);
+  const digits = size > 0 && size < 1e-3 ? Math.min(8, 1 + Math.ceil(-Math.log10(size))) : 3;
+  const shown = `${mean < 0 ? "−" : "+"}${Math.abs(mean).toFixed(digits)}`;
   if (!Number.isFinite(half)) return `${shown}, one pair: no interval`;
-  return `${shown} ± ${half.toFixed(3)}${Math.abs(mean) <= half ? ", cannot be separated" : ""}`;
+  return `${shown} ± ${half.toFixed(digits)}${Math.abs(mean) <= half ? ", cannot be separated" : ""}`;
 }
 
 /** The interval as a small picture, zero in the middle. */
@@ -119,11 +121,10 @@ for (const link of document.querySelectorAll("nav a")) {
 
 // --- light and dark, size ----------------------------------------------------------------------------------------------
 
-const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const setTheme = (dark) => { document.documentElement.dataset.theme = dark ? "dark" : "light"; drawAll(); };
 prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 document.getElementById("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
-setTheme(prefersDark.matches);
+drawAll();
 
 // --- paper: light, everything unfolded ---------------------------------------------------------------------------------
 

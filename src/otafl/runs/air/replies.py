@@ -19,6 +19,10 @@ FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "
 OF_CONTENT = ("not finite", "clipped")  # these tell something of the numbers in a message
 
 
+class UnusableWarning(UserWarning):
+    """Replies came and none is of use: the answer is noise alone."""
+
+
 class Reply(NamedTuple):
     """One client's reply, where a list of replies may hold several of one client, or some of an earlier round.
 
@@ -132,7 +136,7 @@ def _measured(
     for client in sorted(first):
         own, flat, leaves = first[client]
         if own != form:
-            faults.append(Fault(client, "malformed", "another structure than the other messages"))
+            faults.append(Fault(client, "malformed", "another structure than like or the other messages"))
             continue
         fitting.append(leaves)
         norm = float(np.sqrt(square_norm(flat)))

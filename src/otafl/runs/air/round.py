@@ -1,6 +1,7 @@
 """One round of a loop: who is asked, the one sending, and what is known of it afterwards."""
 
 import secrets
+import warnings
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Plan
 from otafl.core.streams import Seed
 from otafl.core.uplink import received_snr
-from otafl.runs.air.replies import OF_CONTENT, Fault, Sorted, sort
+from otafl.runs.air.replies import OF_CONTENT, Fault, Sorted, UnusableWarning, sort
 from otafl.runs.air.state import other_messages
 from otafl.runs.air.sums import Heard, Shapes, on_grid
 from otafl.runs.air.trees import unflatten
@@ -78,6 +79,10 @@ class Round:
         found = sort(updates, self.asked, self.number, air.num_clients, size, air._form, bound)
         if air.settings.strict:
             self._refuse(found.faults)
+        came = [fault for fault in found.faults if fault.kind != "missing"]
+        if came and not found.like:  # of their form alone: what the numbers are is nobody's business here
+            why = f"{came[0].kind}: {came[0].detail or 'see faults'}"
+            warnings.warn(f"no reply can be used ({why}); the answer is noise alone", UnusableWarning, stacklevel=3)
         flat = self._answer(found)
         self._answered, self.faults = True, found.faults
         air._form, air._like = found.form, found.like or air._like

@@ -6,7 +6,7 @@ the same trials for all (`settings`, `trials`). The ranking is by mean accuracy 
 and says who cannot be told from the first, and after how many seeds one could.
 """
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.runs.comparing.from_plans import from_plans
-from otafl.runs.comparing.statistics import Gap, holm, numbers, paired
+from otafl.runs.comparing.statistics import SIGNIFICANT, Gap, behind, numbers, paired
 from otafl.runs.comparing.trials import search
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.summaries import by_seed, summaries
@@ -28,7 +28,6 @@ from otafl.runs.schema import Experiment, load
 from otafl.runs.workbench import Workbench
 
 FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
-SIGNIFICANT = 0.05
 
 
 class Comparison(NamedTuple):
@@ -147,19 +146,13 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
     ranked.sort(key=lambda entry: -float(np.mean(numbers(entry["final_accuracy"]))))
     gaps = [difference(a, b) for a, b in pairwise(ranked)]
     references = [entry for entry in found if not entry["private"]]
-    return Comparison(ranked, references, refused, gaps, _behind(ranked))
+    told = behind([by_seed(entry, "final_accuracy") for entry in ranked])
+    return Comparison(ranked, references, refused, gaps, told)
 
 
 def difference(a: dict[str, Any], b: dict[str, Any]) -> Gap:
     """Paired difference of final accuracies."""
     return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))
-
-
-def _behind(ranked: list[dict[str, Any]]) -> list[tuple[Gap, float]]:
-    pairs = list(combinations(range(len(ranked)), 2))
-    gaps = {pair: difference(ranked[pair[0]], ranked[pair[1]]) for pair in pairs}
-    adjusted = dict(zip(pairs, holm([gaps[pair].p for pair in pairs])))
-    return [(gaps[0, n], adjusted[0, n]) for n in range(1, len(ranked))]
 
 
 def not_separated(found: Comparison) -> list[tuple[dict[str, Any], Gap]]:

@@ -6,12 +6,15 @@ One of each for tables, pages, reproductions and the comparison.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from otafl.core.interval import LEVEL, half_width
+
+SIGNIFICANT = 0.05
 
 
 class Gap(NamedTuple):
@@ -38,8 +41,8 @@ def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
 
     >>> mean_sd([0.5, 0.7]), mean_sd([0.5, None]), mean_sd(["inf"]), mean_sd([]), mean_sd([1200, 1400])
     ('0.600 ± 0.141', '0.500 (1 of 2)', '∞', '–', '1300 ± 141')
-    >>> mean_sd([5.1e7, 6.5e7])
-    '5.8e+07 ± 9.9e+06'
+    >>> mean_sd([5.1e7, 6.5e7]), mean_sd([0.0091, 0.0092])
+    ('5.8e+07 ± 9.9e+06', '0.00915 ± 7.1e-05')
     """
     every = numbers(values)
     good = every[~np.isnan(every)]
@@ -48,7 +51,8 @@ def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
     if np.any(np.isinf(good)):
         return "∞"
     mean = float(np.mean(good))
-    of_mean, of_spread = (".3g", ".2g") if abs(mean) >= 1e5 else [f".{0 if abs(mean) >= 1000 else digits}f"] * 2
+    extreme = abs(mean) >= 1e5 or 0 < abs(mean) < 10 ** (1 - digits)  # fixed digits would leave one, or none
+    of_mean, of_spread = (".3g", ".2g") if extreme else [f".{0 if abs(mean) >= 1000 else digits}f"] * 2
     spread = f" ± {np.std(good, ddof=1):{of_spread}}" if good.size > 1 else ""
     count = f" ({good.size} of {every.size})" if good.size < every.size else ""
     return f"{mean:{of_mean}}{spread}{count}"
@@ -89,6 +93,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p))
     adjusted[order] = stepped
     return adjusted.tolist()
+
+
+def behind(ranked: Sequence[Mapping[Any, float]]) -> list[tuple[Gap, float]]:
+    """The first less every other, with p values that are corrected for all pairs: below SIGNIFICANT they differ."""
+    gaps = {(a, b): paired(ranked[a], ranked[b]) for a, b in combinations(range(len(ranked)), 2)}
+    adjusted = dict(zip(gaps, holm([gap.p for gap in gaps.values()])))
+    return [(gaps[0, n], adjusted[0, n]) for n in range(1, len(ranked))]
 
 
 def seeds_needed(gap: Gap, most: int = 10_000, margin: float = 0.0) -> int | None:
