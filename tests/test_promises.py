@@ -345,6 +345,29 @@ def only_some(total, link, key):
     return jax.tree.map(half, noisy, total), refused
 
 
+def unclipped(link, ids, sent, factor, messages):
+    return uplink.superpose(link, ids, sent, jnp.ones_like(factor), messages)
+
+
+def but_the_first_amplified(link, ids, sent, factor, messages):
+    lifted = jax.tree.map(lambda leaf: jnp.where(jnp.arange(leaf.shape[1]) == 0, leaf, 5 * leaf), messages)
+    return uplink.superpose(link, ids, sent, factor, lifted)
+
+
+def louder_by_every_part(total, part):
+    return jax.tree.map(lambda a, b: 3 * (a + b), total, part)
+
+
+def one_key_for_all_leaves(total, link, key):
+    noisy = lambda leaf: leaf + link.noise_std * jax.random.normal(key, leaf.shape, jnp.float32)  # noqa: E731
+    return jax.tree.map(noisy, total), jnp.zeros((), bool)
+
+
+def one_bit(link, ids, sent, factor, messages):
+    bits = jax.tree.map(lambda leaf: jnp.sign(leaf) / np.sqrt(np.float32(53)), messages)
+    return uplink.superpose(link, ids, sent, jnp.ones_like(factor), bits)
+
+
 def never_silent(link, ids, sent, factor, messages):
     return uplink.superpose(link, ids, jnp.ones_like(sent), factor, messages)
 
@@ -382,14 +405,38 @@ def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, lo
         run(tmp_path, made)
 
 
-@pytest.mark.parametrize(("decode", "where"), [(the_same_for_all, "between"), (only_some, "in some")])
+def tried(message: Message = MESSAGE, **changed: Any) -> None:
+    """An uplink on one plan, its messages in phase: each arrives as loud as it is charged."""
+    trace, site = small.trace(3), small.deployment()
+    plan = planned(tx=0.01 / trace.gain)
+    released = events(plan, trace, site, message)
+    uplink_checks.probe(uplink.ANALOG._replace(name="liar", **changed), plan, trace, site, message, released)
+
+
+@pytest.mark.parametrize(
+    ("decode", "where"), [(the_same_for_all, "between"), (only_some, "in some"), (one_key_for_all_leaves, "between")]
+)
 def test_noise_that_leaves_coordinates_bare_is_found(decode, where):
     """The sum of squares over all coordinates is as large as charged, and larger."""
-    plan, trace, site = planned(), small.trace(3), small.deployment()
-    released = events(plan, trace, site, MESSAGE)
     with pytest.raises(PrivacyViolation, match=f"uplink 'liar' adds less noise {where} coordinates than the"):
-        uplink_checks.probe(uplink.ANALOG._replace(name="liar", decode=decode), plan, trace, site, MESSAGE, released)
-    uplink_checks.probe(uplink.ANALOG, plan, trace, site, MESSAGE, released)
+        tried(decode=decode)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"combine": unclipped}, {"combine": but_the_first_amplified}, {"add": louder_by_every_part}]
+)
+def test_messages_are_tried_clipped_in_all_coordinates_and_chunk_by_chunk(changed):
+    with pytest.raises(PrivacyViolation, match=r"uplink 'liar' moves by .* for client \d, more than the"):
+        tried(**changed)
+
+
+def test_what_one_bit_tells_is_within_a_clients_charge_and_no_records():
+    """A record that hardly moves a short message may turn the sign of all of it."""
+    for honest in ({}, {"combine": one_bit}):
+        tried(**honest)
+    tried(RECORDS)
+    with pytest.raises(PrivacyViolation, match="moves by"):
+        tried(RECORDS, combine=one_bit)
 
 
 def test_an_uplink_cannot_say_that_it_is_ours():
