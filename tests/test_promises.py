@@ -13,7 +13,7 @@ import small
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import InputError, OtaflError, PrivacyViolation
-from otafl.core.plan import Message, Plan, Policy, check_silence, namespace, ours
+from otafl.core.plan import Feedback, Message, Plan, Policy, check_silence, namespace, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import events, uplink_checks
 from otafl.privacy.filters import filtered
@@ -52,12 +52,12 @@ def planned(**changes: Any) -> Plan:
     return plan_ahead(policy(step), (), small.trace(3))[1]
 
 
-def run(tmp_path, made: Any, hindsight: bool = False, **clients: Any):
+def run(tmp_path, made: Any, hindsight: bool = False, seeds: int = 1, **clients: Any):
     """A scheme of one's own, through a whole run."""
     systems.register("mine", made, Nothing, hindsight=hindsight)
     experiment = Experiment.model_validate(
         {
-            "rounds": 3, "seeds": 1, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
+            "rounds": 3, "seeds": seeds, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
             "task": {"data": "digits", "clients": 3, "model": {"name": "logistic"}},
             "scheme": [{"name": "mine"}], **({"clients": clients} if clients else {}),
         }
@@ -283,6 +283,22 @@ def test_an_unknown_declaration_is_refused(field, value):
     systems.register("mine", lambda *told: policy(**{field: value}), Nothing)
     with pytest.raises(InputError, match=f"mine: {field}={value!r} must be one of"):
         systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"loop": "open"}, {"loop": "round"}),
+        ({"gate": "open"}, {"gate": "message"}),
+        ({"uplink": "analog"}, {"uplink": "perfect"}),
+        ({"feedback": Feedback("private", 1e-3)}, {"feedback": Feedback("private", 1e3)}),
+    ],
+)
+def test_a_policy_promises_the_same_under_every_seed(tmp_path, first, then):
+    """The noise of the first seed's reward is drawn for all, and the first seed's uplink tells whose energy counts."""
+    (name,) = first
+    with pytest.raises(InputError, match=f"mine: {name}=.* under seed 1 but .* under seed 0"):
+        run(tmp_path, lambda *told: policy(**(then if told[-1].seed else first)), seeds=2)
 
 
 def test_a_wrong_plan_inside_the_loop_is_refused(tmp_path):

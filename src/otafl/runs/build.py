@@ -195,6 +195,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, stream
     seeds = range(len(experiment.seed_list))
     told = [told_of(experiment, scheme, clients, task, number, streamed) for number in seeds]
     sites = [_site(scheme, *one) for one in told]
+    _refuse_other_promises([site.policy for site in sites], experiment.seed_list)
     if streamed:
         sites = [site._replace(rows=_rows(experiment, site.message, task.sizes[n], n)) for n, site in enumerate(sites)]
     return SchemeSetup(scheme.label or scheme.name, clients, server_of(experiment, scheme), sites)
@@ -235,6 +236,15 @@ def _draw_once(drawn: Drawn, number: int, *what: Any) -> Trace:
     if number not in drawn or drawn[number][0] != what:
         drawn[number] = what, read_only(draw(*what))
     return drawn[number][1]
+
+
+def _refuse_other_promises(policies: list[Policy], seeds: list[int]) -> None:
+    """One program, one card and one label serve all seeds: what a policy declares is the same under each."""
+    for name in ("loop", "csi", "gate", "feedback", "uplink"):
+        said = [uplink.uplink_of(one).name if name == "uplink" else getattr(one, name) for one in policies]
+        for seed, other in zip(seeds, said):
+            if other != said[0]:
+                raise InputError(f"{name}={other!r} under seed {seed} but {said[0]!r} under seed {seeds[0]}")
 
 
 def _rows(experiment: Experiment, message: Message, sizes: np.ndarray, number: int) -> Callable[[], Rows]:
