@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import os
 import re
 import threading
@@ -17,14 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otafl
+from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import clip_factors
-from otafl.core.plan import Link, Message
+from otafl.core.plan import Feedback, Link, Message, Plan, Policy
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, superpose
 from otafl.privacy import Ledger
 from otafl.privacy.card_text import round_up
 from otafl.privacy.events import pick
 from otafl.privacy.sums import no_rounds
+from otafl.runs.air.state import Folder
 from otafl.runs.air.sums import Medium
 from otafl.runs.air.trees import square_norm
 from small_air import message, opened, replies
@@ -363,6 +366,69 @@ def test_a_closed_loop_asks_for_its_reward() -> None:
     assert next(air).number == 1
     with pytest.raises(InputError, match="accuracy"):
         air.reward(1.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def choosy(config: Any, deployment: Any, *told: Any) -> Policy:
+    """Somebody else's closed loop, which ends where a noisy reward on private data is low."""
+
+    def step(state: Any, obs: Any) -> Any:
+        ones = jnp.ones(obs.coin.shape)
+        return state, Plan(0.05 * ones / obs.estimate, 0j * ones, np.inf * ones, 0.05, ones, obs.metric > 0.5), ()
+
+    return Policy("choosy", lambda key: np.zeros(1), step, "round", "own", "open", feedback=Feedback("private", 0.1))
+
+
+def test_a_loop_that_has_ended_draws_no_further_reward(tmp_path: Path) -> None:
+    """Whether it goes on would tell of a reward that nobody charged."""
+    systems.register("choosy", choosy, Nothing)
+    air = opened("choosy", eps=300.0, sizes=(5, 5, 5, 5), folder=tmp_path / "loop")
+    air.reward(1.0)
+    next(air).reward(0.0)
+    assert list(air) == [] and air.affordable_rounds == air.rounds_charged == 1
+    air.reward(1.0)
+    assert list(air) == []
+    air.close()
+    again = otafl.Air.restore(tmp_path / "loop")
+    next(again)  # was entered and not sent
+    again.reward(1.0)
+    assert list(again) == [] and again.rounds_charged == 1
+
+
+def test_a_closed_loop_from_outside_has_the_rewards_of_its_horizon_set_aside() -> None:
+    systems.register("choosy", choosy, Nothing)
+    air = opened("choosy", eps=201.5, sizes=(5, 5, 5, 5), rounds=40)
+    air.reward(1.0)
+    for r in air:
+        r.reward(1.0)
+    assert 0 < air.rounds_charged < 40
+    ledger, left = air.ledger, 40 - air.rounds_charged
+    ledger.release(air.job.releases[0]._replace(times=left))
+    assert ledger.spent().worst <= 201.5
+
+
+def test_a_round_that_could_not_be_kept_is_planned_once(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(folder: Folder, state: Any) -> Any:
+        raise OSError(28, "no space left on device")
+
+    whole, air = (opened("cares-adaptive", channel="cares", eps=900.0, folder=tmp_path / name) for name in "ab")
+    for number in range(3):
+        with monkeypatch.context() as broken:
+            broken.setattr(Folder, "keep", full)
+            with pytest.raises(OSError, match="no space"):
+                next(air)
+        for loop in (whole, air):
+            r = next(loop)
+            assert r.number == number
+            r.send(replies(r))
+            r.reward(0.3 + 0.2 * number)
+    assert air.ledger_bytes() == whole.ledger_bytes()
+    air.close()
+    assert otafl.Air.restore(tmp_path / "b").rounds_charged == 3
 
 
 # --- sites --------------------------------------------------------------------------------------------------------

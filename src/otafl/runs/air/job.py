@@ -13,7 +13,7 @@ from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
-from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit
+from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit, ours
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
@@ -23,7 +23,7 @@ from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
-from otafl.runs.planning.retirement import refuse_retirement, retiring
+from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Privacy, Radio
 from otafl.runs.sites import played_by
 
@@ -87,8 +87,8 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     releases, retires, keep = releases_of(site, sizes), capped and privacy.stop == "each", privacy.retired_noise
     if retires:
         refuse_retirement(settings.scheme.name, uplink)
-        if policy.loop != "open":
-            policy = retiring(policy, ledger, deployment, message, settings.rounds, releases, keep)
+    foreign = not ours(systems.scheme(settings.scheme.name).factory)
+    policy = held(policy, foreign, retires, ledger, deployment, message, settings.rounds, releases, keep)
     return Job(trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep)
 
 

@@ -31,7 +31,7 @@ class Plans(Protocol):
     horizon: int  # rounds at most
 
     def make(self, number: int, metric: float) -> bool:
-        """Plan a round that was not planned before; False if the policy has stopped."""
+        """Plan a round, once; False if the policy has stopped."""
 
     def row(self, number: int) -> Plan:
         """The plan of one round, (K,)."""
@@ -116,6 +116,8 @@ class Inside:
         self._infos: list[Any] = []
 
     def make(self, number: int, metric: float) -> bool:
+        if number < len(self._plans):
+            return True
         row = cut(self._job.trace, number)
         state, plan, info = self._ask(row, number, metric)
         if not plan.live:
