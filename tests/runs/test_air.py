@@ -491,6 +491,21 @@ def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any],
         opened(message=message, num_params=None)
 
 
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
+def test_nothing_that_is_charged_can_be_written_into(scheme: str) -> None:
+    """The ledger is counted anew whenever it is asked for."""
+    ones, moved = np.ones(4), np.full(4, 2.0)
+    promised = Message(6, 1.0, ones, moved, ones, "client", "replace")
+    air = opened(scheme, message=promised, num_params=None, channel="cares", eps=500.0)
+    r = next(air)
+    spent = air.eps
+    moved[:] = 1e-6
+    for values in (r.plan, air.job.trace, air.job.deployment, air.job.message):
+        for leaf in values:
+            assert not isinstance(leaf, np.ndarray) or not leaf.flags.writeable
+    assert air.eps == spent
+
+
 @pytest.mark.parametrize("scheme", ["nonsense", 3, None])
 def test_a_scheme_is_a_name_or_a_value(scheme: Any) -> None:
     with pytest.raises(InputError, match="scheme"):

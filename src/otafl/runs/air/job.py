@@ -13,7 +13,7 @@ from otafl.clients.gradient import clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
-from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit, ours
+from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit, ours, read_only
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
@@ -89,6 +89,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
         refuse_retirement(settings.scheme.name, uplink)
     foreign = not ours(systems.scheme(settings.scheme.name).factory)
     policy = held(policy, foreign, retires, ledger, deployment, message, settings.rounds, releases, keep)
+    trace, deployment, message = map(read_only, (trace, deployment, message))  # the ledger is counted anew from them
     return Job(trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep)
 
 
