@@ -16,6 +16,7 @@ from otafl.core.errors import InputError, OtaflError, PrivacyViolation
 from otafl.core.plan import Feedback, Message, Plan, Policy, check_silence, namespace, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import events, uplink_checks
+from otafl.privacy.array_uplink import release_combined
 from otafl.privacy.filters import filtered
 from otafl.runs.runner import start
 from otafl.runs.schema import Experiment
@@ -462,6 +463,13 @@ def test_an_uplink_cannot_say_that_it_is_ours():
     without.__module__ = "otafl.core.uplink"
     assert not uplink_checks.is_own(uplink.ANALOG._replace(decode=without))
     assert uplink_checks.is_own(uplink.ANALOG) and uplink_checks.is_own(uplink.PERFECT)
+
+
+def test_a_charge_of_otafls_under_another_sum_is_nobodys(tmp_path):
+    """Messages turned away from the real axis: what a beam's output tells of them, charged for all that is heard."""
+    mixed = uplink.ANALOG._replace(name="mixed", release=release_combined)
+    with pytest.raises(PrivacyViolation, match="uplink 'mixed' comes from outside otafl with its own account"):
+        run(tmp_path, lambda *told: policy(uplink=mixed))
 
 
 def test_an_honest_uplink_from_outside_is_let_through(tmp_path):

@@ -27,10 +27,13 @@ SHORT = 2.0**-6  # of the bound: a message that is not clipped; or what clipping
 
 
 def is_own(uplink: Uplink) -> bool:
-    """Whether all parts of an uplink are otafl's; anybody else's are checked by trying."""
+    """Whether an uplink and all its parts are otafl's; anybody else's are checked by trying.
+
+    Parts of otafl's that do not belong together, one uplink's sum under another's charge, are anybody else's too.
+    """
     parts = [uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode]
     parts += [uplink.energy, uplink.uses, *([] if uplink.release is None else [uplink.release])]
-    return all(ours(part) for part in parts)
+    return not uplink.outside and all(ours(part) for part in parts)
 
 
 def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
