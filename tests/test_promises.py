@@ -53,14 +53,14 @@ def planned(**changes: Any) -> Plan:
     return plan_ahead(policy(step), (), small.trace(3))[1]
 
 
-def run(tmp_path, made: Any, hindsight: bool = False, seeds: int = 1, **clients: Any):
+def run(tmp_path, made: Any, hindsight: bool = False, seeds: int = 1, stream: bool | None = None, **clients: Any):
     """A scheme of one's own, through a whole run."""
     systems.register("mine", made, Nothing, hindsight=hindsight)
     experiment = Experiment.model_validate(
         {
             "rounds": 3, "seeds": seeds, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
             "task": {"data": "digits", "clients": 3, "model": {"name": "logistic"}},
-            "scheme": [{"name": "mine"}], **({"clients": clients} if clients else {}),
+            "scheme": [{"name": "mine"}], "engine": {"stream": stream}, **({"clients": clients} if clients else {}),
         }
     )  # fmt: skip
     return start(experiment, tmp_path / "run")
@@ -96,6 +96,18 @@ def test_a_run_refuses_an_undeclared_gate(tmp_path, loop):
 
     with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
         run(tmp_path, made)
+
+
+def test_who_plans_otherwise_when_rounds_go_by_is_held_to_its_gate(tmp_path):
+    """Rounds that go by are planned twice: before the run, and when they are run."""
+    asked = []
+
+    def step(state, obs):
+        asked.append(obs.round)
+        return state, plan_of(obs, max_norm=(np.inf if len(asked) <= 3 else 0.5) + 0 * obs.coin), ()
+
+    with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
+        run(tmp_path, lambda *told: policy(step), stream=True)
 
 
 def test_a_gate_by_the_message_is_an_alarm_on_the_card(tmp_path):
@@ -470,6 +482,12 @@ def test_a_charge_of_otafls_under_another_sum_is_nobodys(tmp_path):
     mixed = uplink.ANALOG._replace(name="mixed", release=release_combined)
     with pytest.raises(PrivacyViolation, match="uplink 'mixed' comes from outside otafl with its own account"):
         run(tmp_path, lambda *told: policy(uplink=mixed))
+
+
+def test_nobodys_uplink_carries_rounds_that_go_by_unseen(tmp_path):
+    """It is not tried out there, whatever it is called."""
+    with pytest.raises(InputError, match="has the uplink 'analog' of its own"):
+        run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(decode=without_noise)), stream=True)
 
 
 def test_an_honest_uplink_from_outside_is_let_through(tmp_path):

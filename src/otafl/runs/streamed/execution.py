@@ -36,7 +36,7 @@ class StreamedExecution(Execution):
         self.ran: list[int] = []  # rounds that each seed affords, where they are planned ahead
         choice.refuse(experiment, scheme, scheme.label or scheme.name)
         super().__init__(experiment, scheme, *others)
-        choice.refuse_uplink(experiment, self.label, self.uplink.name)
+        choice.refuse_uplink(experiment, self.label, self.uplink)
         divisors = [n for n in range(1, self.every + 1) if self.every % n == 0 and n <= self.at_once]
         self.stretch = max(divisors)
         self.span = self.stretch * max(1, min(self.at_once, experiment.rounds) // self.stretch)
@@ -46,7 +46,7 @@ class StreamedExecution(Execution):
     # --- planned ahead -----------------------------------------------------------------------------------------------
 
     def _plan_everything(self) -> None:
-        choice.refuse_uplink(self.experiment, self.label, self.uplink.name)
+        choice.refuse_uplink(self.experiment, self.label, self.uplink)
         choice.refuse_ahead(self.experiment, self.label, self.retires)
         self.ran = [self._afford(s) for s in range(len(self.setup.sites))]
 
@@ -146,9 +146,9 @@ class StreamedExecution(Execution):
         if plan is None:
             plan, info = (jax.tree.map(lambda leaf: leaf[s], part) for part in (kept.plan, kept.info))
             self._check_radiated(s, plan, live, first)
-            check_silence(site.policy, site.message, plan._replace(live=live), first)
             self._link(plan._replace(live=live), block.trace, site, first)
         plan = plan._replace(live=live)
+        check_silence(site.policy, site.message, plan, first)  # who is asked once more may answer otherwise
         released = self.released(plan, block.trace, site)
         self._check_channel(site, released, plan, block.trace, first)
         columns = self._tallies[s].add(plan, block.trace, released, stats, first)
