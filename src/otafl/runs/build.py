@@ -143,18 +143,25 @@ def build_task(experiment: Experiment) -> Task:
         partitions=dealt,
         label_mix=mix,
         classes=data.classes,
-        notes=[*data.notes, *_told_of_private_data(wanted.report_on, data.classes)],
+        notes=[*data.notes, *_told_of_private_data(wanted, data.classes)],
         sources=sources,
         drawn={},
         metric=metric,
     )
 
 
-def _told_of_private_data(report_on: str, classes: int) -> list[str]:
-    """What results say of the clients' data beside the model, for the privacy card."""
-    trained = ["results were measured on the clients' own training data: outside the guarantee"]
-    worst = ["the worst client's result weighs classes by the clients' own labels: outside the guarantee"]
-    return [*(trained if report_on == "train" else []), *(worst if classes else [])]
+def _told_of_private_data(task: Any, classes: int) -> list[str]:
+    """What is told of the clients' data beside the sums, for the privacy card."""
+    of = {"train": "the clients' own training data", "validation": "samples set apart of the clients' own data"}
+    said = {
+        f"results were measured on {of.get(task.report_on)}: outside the guarantee": task.report_on in of,
+        "the worst client's result weighs classes by the clients' own labels: outside the guarantee": classes > 0,
+        "which labels occur counts as public": classes > 0 and task.data.name == "arrays",
+        "where the model starts, and what its functions hold besides parameters, counts as public": (
+            task.model.name == "own"
+        ),
+    }
+    return [text for text, holds in said.items() if holds]
 
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:

@@ -9,13 +9,14 @@ whole numbers) stays as the first call made it.
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Primitive, jaxprs_in_params
 
 from otafl.core import validate
 from otafl.core.errors import InputError, first_line
@@ -189,17 +190,21 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
         program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
     except Exception as problem:  # whatever somebody else's function says
         raise InputError(f"model {model.name}: has no gradient on these shapes: {first_line(problem)}") from None
-    if found := sorted(_primitives(program.jaxpr) & WINDOWS.keys()):
-        raise InputError(
-            f"model {model.name}: {WINDOWS[found[0]]} ({found[0]}) may look at other samples of a batch, so clipping a "
-            "sample's gradient would promise nothing; write it in plain JAX"
-        )
+    known = {id(one) for name, module in [*sys.modules.items()] if name.partition(".")[0] == "jax"
+             for one in [*vars(module).values()] if isinstance(one, Primitive)}  # fmt: skip
+    for one in sorted(_primitives(program.jaxpr), key=lambda one: one.name):
+        window = WINDOWS.get(one.name) if id(one) in known else "an operation of its own"
+        if window:
+            raise InputError(
+                f"model {model.name}: {window} ({one.name}) may look at other samples of a batch, so clipping a "
+                "sample's gradient would promise nothing; write it in plain JAX"
+            )
 
 
-def _primitives(program: Any) -> set[str]:
-    """Names of all primitives of a program, those inside others too."""
+def _primitives(program: Any) -> set[Primitive]:
+    """All primitives of a program, those inside others too."""
     inside = [part for equation in program.eqns for part in jaxprs_in_params(equation.params)]
-    return {equation.primitive.name for equation in program.eqns}.union(*map(_primitives, inside))
+    return {equation.primitive for equation in program.eqns}.union(*map(_primitives, inside))
 
 
 def _like(samples: np.ndarray, batch: int) -> jax.ShapeDtypeStruct:
