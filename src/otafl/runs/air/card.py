@@ -75,7 +75,10 @@ def _assertions(air: "Air") -> list[str]:
         lines.append("asserted by the caller, not seen here: rewards came from public data")
     lines.append("whoever runs the loop stands in for the air and sees every message in the clear: it is trusted")
     if air.settings.seed is None:
-        lines.append("noise was drawn by Philox under fresh 128-bit keys of the operating system, in floating point")
+        own = air._medium.analog  # other uplinks draw their own
+        by = "Philox under fresh 128-bit keys" if own else "Threefry under fresh 64-bit keys"
+        how = "in floating point" if own else "in single precision, whose last bits may tell what lies under it"
+        lines.append(f"noise was drawn by {by} of the operating system, {how}")
     return lines
 
 
