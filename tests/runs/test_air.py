@@ -59,6 +59,19 @@ def test_a_round_is_charged_on_entry_and_stays_charged() -> None:
         r.send(replies(r))
 
 
+def test_a_reply_that_sends_the_round_while_it_is_read_gets_no_second_answer() -> None:
+    """Two answers under one noise: their difference is the difference of the messages."""
+    r = next(opened())
+
+    class Lazy:
+        def __array__(self, *wanted: Any, **more: Any) -> np.ndarray:
+            r.send(replies(r))
+            return message(0)
+
+    with pytest.raises(InputError, match="round 0 was sent before"):
+        r.send({**replies(r), int(r.asked[0]): Lazy()})
+
+
 def test_a_loop_and_its_rounds_say_where_they_are() -> None:
     air = opened(eps=8.0)
     assert repr(air) == "<otafl.Air, constant, 4 clients: 0 of 5 rounds, ε = 0 of 8>"
