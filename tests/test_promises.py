@@ -255,6 +255,15 @@ def test_hindsight_and_undeclared_silence_are_said(tmp_path):
     assert '"csi": "hindsight"' in said and "told the whole channel" in (folder / "schemes/mine/card.md").read_text()
 
 
+def test_somebody_elses_word_on_silence_is_no_certificate(tmp_path):
+    """All but surely they send, says the plan, and two of three never do."""
+    silent = np.array([-1.0, -1.0, np.inf])
+    step = lambda state, obs: (state, plan_of(obs, max_norm=silent, send_prob=1 - 1e-6), ())  # noqa: E731
+    folder = run(tmp_path, lambda *told: policy(step))
+    said = json.loads((folder / "schemes/mine/certificate.json").read_text())
+    assert said["label"] == "realised_bound" and said["dropped_weight"][0] > 0.5
+
+
 # --- plans that are no plans ---------------------------------------------------------------------------------------
 
 
