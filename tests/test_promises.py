@@ -477,6 +477,20 @@ def test_what_one_bit_tells_is_within_a_clients_charge_and_no_records():
         tried(RECORDS, combine=one_bit)
 
 
+def two_faced(plan, gain, deployment):
+    """Without noise where it is compiled."""
+    return (noiseless if isinstance(gain, jax.Array) else uplink.lower)(plan, gain, deployment)
+
+
+def test_an_uplink_is_asked_as_the_loop_asks_it(tmp_path):
+    def made(*told):
+        air = uplink.ANALOG._replace(name="liar", lower=two_faced)
+        return policy(loop="round", uplink=air)._replace(init=lambda key: np.zeros(1))
+
+    with pytest.raises(PrivacyViolation, match="has a noise variance of 0 in round 0: less than was charged"):
+        run(tmp_path, made)
+
+
 def test_an_uplink_cannot_say_that_it_is_ours():
     def without(total, link, key):
         return without_noise(total, link, key)

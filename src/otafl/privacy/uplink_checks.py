@@ -65,6 +65,16 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
     return heard, site
 
 
+def lowered(uplink: Uplink, plan: Plan, gain: Any, deployment: Deployment, compiled: bool) -> Link:
+    """The link of plans on the host. Somebody else's is asked as the round asks it: where it is `compiled` into the
+    loop, it sees JAX's arrays there and may answer them otherwise than NumPy's."""
+    if is_own(uplink) or not compiled:
+        return uplink.lower(plan, gain, deployment)
+    with jax.enable_x64(True):
+        link = jax.jit(lambda a, b: uplink.lower(a, b, deployment))(plan, gain)
+    return jax.tree.map(np.asarray, link)  # type: ignore[no-any-return]
+
+
 def check_links(uplink: Uplink, link: Link, plan: Plan, events: Events, first_round: int = 0) -> None:
     """Links of some rounds (T, K) against plan and charge: no message louder, no noise quieter, nobody sent besides."""
     scale = np.where(np.isfinite(plan.rx_scale), plan.rx_scale, 1.0)  # at rx_scale = inf nothing may arrive at all

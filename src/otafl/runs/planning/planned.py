@@ -169,7 +169,8 @@ class Planned:
 
     def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int, released: Events | None = None) -> Link:
         """The rounds as learning sees them, never louder or less noisy than they are charged (`released`, if known)."""
-        link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
+        air, compiled = uplink.uplink_of(site.policy), self.loop == "round"
+        link = uplink_checks.lowered(air, plan, trace.gain, site.deployment, compiled)
         released = self.released(plan, trace, site) if released is None else released
         uplink_checks.check_links(self.uplink, link, plan, released, first)
         return link
