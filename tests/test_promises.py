@@ -460,6 +460,15 @@ def test_noise_that_leaves_coordinates_bare_is_found(decode, where):
         tried(decode=decode)
 
 
+def noisy_where_it_is_tried(total, link, key):
+    return (without_noise if isinstance(key, jax.core.Tracer) else uplink.hear)(total, link, key)
+
+
+def test_what_is_tried_is_what_is_compiled():
+    with pytest.raises(PrivacyViolation, match="adds noise of std 0"):
+        tried(decode=noisy_where_it_is_tried)
+
+
 @pytest.mark.parametrize(
     "changed", [{"combine": unclipped}, {"combine": but_the_first_amplified}, {"add": louder_by_every_part}]
 )

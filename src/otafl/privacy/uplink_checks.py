@@ -119,7 +119,10 @@ def probe(uplink: Uplink, plan: Plan, trace: Trace, site: Deployment, message: M
     one = pick(events, slice(round_, round_ + 1))
     loudest = np.argsort(-one.amp[0])[:LOUDEST]
     with jax.enable_x64(True):
-        air = _Tried(uplink, to_float32(uplink.lower(row, trace.gain[round_], site)), loudest, message.dim)
+        link = to_float32(uplink.lower(row, trace.gain[round_], site))
+        # Compiled, as in a round: what looks at its arguments may do otherwise with plain numbers.
+        parts: dict[str, Any] = {name: jax.jit(getattr(uplink, name)) for name in ("combine", "add", "decode")}
+        air = _Tried(uplink._replace(**parts), link, loudest, message.dim)
         _probe_noise(air, float(np.sqrt(total_noise_var(one)[0]) / row.rx_scale))
         for place, client in enumerate(loudest):
             if row.max_norm[client] >= 0:
