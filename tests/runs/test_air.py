@@ -495,6 +495,7 @@ def test_mistakes_are_one_line(wrong: dict[str, Any], said: str) -> None:
         ({"sensitivity": -np.ones(4)}, "message.sensitivity"),
         ({"unit": "household"}, "message.unit='household' must be one of client, record"),
         ({"adjacency": "none"}, "message.adjacency='none' must be one of"),
+        ({"adjacency": "add-remove"}, "adjacency='add-remove' needs unit='record': the roster is published"),
     ],
 )
 def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any], said: str) -> None:
@@ -502,6 +503,19 @@ def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any],
     message = Message(6, 1.0, ones, 2 * ones, ones, "client", "replace")._replace(**promised)
     with pytest.raises(InputError, match=re.escape(said)):
         opened(message=message, num_params=None)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "moved", "asserted"), [("replace", 1.0, True), ("replace", 2.0, False), ("zero-out", 1.0, False)]
+)
+def test_what_clipping_does_not_enforce_of_a_client_stands_on_the_card(
+    adjacency: Any, moved: float, asserted: bool
+) -> None:
+    """Another client's data may turn a message of norm one round: two apart."""
+    ones = np.ones(4)
+    air = opened(message=Message(6, 1.0, ones, moved * ones, ones, "client", adjacency), num_params=None)
+    said = "asserted by the caller, not seen here: more than the norm bound enforces, so that one client moves"
+    assert (said in str(air.card)) == asserted
 
 
 @pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])

@@ -9,7 +9,7 @@ import numpy as np
 from otafl import systems
 from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, receive, with_gains
 from otafl.channels.measured import Played, play
-from otafl.clients.gradient import clipped_promise
+from otafl.clients.gradient import NO_ROSTER, clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
@@ -136,6 +136,8 @@ def _check_promise(message: Message, bound: str) -> None:
         validate.not_negative(f"message.{name}", getattr(message, name))
     validate.one_of("message.unit", message.unit, get_args(Unit))
     validate.one_of("message.adjacency", message.adjacency, get_args(Adjacency))
+    if message.unit == "client" and message.adjacency == "add-remove":
+        raise InputError(NO_ROSTER)
 
 
 def _weights(settings: Settings, listed: bool) -> Any:
