@@ -11,7 +11,7 @@ from jax.interpreters import batching
 
 from otafl.core.errors import InputError
 from otafl.tasks import ghost, own_model
-from otafl.tasks.layers import Groups
+from otafl.tasks.layers import Groups, tanh
 from otafl.tasks.losses import LOSSES, METRICS
 from otafl.tasks.models import build, client_gradients, per_sample
 from otafl.tasks.own_model import model
@@ -202,6 +202,25 @@ def test_norms_that_somebody_else_claims_are_refused():
     lying = mlp.ghost._replace(sq_norms=lambda saved: jnp.zeros(saved.loss.shape))
     with pytest.raises(InputError, match="from outside otafl"):
         own_model.check(mlp._replace(ghost=lying), X, Y, 3)
+
+
+@pytest.mark.parametrize("wrap", [lambda loss: loss, jax.jit, lambda loss: partial(loss)])
+def test_a_loss_of_ones_own_inside_otafls_network_is_refused(wrap):
+    """One that compares samples with each other: no sample's gradient is its own."""
+    mlp = build("mlp", (4,), 3, hidden=(5,))
+    own = ghost.of_network(tanh((4,)), wrap(lambda z, y: jnp.sum((z - z.mean(0)) ** 2, axis=1)))
+    with pytest.raises(InputError, match="from outside otafl"):
+        own_model.check(mlp._replace(ghost=own), X, Y, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [("logistic", (4,), 3), ("binary-logistic", (4,), 2), ("cnn-mnist", (28, 28, 1), 10),
+     ("cnn-cifar", (32, 32, 3), 10), ("resnet", (32, 32, 3), 10)],
+)  # fmt: skip
+def test_networks_by_name_may_be_brought_as_values(name, shape, classes):
+    net = build(name, shape, classes)
+    own_model.check(net, np.zeros((3, *shape), np.float32), np.zeros(3, np.int32), classes)
 
 
 def test_a_model_of_whole_numbers_or_of_no_functions_is_refused():

@@ -20,7 +20,6 @@ from jax.extend.core import Primitive, jaxprs_in_params
 
 from otafl.core import validate
 from otafl.core.errors import InputError, first_line
-from otafl.core.plan import ours
 from otafl.tasks.losses import LOSSES, METRICS, PerSample
 from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
 
@@ -184,7 +183,7 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
 
     A gradient that looks at other samples is no sample's own, and clipping it bounds nothing that one sample does.
     """
-    if model.ghost is not None and not all(map(ours, model.ghost)):
+    if model.ghost is not None and not _all_ours(model.ghost, []):
         raise InputError(f"model {model.name}: norms of gradients from outside otafl are nobody's promise; ghost=None")
     try:
         program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
@@ -199,6 +198,18 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
                 f"model {model.name}: {window} ({one.name}) may look at other samples of a batch, so clipping a "
                 "sample's gradient would promise nothing; write it in plain JAX"
             )
+
+
+def _all_ours(value: Any, seen: list[Any]) -> bool:
+    """Whether functions, and all functions that they hold, are otafl's or JAX's: a loss of one's own is inside too."""
+    value = getattr(value, "__wrapped__", value)
+    if isinstance(value, tuple):
+        return all(_all_ours(one, seen) for one in value)
+    if not callable(value) or any(value is one for one in seen):
+        return True
+    held = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    home = str(getattr(value, "__globals__", {}).get("__name__", type(value).__module__)).partition(".")[0]
+    return home in ("otafl", "jax", "jaxlib") and _all_ours(tuple(held), [*seen, value])
 
 
 def _primitives(program: Any) -> set[Primitive]:
