@@ -208,9 +208,10 @@ def test_norms_that_somebody_else_claims_are_refused():
 def test_a_loss_of_ones_own_inside_otafls_network_is_refused(wrap):
     """One that compares samples with each other: no sample's gradient is its own."""
     mlp = build("mlp", (4,), 3, hidden=(5,))
-    own = ghost.of_network(tanh((4,)), wrap(lambda z, y: jnp.sum((z - z.mean(0)) ** 2, axis=1)))
-    with pytest.raises(InputError, match="from outside otafl"):
-        own_model.check(mlp._replace(ghost=own), X, Y, 3)
+    loss = wrap(lambda z, y: jnp.sum((z - z.mean(0)) ** 2, axis=1))
+    for brought in ({"ghost": ghost.of_network(tanh((4,)), loss)}, {"sample_loss": loss}):
+        with pytest.raises(InputError, match="from outside otafl"):
+            own_model.check(mlp._replace(**brought), X, Y, 3)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,8 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
 
     A gradient that looks at other samples is no sample's own, and clipping it bounds nothing that one sample does.
     """
-    if model.ghost is not None and not _all_ours(model.ghost, []):
+    whole = (model.ghost, model.logits, model.loss, model.sample_loss)  # with a ghost, samples are computed together
+    if model.ghost is not None and not _all_ours(whole, []):
         raise InputError(f"model {model.name}: norms of gradients from outside otafl are nobody's promise; ghost=None")
     try:
         program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
