@@ -53,14 +53,14 @@ def planned(**changes: Any) -> Plan:
     return plan_ahead(policy(step), (), small.trace(3))[1]
 
 
-def run(tmp_path, made: Any, hindsight: bool = False, seeds: int = 1, stream: bool | None = None, **clients: Any):
+def run(tmp_path, made: Any, hindsight: bool = False, seeds: int = 1, stream: bool | None = None, **more: Any):
     """A scheme of one's own, through a whole run."""
     systems.register("mine", made, Nothing, hindsight=hindsight)
     experiment = Experiment.model_validate(
         {
             "rounds": 3, "seeds": seeds, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
             "task": {"data": "digits", "clients": 3, "model": {"name": "logistic"}},
-            "scheme": [{"name": "mine"}], "engine": {"stream": stream}, **({"clients": clients} if clients else {}),
+            "scheme": [{"name": "mine"}], "engine": {"stream": stream}, **more,
         }
     )  # fmt: skip
     return start(experiment, tmp_path / "run")
@@ -305,6 +305,15 @@ def test_an_unknown_declaration_is_refused(field, value):
     systems.register("mine", lambda *told: policy(**{field: value}), Nothing)
     with pytest.raises(InputError, match=f"mine: {field}={value!r} must be one of"):
         systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
+
+
+def test_a_closed_loop_may_plan_plain_numbers_under_its_filter(tmp_path):
+    """Constants of NumPy's, which its filter silences where the cap is reached."""
+    step = lambda state, obs: (state, plan_of(obs, tx=np.full(3, 0.01 + 0j)), ())  # noqa: E731
+    folder = run(
+        tmp_path, lambda *told: policy(step, loop="round")._replace(init=lambda key: np.zeros(1)), privacy={"eps": 4.0}
+    )
+    assert json.loads((folder / "schemes/mine/summary.json").read_text())["final_eps"][0] <= 4.0
 
 
 @pytest.mark.parametrize(
