@@ -66,6 +66,7 @@ def test_results_are_values(run):
     assert rounds.query("scheme == 'front-share'")["info_imbalance"].gt(1).all()
     card = run.card("constant")
     assert "held-out samples were drawn from the clients' own data" in card
+    assert "which labels occur counts as public" in card and "where the model starts, and what its functions" in card
     assert card.startswith("# Privacy card") and card == card._repr_markdown_() and card.data["unit"] == "client"
     assert "accuracy" in run._repr_html_() and "cap ε=500" in repr(run)
     assert run.plot("accuracy", over="eps").axes[0].get_ylabel() == "accuracy"

@@ -13,9 +13,10 @@ import small
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.errors import InputError, OtaflError, PrivacyViolation
-from otafl.core.plan import Message, Plan, Policy, check_silence, namespace, ours
+from otafl.core.plan import Feedback, Message, Plan, Policy, check_silence, namespace, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import events, uplink_checks
+from otafl.privacy.array_uplink import release_combined
 from otafl.privacy.filters import filtered
 from otafl.runs.runner import start
 from otafl.runs.schema import Experiment
@@ -52,14 +53,14 @@ def planned(**changes: Any) -> Plan:
     return plan_ahead(policy(step), (), small.trace(3))[1]
 
 
-def run(tmp_path, made: Any, hindsight: bool = False, **clients: Any):
+def run(tmp_path, made: Any, hindsight: bool = False, seeds: int = 1, stream: bool | None = None, **more: Any):
     """A scheme of one's own, through a whole run."""
     systems.register("mine", made, Nothing, hindsight=hindsight)
     experiment = Experiment.model_validate(
         {
-            "rounds": 3, "seeds": 1, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
+            "rounds": 3, "seeds": seeds, "evaluate_every": 3, "channel": {}, "server": {"step_size": 0.1},
             "task": {"data": "digits", "clients": 3, "model": {"name": "logistic"}},
-            "scheme": [{"name": "mine"}], **({"clients": clients} if clients else {}),
+            "scheme": [{"name": "mine"}], "engine": {"stream": stream}, **more,
         }
     )  # fmt: skip
     return start(experiment, tmp_path / "run")
@@ -95,6 +96,18 @@ def test_a_run_refuses_an_undeclared_gate(tmp_path, loop):
 
     with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
         run(tmp_path, made)
+
+
+def test_who_plans_otherwise_when_rounds_go_by_is_held_to_its_gate(tmp_path):
+    """Rounds that go by are planned twice: before the run, and when they are run."""
+    asked = []
+
+    def step(state, obs):
+        asked.append(obs.round)
+        return state, plan_of(obs, max_norm=(np.inf if len(asked) <= 3 else 0.5) + 0 * obs.coin), ()
+
+    with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
+        run(tmp_path, lambda *told: policy(step), stream=True)
 
 
 def test_a_gate_by_the_message_is_an_alarm_on_the_card(tmp_path):
@@ -242,6 +255,15 @@ def test_hindsight_and_undeclared_silence_are_said(tmp_path):
     assert '"csi": "hindsight"' in said and "told the whole channel" in (folder / "schemes/mine/card.md").read_text()
 
 
+def test_somebody_elses_word_on_silence_is_no_certificate(tmp_path):
+    """All but surely they send, says the plan, and two of three never do."""
+    silent = np.array([-1.0, -1.0, np.inf])
+    step = lambda state, obs: (state, plan_of(obs, max_norm=silent, send_prob=1 - 1e-6), ())  # noqa: E731
+    folder = run(tmp_path, lambda *told: policy(step))
+    said = json.loads((folder / "schemes/mine/certificate.json").read_text())
+    assert said["label"] == "realised_bound" and said["dropped_weight"][0] > 0.5
+
+
 # --- plans that are no plans ---------------------------------------------------------------------------------------
 
 
@@ -283,6 +305,31 @@ def test_an_unknown_declaration_is_refused(field, value):
     systems.register("mine", lambda *told: policy(**{field: value}), Nothing)
     with pytest.raises(InputError, match=f"mine: {field}={value!r} must be one of"):
         systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
+
+
+def test_a_closed_loop_may_plan_plain_numbers_under_its_filter(tmp_path):
+    """Constants of NumPy's, which its filter silences where the cap is reached."""
+    step = lambda state, obs: (state, plan_of(obs, tx=np.full(3, 0.01 + 0j)), ())  # noqa: E731
+    folder = run(
+        tmp_path, lambda *told: policy(step, loop="round")._replace(init=lambda key: np.zeros(1)), privacy={"eps": 4.0}
+    )
+    assert json.loads((folder / "schemes/mine/summary.json").read_text())["final_eps"][0] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"loop": "open"}, {"loop": "round"}),
+        ({"gate": "open"}, {"gate": "message"}),
+        ({"uplink": "analog"}, {"uplink": "perfect"}),
+        ({"feedback": Feedback("private", 1e-3)}, {"feedback": Feedback("private", 1e3)}),
+    ],
+)
+def test_a_policy_promises_the_same_under_every_seed(tmp_path, first, then):
+    """The noise of the first seed's reward is drawn for all, and the first seed's uplink tells whose energy counts."""
+    (name,) = first
+    with pytest.raises(InputError, match=f"mine: {name}=.* under seed 1 but .* under seed 0"):
+        run(tmp_path, lambda *told: policy(**(then if told[-1].seed else first)), seeds=2)
 
 
 def test_a_wrong_plan_inside_the_loop_is_refused(tmp_path):
@@ -345,6 +392,29 @@ def only_some(total, link, key):
     return jax.tree.map(half, noisy, total), refused
 
 
+def unclipped(link, ids, sent, factor, messages):
+    return uplink.superpose(link, ids, sent, jnp.ones_like(factor), messages)
+
+
+def but_the_first_amplified(link, ids, sent, factor, messages):
+    lifted = jax.tree.map(lambda leaf: jnp.where(jnp.arange(leaf.shape[1]) == 0, leaf, 5 * leaf), messages)
+    return uplink.superpose(link, ids, sent, factor, lifted)
+
+
+def louder_by_every_part(total, part):
+    return jax.tree.map(lambda a, b: 3 * (a + b), total, part)
+
+
+def one_key_for_all_leaves(total, link, key):
+    noisy = lambda leaf: leaf + link.noise_std * jax.random.normal(key, leaf.shape, jnp.float32)  # noqa: E731
+    return jax.tree.map(noisy, total), jnp.zeros((), bool)
+
+
+def one_bit(link, ids, sent, factor, messages):
+    bits = jax.tree.map(lambda leaf: jnp.sign(leaf) / np.sqrt(np.float32(53)), messages)
+    return uplink.superpose(link, ids, sent, jnp.ones_like(factor), bits)
+
+
 def never_silent(link, ids, sent, factor, messages):
     return uplink.superpose(link, ids, jnp.ones_like(sent), factor, messages)
 
@@ -382,14 +452,61 @@ def test_an_uplink_that_breaks_the_charge_is_refused(tmp_path, changed, text, lo
         run(tmp_path, made)
 
 
-@pytest.mark.parametrize(("decode", "where"), [(the_same_for_all, "between"), (only_some, "in some")])
+def tried(message: Message = MESSAGE, **changed: Any) -> None:
+    """An uplink on one plan, its messages in phase: each arrives as loud as it is charged."""
+    trace, site = small.trace(3), small.deployment()
+    plan = planned(tx=0.01 / trace.gain)
+    released = events(plan, trace, site, message)
+    uplink_checks.probe(uplink.ANALOG._replace(name="liar", **changed), plan, trace, site, message, released)
+
+
+@pytest.mark.parametrize(
+    ("decode", "where"), [(the_same_for_all, "between"), (only_some, "in some"), (one_key_for_all_leaves, "between")]
+)
 def test_noise_that_leaves_coordinates_bare_is_found(decode, where):
     """The sum of squares over all coordinates is as large as charged, and larger."""
-    plan, trace, site = planned(), small.trace(3), small.deployment()
-    released = events(plan, trace, site, MESSAGE)
     with pytest.raises(PrivacyViolation, match=f"uplink 'liar' adds less noise {where} coordinates than the"):
-        uplink_checks.probe(uplink.ANALOG._replace(name="liar", decode=decode), plan, trace, site, MESSAGE, released)
-    uplink_checks.probe(uplink.ANALOG, plan, trace, site, MESSAGE, released)
+        tried(decode=decode)
+
+
+def noisy_where_it_is_tried(total, link, key):
+    return (without_noise if isinstance(key, jax.core.Tracer) else uplink.hear)(total, link, key)
+
+
+def test_what_is_tried_is_what_is_compiled():
+    with pytest.raises(PrivacyViolation, match="adds noise of std 0"):
+        tried(decode=noisy_where_it_is_tried)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"combine": unclipped}, {"combine": but_the_first_amplified}, {"add": louder_by_every_part}]
+)
+def test_messages_are_tried_clipped_in_all_coordinates_and_chunk_by_chunk(changed):
+    with pytest.raises(PrivacyViolation, match=r"uplink 'liar' moves by .* for client \d, more than the"):
+        tried(**changed)
+
+
+def test_what_one_bit_tells_is_within_a_clients_charge_and_no_records():
+    """A record that hardly moves a short message may turn the sign of all of it."""
+    for honest in ({}, {"combine": one_bit}):
+        tried(**honest)
+    tried(RECORDS)
+    with pytest.raises(PrivacyViolation, match="moves by"):
+        tried(RECORDS, combine=one_bit)
+
+
+def two_faced(plan, gain, deployment):
+    """Without noise where it is compiled."""
+    return (noiseless if isinstance(gain, jax.Array) else uplink.lower)(plan, gain, deployment)
+
+
+def test_an_uplink_is_asked_as_the_loop_asks_it(tmp_path):
+    def made(*told):
+        air = uplink.ANALOG._replace(name="liar", lower=two_faced)
+        return policy(loop="round", uplink=air)._replace(init=lambda key: np.zeros(1))
+
+    with pytest.raises(PrivacyViolation, match="has a noise variance of 0 in round 0: less than was charged"):
+        run(tmp_path, made)
 
 
 def test_an_uplink_cannot_say_that_it_is_ours():
@@ -399,6 +516,19 @@ def test_an_uplink_cannot_say_that_it_is_ours():
     without.__module__ = "otafl.core.uplink"
     assert not uplink_checks.is_own(uplink.ANALOG._replace(decode=without))
     assert uplink_checks.is_own(uplink.ANALOG) and uplink_checks.is_own(uplink.PERFECT)
+
+
+def test_a_charge_of_otafls_under_another_sum_is_nobodys(tmp_path):
+    """Messages turned away from the real axis: what a beam's output tells of them, charged for all that is heard."""
+    mixed = uplink.ANALOG._replace(name="mixed", release=release_combined)
+    with pytest.raises(PrivacyViolation, match="uplink 'mixed' comes from outside otafl with its own account"):
+        run(tmp_path, lambda *told: policy(uplink=mixed))
+
+
+def test_nobodys_uplink_carries_rounds_that_go_by_unseen(tmp_path):
+    """It is not tried out there, whatever it is called."""
+    with pytest.raises(InputError, match="has the uplink 'analog' of its own"):
+        run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(decode=without_noise)), stream=True)
 
 
 def test_an_honest_uplink_from_outside_is_let_through(tmp_path):

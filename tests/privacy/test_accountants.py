@@ -119,6 +119,15 @@ def test_quiet_rounds_stay_below_renyi(make_events):
     assert account("pld", run, 1e-5).worst <= account("rdp", run, 1e-5).worst
 
 
+@pytest.mark.parametrize(("delta", "adjacency", "z"), [(1e-15, "zero-out", 1.0), (1e-5, "replace", 0.7)])
+def test_where_losses_are_lost_in_rounding_renyi_bounds_stand(make_events, delta, adjacency, z):
+    """Replacement goes by two steps, the second at delta times e^-eps of the first."""
+    run = make_events(np.full((100, 1), z), rate=0.5)
+    spend = account("pld", run, delta, adjacency=adjacency)
+    assert spend.worst == account("rdp", run, delta, adjacency=adjacency).worst
+    assert "below the rounding of loss distributions" in spend.notes[-1]
+
+
 @pytest.mark.parametrize("name", ["zcdp", "zcdp-optimal", "gaussian", "pld"])
 @pytest.mark.parametrize("accounting", ["visible", "hidden"])
 def test_mixtures_are_refused_by_name(make_events, name, accounting):

@@ -182,6 +182,20 @@ def test_releases_each_round_shorten_the_run(make_events):
         ledger.spend(make_events([[5.0, 5.0]]), each_round=[reward])
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_what_was_spent_stays_though_its_arrays_are_filled_again(make_events, name):
+    """A loop of chunks that has one set of arrays for all of them."""
+    again, fresh = (Ledger(Budget(np.inf, 1e-5, name), clients=2) for _ in range(2))
+    run, moved = make_events(np.full((4, 2), 3.0)), np.ones(2)
+    for amp in (1.0, 0.5, 0.01):
+        run.amp[:], moved[:] = amp, amp
+        again.spend(run, each_round=[Release("beside", moved, 5.0)])
+        again.release(Release("extra", moved, 7.0))
+        fresh.spend(run._replace(amp=run.amp.copy()), each_round=[Release("beside", amp, 5.0)])
+        fresh.release(Release("extra", amp, 7.0))
+    assert again.spent().worst == fresh.spent().worst
+
+
 def test_a_spent_ledger_refuses_and_keeps_nothing_of_the_refused(make_events):
     ledger = Ledger(Budget(1.0, 1e-5), clients=1)
     with pytest.raises(BudgetExceeded):

@@ -37,6 +37,15 @@ def test_sampling_rate_near_one_meets_the_exact_gaussian_for_replacement():
     assert pld_eps(z, 0.999999, 1e-5, "replace") == pytest.approx(float(gaussian.eps(np.sqrt(3) / 2, 1e-5)), rel=2e-3)
 
 
+@pytest.mark.parametrize(("z", "rounds"), [(100.0, 10_000), (10.0, 300)])
+@pytest.mark.parametrize("delta", [1e-12, 1e-13, 1e-14])
+def test_no_rounding_takes_a_small_delta_below_the_truth(z, rounds, delta):
+    """At a rate of almost one every batch holds the unit but for a chance that is known: a Gaussian in all of them."""
+    rate = 1 - 2.0**-23
+    least = gaussian.eps(np.sqrt(rounds) / z, delta / rate**rounds)
+    assert pld_eps(np.full(rounds, z), rate, delta) >= least
+
+
 def test_below_rdp_and_falling_with_finer_bins():
     z = np.exp(np.random.default_rng(0).uniform(np.log(0.7), np.log(3), 60))
     coarse, fine = (pld_eps(z, 0.02, 1e-5, bins=bins) for bins in (3, 12))

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import os
 import re
 import threading
@@ -18,15 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otafl
+from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import clip_factors
-from otafl.core.plan import Link, Message
+from otafl.core.plan import Feedback, Link, Message, Plan, Policy
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, superpose
 from otafl.privacy import Ledger
 from otafl.privacy.card_text import round_up
 from otafl.privacy.events import pick
 from otafl.privacy.sums import no_rounds
 from otafl.runs.air.replies import UnusableWarning
+from otafl.runs.air.state import Folder
 from otafl.runs.air.sums import Medium
 from otafl.runs.air.trees import square_norm
 from small_air import message, opened, replies
@@ -56,6 +59,19 @@ def test_a_round_is_charged_on_entry_and_stays_charged() -> None:
     assert air.ledger.rounds() == 2
     with pytest.raises(InputError, match="round 0"):
         r.send(replies(r))
+
+
+def test_a_reply_that_sends_the_round_while_it_is_read_gets_no_second_answer() -> None:
+    """Two answers under one noise: their difference is the difference of the messages."""
+    r = next(opened())
+
+    class Lazy:
+        def __array__(self, *wanted: Any, **more: Any) -> np.ndarray:
+            r.send(replies(r))
+            return message(0)
+
+    with pytest.raises(InputError, match="round 0 was sent before"):
+        r.send({**replies(r), int(r.asked[0]): Lazy()})
 
 
 def test_a_loop_and_its_rounds_say_where_they_are() -> None:
@@ -387,6 +403,69 @@ def test_a_closed_loop_asks_for_its_reward() -> None:
         air.reward(1.5)
 
 
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """Nothing to set."""
+
+
+def choosy(config: Any, deployment: Any, *told: Any) -> Policy:
+    """Somebody else's closed loop, which ends where a noisy reward on private data is low."""
+
+    def step(state: Any, obs: Any) -> Any:
+        ones = jnp.ones(obs.coin.shape)
+        return state, Plan(0.05 * ones / obs.estimate, 0j * ones, np.inf * ones, 0.05, ones, obs.metric > 0.5), ()
+
+    return Policy("choosy", lambda key: np.zeros(1), step, "round", "own", "open", feedback=Feedback("private", 0.1))
+
+
+def test_a_loop_that_has_ended_draws_no_further_reward(tmp_path: Path) -> None:
+    """Whether it goes on would tell of a reward that nobody charged."""
+    systems.register("choosy", choosy, Nothing)
+    air = opened("choosy", eps=300.0, sizes=(5, 5, 5, 5), folder=tmp_path / "loop")
+    air.reward(1.0)
+    next(air).reward(0.0)
+    assert list(air) == [] and air.affordable_rounds == air.rounds_charged == 1
+    air.reward(1.0)
+    assert list(air) == []
+    air.close()
+    again = otafl.Air.restore(tmp_path / "loop")
+    next(again)  # was entered and not sent
+    again.reward(1.0)
+    assert list(again) == [] and again.rounds_charged == 1
+
+
+def test_a_closed_loop_from_outside_has_the_rewards_of_its_horizon_set_aside() -> None:
+    systems.register("choosy", choosy, Nothing)
+    air = opened("choosy", eps=201.5, sizes=(5, 5, 5, 5), rounds=40)
+    air.reward(1.0)
+    for r in air:
+        r.reward(1.0)
+    assert 0 < air.rounds_charged < 40
+    ledger, left = air.ledger, 40 - air.rounds_charged
+    ledger.release(air.job.releases[0]._replace(times=left))
+    assert ledger.spent().worst <= 201.5
+
+
+def test_a_round_that_could_not_be_kept_is_planned_once(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(folder: Folder, state: Any) -> Any:
+        raise OSError(28, "no space left on device")
+
+    whole, air = (opened("cares-adaptive", channel="cares", eps=900.0, folder=tmp_path / name) for name in "ab")
+    for number in range(3):
+        with monkeypatch.context() as broken:
+            broken.setattr(Folder, "keep", full)
+            with pytest.raises(OSError, match="no space"):
+                next(air)
+        for loop in (whole, air):
+            r = next(loop)
+            assert r.number == number
+            r.send(replies(r))
+            r.reward(0.3 + 0.2 * number)
+    assert air.ledger_bytes() == whole.ledger_bytes()
+    air.close()
+    assert otafl.Air.restore(tmp_path / "b").rounds_charged == 3
+
+
 # --- sites --------------------------------------------------------------------------------------------------------
 
 
@@ -438,6 +517,7 @@ def test_mistakes_are_one_line(wrong: dict[str, Any], said: str) -> None:
         ({"sensitivity": -np.ones(4)}, "message.sensitivity"),
         ({"unit": "household"}, "message.unit='household' must be one of client, record"),
         ({"adjacency": "none"}, "message.adjacency='none' must be one of"),
+        ({"adjacency": "add-remove"}, "adjacency='add-remove' needs unit='record': the roster is published"),
     ],
 )
 def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any], said: str) -> None:
@@ -445,6 +525,34 @@ def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any],
     message = Message(6, 1.0, ones, 2 * ones, ones, "client", "replace")._replace(**promised)
     with pytest.raises(InputError, match=re.escape(said)):
         opened(message=message, num_params=None)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "moved", "asserted"), [("replace", 1.0, True), ("replace", 2.0, False), ("zero-out", 1.0, False)]
+)
+def test_what_clipping_does_not_enforce_of_a_client_stands_on_the_card(
+    adjacency: Any, moved: float, asserted: bool
+) -> None:
+    """Another client's data may turn a message of norm one round: two apart."""
+    ones = np.ones(4)
+    air = opened(message=Message(6, 1.0, ones, moved * ones, ones, "client", adjacency), num_params=None)
+    said = "asserted by the caller, not seen here: more than the norm bound enforces, so that one client moves"
+    assert (said in str(air.card)) == asserted
+
+
+@pytest.mark.parametrize("scheme", ["constant", "cares-adaptive"])
+def test_nothing_that_is_charged_can_be_written_into(scheme: str) -> None:
+    """The ledger is counted anew whenever it is asked for."""
+    ones, moved = np.ones(4), np.full(4, 2.0)
+    promised = Message(6, 1.0, ones, moved, ones, "client", "replace")
+    air = opened(scheme, message=promised, num_params=None, channel="cares", eps=500.0)
+    r = next(air)
+    spent = air.eps
+    moved[:] = 1e-6
+    for values in (r.plan, air.job.trace, air.job.deployment, air.job.message):
+        for leaf in values:
+            assert not isinstance(leaf, np.ndarray) or not leaf.flags.writeable
+    assert air.eps == spent
 
 
 @pytest.mark.parametrize("scheme", ["nonsense", 3, None])

@@ -106,6 +106,14 @@ def test_without_a_seed_noise_is_fresh_and_of_the_charged_size() -> None:
     assert "protects nobody" not in str(air.card) and "noise from the operating system" in str(air.card)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "drawn"), [("constant", "Philox under fresh 128-bit"), ("obda", "Threefry under fresh 64-bit")]
+)
+def test_a_card_says_who_drew_the_noise(scheme: str, drawn: str) -> None:
+    """Votes go through their own compiled functions, which know no other generator."""
+    assert f"noise was drawn by {drawn} keys" in str(opened(scheme, channel="cares", seed=None).card)
+
+
 def test_without_a_seed_no_number_is_possible_for_one_message_alone() -> None:
     """In float32 one number in seven that came with a message could not have come without it."""
     size, std = 200_000, 0.5 / 0.4

@@ -16,6 +16,7 @@ import small
 from otafl.clients import Gradient, gradient
 from otafl.core.engine import make_engine
 from otafl.core.errors import Infeasible, InputError, Interrupted
+from otafl.core.messages import Data
 from otafl.core.plan import Feedback, Obs, Plan, Policy
 from otafl.core.rounds import Row, make_round, stack
 from otafl.privacy import Ledger
@@ -25,6 +26,7 @@ from otafl.runs.folder.store import read_table
 from otafl.runs.planning import table as planning
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
+from otafl.tasks import own_model
 
 Tiny = Callable[..., Experiment]
 NOISE = 0.5
@@ -56,6 +58,21 @@ def weighted_accuracy(params: Any, seed: int = 0, sizes: tuple[int, ...] = (20, 
     for k, size in enumerate(sizes):
         total += size / sum(sizes) * float(np.mean(right[np.asarray(dealt.rows[0, k, :size])]))
     return total
+
+
+@pytest.mark.parametrize("mixes", [
+    lambda x: jnp.stack([0 * x[:, 0] + x[:, 0].sum(), 0 * x[:, 0]], axis=1), lambda x: 0 * x[:, 0] - x[:, 0].sum(),
+])  # fmt: skip
+def test_no_sample_has_a_say_in_the_decisions_on_others(mixes: Any) -> None:
+    """A reward charged for one decision of n, by a model that looks at the whole batch."""
+    net = own_model.model(lambda key: {"w": jnp.zeros(2)}, lambda p, x: mixes(x))
+    params, data, found = net.init(jax.random.key(0)), small.data(), []
+    for value in (-1.0, 1.0):
+        seen = Data(jnp.zeros_like(data.x).at[3, 0].set(value), jnp.zeros_like(data.y))
+        with jax.enable_x64(True):
+            told = private_accuracy(net, 0.0)(params, seen, (), small.one_seed(), jax.random.key(0))
+        found.append(float(told))
+    assert abs(found[0] - found[1]) <= 1 / small.SAMPLES + 1e-9
 
 
 @pytest.mark.parametrize("block", [7, 1000])

@@ -9,6 +9,7 @@ import pytest
 import otafl
 from otafl import systems
 from otafl.core.errors import InputError
+from otafl.core.plan import ours
 from otafl.runs.planning.table import PlanTable
 
 
@@ -50,6 +51,12 @@ def plain(obs: Any, **more: Any) -> dict[str, Any]:
 def test_what_a_scheme_returns_is_checked(changed: dict[Any, Any], said: str) -> None:
     with pytest.raises(InputError, match=f"mine: {said}"):
         planned(lambda obs: {**plain(obs), **changed})
+
+
+def test_a_scheme_is_its_authors_whoever_calls_it() -> None:
+    """What is trusted of otafl's own schemes (the law of their silence, say) is not trusted of it."""
+    planned(lambda obs: plain(obs))
+    assert not ours(systems.scheme("mine").factory)
 
 
 def test_a_scheme_is_asked_round_by_round() -> None:

@@ -250,6 +250,9 @@ def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference:
     assert any("worst client's result weighs classes" in text for text in card["outside_the_guarantee"])
     assert not any("own training data" in text for text in card["outside_the_guarantee"])
     assert any("own training data" in text for text in build.build_task(tiny("task.report_on=train")).notes)
+    tuned = build.build_task(tiny("task.report_on=validation", "task.data.validation_fraction=0.2"))
+    assert any("measured on samples set apart of the clients' own data" in text for text in tuned.notes)
+    assert not any("counts as public" in text for text in tuned.notes)  # a data set and a network by name are
 
 
 # --- spent before ----------------------------------------------------------------------------------------------------

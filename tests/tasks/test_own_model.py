@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import batching
 
 from otafl.core.errors import InputError
 from otafl.tasks import ghost, own_model
-from otafl.tasks.layers import Groups
+from otafl.tasks.layers import Groups, tanh
 from otafl.tasks.losses import LOSSES, METRICS
 from otafl.tasks.models import build, client_gradients, per_sample
 from otafl.tasks.own_model import model
@@ -155,6 +157,14 @@ def on_the_host(x, method="expand_dims"):
     return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method)
 
 
+def of_its_own(x):
+    """An operation that JAX does not know: its rule for batches is whatever somebody wrote."""
+    looks = Primitive("looks")
+    looks.def_abstract_eval(lambda v: v)
+    batching.primitive_batchers[looks] = lambda args, dims: (args[0] + args[0].sum(0, keepdims=True), dims[0])
+    return looks.bind(jax.lax.stop_gradient(x))
+
+
 @jax.custom_vjp
 def backwards(x):
     return x
@@ -171,6 +181,7 @@ backwards.defvjp(lambda x: (x, ()), lambda kept, err: (on_the_host(err),))
         lambda p, x: backwards(x @ p["w"]),
         lambda p, x: jax.lax.scan(lambda c, _: (on_the_host(c, "sequential"), None), x, None, 2)[0] @ p["w"],
         lambda p, x: jax.jit(lambda v: neighbours(v))(x) @ p["w"],
+        lambda p, x: of_its_own(x) @ p["w"],
     ],
 )
 def test_a_model_that_may_look_at_other_samples_is_refused(apply):
@@ -193,6 +204,26 @@ def test_norms_that_somebody_else_claims_are_refused():
     lying = mlp.ghost._replace(sq_norms=lambda saved: jnp.zeros(saved.loss.shape))
     with pytest.raises(InputError, match="from outside otafl"):
         own_model.check(mlp._replace(ghost=lying), X, Y, 3)
+
+
+@pytest.mark.parametrize("wrap", [lambda loss: loss, jax.jit, lambda loss: partial(loss)])
+def test_a_loss_of_ones_own_inside_otafls_network_is_refused(wrap):
+    """One that compares samples with each other: no sample's gradient is its own."""
+    mlp = build("mlp", (4,), 3, hidden=(5,))
+    loss = wrap(lambda z, y: jnp.sum((z - z.mean(0)) ** 2, axis=1))
+    for brought in ({"ghost": ghost.of_network(tanh((4,)), loss)}, {"sample_loss": loss}):
+        with pytest.raises(InputError, match="from outside otafl"):
+            own_model.check(mlp._replace(**brought), X, Y, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [("logistic", (4,), 3), ("binary-logistic", (4,), 2), ("cnn-mnist", (28, 28, 1), 10),
+     ("cnn-cifar", (32, 32, 3), 10), ("resnet", (32, 32, 3), 10)],
+)  # fmt: skip
+def test_networks_by_name_may_be_brought_as_values(name, shape, classes):
+    net = build(name, shape, classes)
+    own_model.check(net, np.zeros((3, *shape), np.float32), np.zeros(3, np.int32), classes)
 
 
 def test_a_model_of_whole_numbers_or_of_no_functions_is_refused():

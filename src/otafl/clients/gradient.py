@@ -16,6 +16,8 @@ from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_ou
 from otafl.core.plan import Adjacency, Message, Unit
 from otafl.tasks.models import Model, client_gradients, penalised
 
+NO_ROSTER = "adjacency='add-remove' needs unit='record': the roster is published; use 'zero-out'"
+
 
 @dataclass(frozen=True)
 class Gradient:
@@ -34,7 +36,7 @@ def clipped_promise(dim: int, clip_norm: float, adjacency: Adjacency, unit: Unit
     whatever the adjacency, because one record may turn the whole message.
     """
     if unit == "client" and adjacency == "add-remove":
-        raise InputError("adjacency='add-remove' needs unit='record': the roster is published; use 'zero-out'")
+        raise InputError(NO_ROSTER)
     factor = 1.0 if unit == "client" and adjacency == "zero-out" else 2.0
 
     def promise(sizes: np.ndarray) -> Message:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from otafl.clients.coins import GRID_BITS, MOST_HALVINGS
-from otafl.clients.gradient import changed_unit, published_sizes
+from otafl.clients.gradient import NO_ROSTER, changed_unit, published_sizes
 from otafl.clients.sampling import poisson_capacity
 from otafl.core import validate
 from otafl.core.arrays import Array
@@ -76,7 +76,7 @@ def check(config: PerSample) -> None:
 
 def _check_add_remove(config: PerSample) -> None:
     if config.unit == "client":
-        raise InputError("adjacency='add-remove' needs unit='record': the roster is published; use 'zero-out'")
+        raise InputError(NO_ROSTER)
     if config.sampling == "poisson" and config.rate is None:
         raise InputError(
             "adjacency='add-remove' with Poisson batch is false: rate = batch / size moves for all records of a client "

@@ -138,7 +138,7 @@ def ask(policy: Policy, state: Any, obs: Obs, per_client: tuple[int, ...]) -> tu
             raise InputError(f"{policy.name}: plan.{name} has dtype {found.dtype} but must be {what}")
         if found.ndim > len(wanted) or any(a not in (1, b) for a, b in zip(found.shape[::-1], wanted[::-1])):
             raise InputError(f"{policy.name}: plan.{name} has shape {found.shape} but must broadcast to {wanted}")
-        full[name] = found if found.shape == wanted else xp.broadcast_to(found, wanted)
+        full[name] = xp.asarray(found) if found.shape == wanted else xp.broadcast_to(found, wanted)
     return state, Plan(**full), info
 
 

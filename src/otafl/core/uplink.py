@@ -142,6 +142,7 @@ class Uplink(NamedTuple):
     uses: Callable[[Plan, Trace, Deployment], Array] = one_per_number
     radio: bool = False  # whether energy and channel uses are those of a radio; ideal and encrypted ones have none here
     bits: Callable[[int], float] | None = None  # of so many numbers, each device and round; None: symbols on the air
+    outside: bool = False  # a scheme from outside otafl brought it, be it pieced together of otafl's parts
 
 
 def float_bits(dim: int) -> float:

@@ -60,15 +60,25 @@ class Row(NamedTuple):
 
     def eps(self, delta: float, replace: bool, bins: int, interval: float | None = None) -> float:
         """eps at delta; replacement under sampling through the run without the record (see `replacement`)."""
-        plain = float(gaussian.eps(self.mu, delta))
         if self.gaussian:
-            return plain
+            return self.plain(delta)
+        rounds = self.square.size
         if not replace:
-            return min(plain, float(self.loss(bins=bins, interval=interval).get_epsilon_for_delta(delta)))
+            return min(self.plain(delta), pld.eps_at(self.loss(bins=bins, interval=interval), delta, rounds))
         removed, _ = pld.directions(self.loss(halved=True, bins=bins, interval=interval))
         _, added = pld.directions(self.loss(halved=True, beside=False, bins=bins, interval=interval))
-        through = certified_eps(removed.get_epsilon_for_delta, added.get_epsilon_for_delta, delta)
-        return min(plain, float(through))
+        through = certified_eps(
+            lambda delta: pld.eps_at(removed, delta, rounds), lambda delta: pld.eps_at(added, delta, rounds), delta
+        )
+        return min(self.plain(delta), float(through))
+
+    def plain(self, delta: float) -> float:
+        """eps at delta without sampling."""
+        return float(gaussian.eps(self.mu, delta))
+
+    def lost(self, eps: float, delta: float) -> bool:
+        """Whether the distribution of sampled rounds told nothing at so small a delta."""
+        return not self.gaussian and eps >= self.plain(delta)
 
 
 def account_pld(events: Events, terms: Terms, bins: int = pld.BINS, interval: float | None = None) -> Spend:
@@ -80,17 +90,21 @@ def account_pld(events: Events, terms: Terms, bins: int = pld.BINS, interval: fl
         return make_spend("pld", gaussian.eps(mu, delta), terms, [])
     rows, where, apart = distinct_rows(events, accounting, colluders, releases, bins)
     replace = adjacency == "replace"
-    eps = np.array([row.eps(delta, replace, bins, interval) for row in rows])[where]
+    each = [row.eps(delta, replace, bins, interval) for row in rows]
+    eps, lost = np.array(each)[where], np.array([row.lost(one, delta) for row, one in zip(rows, each)])[where]
     notes = [f"noise multipliers rounded down to at most {bins} log bins"] if np.any(events.rate < 1) else []
     if replace and sampled(events):
         notes.append(CERTIFIED_PAIR)
-    if not np.all(apart):
+    if not np.all(apart & ~lost):
         renyi = account_rdp(events, terms).eps.ravel()
-        eps = np.where(apart, eps, np.minimum(eps, renyi))
+        eps = np.where(apart & ~lost, eps, np.minimum(eps, renyi))
+    if not np.all(apart):
         notes.append(
             f"too many distinct clients: {int(np.sum(apart))} of {apart.size} have a distribution of their own, the "
             "others the smaller of their Renyi bound and one run that dominates each of them"
         )
+    if np.any(lost):
+        notes.append("delta, or a part of it, is below the rounding of loss distributions: counted by Renyi bounds")
     return make_spend("pld", eps.reshape(*events.amp.shape[:-2], -1), terms, notes)
 
 

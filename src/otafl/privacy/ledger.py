@@ -19,7 +19,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.core.plan import Events
+from otafl.core.plan import Events, frozen
 from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs, spend_of_sums
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
@@ -168,8 +168,8 @@ class Ledger:
             )
         if self.budget.accountant == "rdp":
             self._rdp = self._rdp_total(events, ())
-        self.parts.append(pick(events, slice(_ran(events))))
-        self.releases.extend(extra)
+        self.parts.append(frozen(pick(events, slice(_ran(events)))))  # whoever fills the same arrays again
+        self.releases.extend(map(frozen, extra))
 
     def charge(self, sums: Sums, each_round: Sequence[Release] = ()) -> None:
         """Record the rounds of a whole run, which were added up elsewhere; BudgetExceeded if a client passes the cap.
@@ -206,7 +206,7 @@ class Ledger:
                 f"release {release.name!r} would pass the privacy budget eps={self.budget.eps:g}, "
                 f"delta={self.budget.delta:g} ({self.budget.accountant})"
             )
-        self.releases.append(release)
+        self.releases.append(frozen(release))
 
     def zcdp(self) -> Array:
         """Total zCDP cost without amplification, (K,), summed exactly."""

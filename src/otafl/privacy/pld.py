@@ -22,6 +22,7 @@ SPAN = 30.0
 TAIL = 15.0  # standard deviations of the noise that a loss is looked at
 POINTS = 1e5  # of one round's losses: dp_accounting takes microseconds for each
 MOST_POINTS = 1e6  # where rounds are so quiet that they need a finer grid: seconds
+ROUNDING = 5e-16  # of delta, for every round: thirty times what Fourier transforms were seen to lose
 
 
 def bin_down(noise_multiplier: Array, bins: int = BINS) -> tuple[Array, Array]:
@@ -68,7 +69,7 @@ def pld_eps(
         return math.inf
     if z.size == 0:
         return float(gaussian.eps(math.sqrt(square), delta))
-    return float(compose(z, rate, square, adjacency == "replace", bins, interval).get_epsilon_for_delta(delta))
+    return eps_at(compose(z, rate, square, adjacency == "replace", bins, interval), delta, z.size)
 
 
 def _used(noise_multiplier: Array, rate: Array) -> tuple[Array, Array, float]:
@@ -120,8 +121,17 @@ def _composed(pld: Any, relation: Any, factor: int, step: float, parts: list[tup
     return total
 
 
+def eps_at(total: Any, delta: float, rounds: int) -> float:
+    """eps at delta of a distribution of so many sampled rounds, or of one of its `directions`.
+
+    dp_accounting composes by Fourier transforms, whose rounding may hide that much of delta: it is taken off first.
+    """
+    left = float(delta) - ROUNDING * (rounds + 1)
+    return float(total.get_epsilon_for_delta(left)) if left > 0 else math.inf
+
+
 def directions(total: Any) -> tuple[Any, Any]:
-    """The distributions of a unit that leaves and of one that joins; both give `get_epsilon_for_delta(delta)`.
+    """The distributions of a unit that leaves and of one that joins; both for `eps_at`.
 
     dp_accounting keeps them apart inside; where a version does not, the larger of both stands for either (valid).
     """

@@ -5,7 +5,9 @@ would make that number false, so: it may not trust noise that is not there (`mee
 quieter than charged (`check_links`), and one from outside otafl is tried out (`probe`) before it carries data.
 """
 
-from typing import Any
+from functools import reduce
+from itertools import product
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +23,17 @@ TOLERANCE = 1e-9  # of products of doubles in another order
 CONFIDENCE = 1e-9  # of refusing an honest uplink
 SAMPLES = 20_000  # noise that is 6 % too small is found with them
 LOUDEST = 4  # clients whose messages are tried out
+SHORT = 2.0**-6  # of the bound: a message that is not clipped; or what clipping leaves of a long one
 
 
 def is_own(uplink: Uplink) -> bool:
-    """Whether all parts of an uplink are otafl's; anybody else's are checked by trying."""
+    """Whether an uplink and all its parts are otafl's; anybody else's are checked by trying.
+
+    Parts of otafl's that do not belong together, one uplink's sum under another's charge, are anybody else's too.
+    """
     parts = [uplink.site, uplink.lower, uplink.combine, uplink.add, uplink.decode]
     parts += [uplink.energy, uplink.uses, *([] if uplink.release is None else [uplink.release])]
-    return all(ours(part) for part in parts)
+    return not uplink.outside and all(ours(part) for part in parts)
 
 
 def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
@@ -57,6 +63,16 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
             found = getattr(site, name)
             raise PrivacyViolation(f"uplink {uplink.name!r} changed the site's {name} to {found}; it must be {rule}")
     return heard, site
+
+
+def lowered(uplink: Uplink, plan: Plan, gain: Any, deployment: Deployment, compiled: bool) -> Link:
+    """The link of plans on the host. Somebody else's is asked as the round asks it: where it is `compiled` into the
+    loop, it sees JAX's arrays there and may answer them otherwise than NumPy's."""
+    if is_own(uplink) or not compiled:
+        return uplink.lower(plan, gain, deployment)
+    with jax.enable_x64(True):
+        link = jax.jit(lambda a, b: uplink.lower(a, b, deployment))(plan, gain)
+    return jax.tree.map(np.asarray, link)  # type: ignore[no-any-return]
 
 
 def check_links(uplink: Uplink, link: Link, plan: Plan, events: Events, first_round: int = 0) -> None:
@@ -101,36 +117,62 @@ def probe(uplink: Uplink, plan: Plan, trace: Trace, site: Deployment, message: M
     round_ = int(np.argmax(np.where(used, events.amp.max(-1), -1.0)))
     row = Plan(*(leaf[round_] for leaf in plan))
     one = pick(events, slice(round_, round_ + 1))
+    loudest = np.argsort(-one.amp[0])[:LOUDEST]
     with jax.enable_x64(True):
         link = to_float32(uplink.lower(row, trace.gain[round_], site))
-        _probe_noise(uplink, link, message.dim, float(np.sqrt(total_noise_var(one)[0]) / row.rx_scale))
-        for client in np.argsort(-one.amp[0])[:LOUDEST]:
+        # Compiled, as in a round: what looks at its arguments may do otherwise with plain numbers.
+        parts: dict[str, Any] = {name: jax.jit(getattr(uplink, name)) for name in ("combine", "add", "decode")}
+        air = _Tried(uplink._replace(**parts), link, loudest, message.dim)
+        _probe_noise(air, float(np.sqrt(total_noise_var(one)[0]) / row.rx_scale))
+        for place, client in enumerate(loudest):
             if row.max_norm[client] >= 0:
-                _probe_client(uplink, link, message, int(client), float(one.amp[0, client] / row.rx_scale))
+                _probe_client(air, message, place, float(one.amp[0, client] / row.rx_scale))
 
 
-def _contribution(uplink: Uplink, link: Link, messages: Any, sent: Any) -> Any:
-    count = len(messages)
-    ids, factor = jnp.arange(count), jnp.ones(count, jnp.float32)
-    return uplink.combine(link, ids, jnp.asarray(sent), factor, jnp.asarray(messages, jnp.float32))
+class _Tried(NamedTuple):
+    """An uplink and the few clients whose made-up messages it carries, n of them."""
+
+    uplink: Uplink
+    link: Link
+    clients: Any  # (n,) int
+    dim: int
+
+    def entered(self, rows: Any, sent: Any, factor: float, at_once: bool) -> Any:
+        """What messages (n, D) before clipping become in the air, at once or one after the other, as rounds have it.
+
+        Two leaves are of one shape: noise drawn by their shapes alone would be the same in both.
+        """
+        half = self.dim // 2
+        leaves = [part for part in np.split(np.asarray(rows, np.float32), [half, 2 * half], axis=1) if part.size]
+
+        def some(index: Any) -> Any:
+            ids, scale = jnp.asarray(self.clients[index], jnp.int32), jnp.full(len(index), factor, jnp.float32)
+            own = tuple(jnp.asarray(leaf[index]) for leaf in leaves)
+            return self.uplink.combine(self.link, ids, jnp.asarray(sent[index]), scale, own)
+
+        everyone = np.arange(len(self.clients))
+        if at_once:
+            return some(everyone)
+        parts = [some(everyone[n : n + 1]) for n in everyone]
+        return reduce(self.uplink.add, parts, jax.tree.map(jnp.zeros_like, parts[0]))
+
+    def heard(self, entered: Any, key: Any) -> np.ndarray:
+        received = self.uplink.decode(entered, self.link, key)[0]
+        return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(received)])
 
 
-def _values(received: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(received)])
-
-
-def _probe_noise(uplink: Uplink, link: Link, dim: int, std: float) -> None:
+def _probe_noise(air: _Tried, std: float) -> None:
     """Differences of two draws, so that a constant is no noise; chi-square test of their variance."""
-    count = link.weight.shape[-1]
-    silence = _contribution(uplink, link, np.zeros((count, dim)), np.zeros(count, bool))
-    pairs = -(-SAMPLES // dim)
+    nobody = np.zeros(len(air.clients), bool)
+    silence = air.entered(np.zeros((len(nobody), air.dim)), nobody, 1.0, at_once=True)
+    pairs = -(-SAMPLES // air.dim)
     keys = jax.random.split(jax.random.key(0), 2 * pairs)
-    drawn = [_values(uplink.decode(silence, link, key)[0]) for key in keys]
+    drawn = [air.heard(silence, key) for key in keys]
     apart = np.concatenate([(a - b) / np.sqrt(2) for a, b in zip(drawn[::2], drawn[1::2])])
     least = std**2 * 2 * gammaincinv(apart.size / 2, CONFIDENCE)  # of chi squared
     if not np.sum(apart**2) >= least * (1 - TOLERANCE):
         raise PrivacyViolation(
-            f"uplink {uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
+            f"uplink {air.uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
         )
     # The sum over coordinates says nothing of each of them, nor whether they share their noise: one that has none, or
     # two that have the same, hide nothing. Sizes must be those of N(0, std^2), of differences between coordinates too.
@@ -139,17 +181,17 @@ def _probe_noise(uplink: Uplink, link: Link, dim: int, std: float) -> None:
         share = _too_small(values, std)
         if share > np.sqrt(np.log(1 / CONFIDENCE) / (2 * max(values.size, 1))):  # Dvoretzky, Kiefer, Wolfowitz
             raise PrivacyViolation(
-                f"uplink {uplink.name!r} adds less noise {what} than the {std:.6g} charged: "
+                f"uplink {air.uplink.name!r} adds less noise {what} than the {std:.6g} charged: "
                 f"{share:.2g} of it is smaller than Gaussian noise may be"
             )
 
 
 def _between_coordinates(noise: Any) -> np.ndarray:
-    """Differences over the root of 2 of disjoint pairs of coordinates, next to each other and far apart."""
-    half = noise.size // 4 * 2
-    near, far = noise[:half], noise[half : 2 * half]
-    middle = half // 2
-    found: np.ndarray = np.concatenate([near[::2] - near[1::2], far[:middle] - far[middle:]]) / np.sqrt(2)
+    """Differences over the root of 2 of disjoint pairs: the same places of both halves, and neighbours."""
+    half = noise.size // 2
+    low, high, far = noise[:half], noise[half : 2 * half], -(-half // 2)
+    near = np.concatenate([part[far:][: (half - far) // 2 * 2].reshape(-1, 2) for part in (low, high)])
+    found: np.ndarray = np.concatenate([low[:far] - high[:far], near[:, 0] - near[:, 1]]) / np.sqrt(2)
     return found
 
 
@@ -162,18 +204,27 @@ def _too_small(values: np.ndarray, std: float) -> float:
     return float(np.max(np.arange(1, sizes.size + 1) / sizes.size - expected))
 
 
-def _probe_client(uplink: Uplink, link: Link, message: Message, client: int, amplitude: float) -> None:
-    """One client's message moves what the server has by no more than its amplitude, and by nothing if it is silent."""
-    count, norm = link.weight.shape[-1], min(message.bound, 1.0)
-    messages = np.zeros((count, message.dim))
-    messages[client, 0] = norm
-    key, alone = jax.random.key(1), np.arange(count) == client
-    nothing = _contribution(uplink, link, 0 * messages, alone)
-    quiet = _values(uplink.decode(nothing, link, key)[0])
-    for sent, most in ((alone, amplitude * norm), (np.zeros(count, bool), 0.0)):
-        loud = _values(uplink.decode(_contribution(uplink, link, messages, sent), link, key)[0])
-        shift, slack = np.linalg.norm(loud - quiet), 1e-5 * np.linalg.norm(quiet)  # float32 of a noisy sum
-        if not shift <= most * (1 + 1e-4) + slack:
-            raise PrivacyViolation(
-                f"uplink {uplink.name!r} moves by {shift:.6g} for client {client}, more than the {most:.6g} charged"
-            )
+def _probe_client(air: _Tried, message: Message, place: int, amplitude: float) -> None:
+    """A client's message moves what the server has by no more than its amplitude, and by nothing if it is silent.
+
+    Of a message that is clipped, and of a short one: a record moves the message by little, and what is received may
+    then move by as little. Of a client only the whole message counts.
+    """
+    bound = message.bound if np.isfinite(message.bound) else 1.0
+    key, alone = jax.random.key(1), np.arange(len(air.clients)) == place
+    direction = np.random.default_rng(0).standard_normal(air.dim)
+    rows = alone[:, None] * (bound / np.linalg.norm(direction)) * direction
+    for at_once, (norm, factor) in product((True, False), ((1.0, SHORT), (SHORT, 1.0))):
+        there, back, none = (
+            air.heard(air.entered(turn * norm / factor * rows, alone, factor, at_once), key) for turn in (1, -1, 0)
+        )
+        silent = air.heard(air.entered(norm / factor * rows, ~alone, factor, at_once), key)
+        most = amplitude * bound * (norm if message.unit == "record" else 1.0)
+        slack = 1e-5 * np.linalg.norm(none)  # float32 of a noisy sum
+        for other, times in ((none, 1.0), (back, 2.0), (silent, 0.0)):
+            shift = np.linalg.norm((none if other is silent else there) - other)
+            if not shift <= times * most * (1 + 1e-4) + slack:
+                raise PrivacyViolation(
+                    f"uplink {air.uplink.name!r} moves by {shift:.6g} for client {air.clients[place]}, more than the "
+                    f"{times * most:.6g} charged"
+                )

@@ -143,18 +143,25 @@ def build_task(experiment: Experiment) -> Task:
         partitions=dealt,
         label_mix=mix,
         classes=data.classes,
-        notes=[*data.notes, *_told_of_private_data(wanted.report_on, data.classes)],
+        notes=[*data.notes, *_told_of_private_data(wanted, data.classes)],
         sources=sources,
         drawn={},
         metric=metric,
     )
 
 
-def _told_of_private_data(report_on: str, classes: int) -> list[str]:
-    """What results say of the clients' data beside the model, for the privacy card."""
-    trained = ["results were measured on the clients' own training data: outside the guarantee"]
-    worst = ["the worst client's result weighs classes by the clients' own labels: outside the guarantee"]
-    return [*(trained if report_on == "train" else []), *(worst if classes else [])]
+def _told_of_private_data(task: Any, classes: int) -> list[str]:
+    """What is told of the clients' data beside the sums, for the privacy card."""
+    of = {"train": "the clients' own training data", "validation": "samples set apart of the clients' own data"}
+    said = {
+        f"results were measured on {of.get(task.report_on)}: outside the guarantee": task.report_on in of,
+        "the worst client's result weighs classes by the clients' own labels: outside the guarantee": classes > 0,
+        "which labels occur counts as public": classes > 0 and task.data.name == "arrays",
+        "where the model starts, and what its functions hold besides parameters, counts as public": (
+            task.model.name == "own"
+        ),
+    }
+    return [text for text, holds in said.items() if holds]
 
 
 def seeds_of(experiment: Experiment, task: Task) -> Seed:
@@ -195,6 +202,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, stream
     seeds = range(len(experiment.seed_list))
     told = [told_of(experiment, scheme, clients, task, number, streamed) for number in seeds]
     sites = [_site(scheme, *one) for one in told]
+    _refuse_other_promises([site.policy for site in sites], experiment.seed_list)
     if streamed:
         sites = [site._replace(rows=_rows(experiment, site.message, task.sizes[n], n)) for n, site in enumerate(sites)]
     return SchemeSetup(scheme.label or scheme.name, clients, server_of(experiment, scheme), sites)
@@ -235,6 +243,15 @@ def _draw_once(drawn: Drawn, number: int, *what: Any) -> Trace:
     if number not in drawn or drawn[number][0] != what:
         drawn[number] = what, read_only(draw(*what))
     return drawn[number][1]
+
+
+def _refuse_other_promises(policies: list[Policy], seeds: list[int]) -> None:
+    """One program, one card and one label serve all seeds: what a policy declares is the same under each."""
+    for name in ("loop", "csi", "gate", "feedback", "uplink"):
+        said = [uplink.uplink_of(one).name if name == "uplink" else getattr(one, name) for one in policies]
+        for seed, other in zip(seeds, said):
+            if other != said[0]:
+                raise InputError(f"{name}={other!r} under seed {seed} but {said[0]!r} under seed {seeds[0]}")
 
 
 def _rows(experiment: Experiment, message: Message, sizes: np.ndarray, number: int) -> Callable[[], Rows]:

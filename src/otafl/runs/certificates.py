@@ -11,7 +11,7 @@ import numpy as np
 
 from otafl.bounds.sequence import Measured, SequenceCertificate, conclude, measure
 from otafl.core import uplink
-from otafl.core.plan import Events, Plan, Trace
+from otafl.core.plan import Events, Plan, Trace, ours
 from otafl.privacy import Release
 from otafl.privacy.array_uplink import is_array
 from otafl.privacy.events import effective_noise_var, inverse_square
@@ -75,14 +75,15 @@ def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured |
     }
     if air.release is not None:  # costs stand for themselves
         privacy = {"amplitude": arriving[used], "sensitivity": 0.0}
+    # Silent by plan though it sends surely, or by somebody else's word likely: its word for the future does not hold.
+    broken = ~events.possible & ((events.send_prob >= 1) | (not ours(site.policy.step)))
     seen = measure(
         plan.rx_scale[used],
         weights=site.deployment.weights,
         noise_std=noise[used],
         clip_norm=np.sqrt(site.message.mean_square),
         gain_error_max=site.deployment.gain_error,
-        # A round in which a client that sends surely is silent by plan: its word for the future does not hold.
-        silent_prob=np.where((events.send_prob >= 1) & ~events.possible, 1.0, 1 - events.send_prob)[used],
+        silent_prob=np.where(broken, 1.0, 1 - events.send_prob)[used],
         silence="norm" if site.policy.gate == "message" else "bound",
         **privacy,
     )
@@ -94,7 +95,8 @@ def concluded(
 ) -> SequenceCertificate:
     """What measured rounds of one seed, their costs (K,) added up, amount to.
 
-    known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate.
+    known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate, and
+    only if the law of its silence is otafl's own, not somebody else's word.
     """
     return conclude(
         seen,
@@ -104,7 +106,7 @@ def concluded(
         delta=delta,
         clip_norm=np.sqrt(site.message.mean_square),
         step_size=server.step_size,
-        predictable=known and site.policy.loop == "open",
+        predictable=known and site.policy.loop == "open" and ours(site.policy.step),
         beside=sum((r.square(len(site.deployment.weights)) / 2 for r in releases), 0.0),
     )
 

@@ -17,7 +17,8 @@ from otafl.core.plan import Feedback
 from otafl.core.rounds import Measure
 from otafl.privacy import Release, noisy_accuracy
 from otafl.runs.folder.chunks import Evaluation
-from otafl.tasks.models import Model
+from otafl.tasks.losses import right
+from otafl.tasks.models import Model, sample_outputs
 
 BLOCK = 1000  # samples that are evaluated at once, so that memory stays bounded
 
@@ -44,8 +45,7 @@ def private_accuracy(model: Model, noise_std: float) -> Measure:
         def right_share(block: tuple[Array, Array]) -> Array:
             index, worth = block
             x, y = data.at(index)
-            right = jnp.argmax(model.logits(params, x), axis=1) == y
-            return jnp.sum(jnp.where(right, worth, 0.0))
+            return jnp.sum(jnp.where(right(sample_outputs(model, params, x), y), worth, 0.0))
 
         size, rows = min(BLOCK, own.size), seed.rows[jnp.arange(len(sizes))]
         blocks = tuple(jnp.pad(x.reshape(-1), (0, -own.size % size)).reshape(-1, size) for x in (rows, share))

@@ -125,7 +125,7 @@ def _not_overheard(run: "Execution", outcome: Outcome) -> str:
     """Why nothing is proved about a second receiver; empty where it is charged."""
     if run.uplink.name == "perfect":
         return "an ideal uplink is no radio"
-    if run.uplink.name != "analog":
+    if run.uplink.name != "analog" or run.uplink.outside:
         return f"what the uplink {run.uplink.name!r} tells it is not counted here"
     if run.loop != "open" and not np.isfinite(run.budget.eps):
         return "a closed loop without a cap promises nothing"

@@ -128,7 +128,18 @@ def _make(name: str, config: Any, deployment: Deployment, message: Message, cont
         if policy.csi != "none":
             raise InputError(f"{name}: csi={policy.csi!r} must not depend on what the policy is told")
     check_gate(policy.gate, message)
-    return antennas.fitted(name, SCHEMES[name], policy, deployment)
+    return antennas.fitted(name, SCHEMES[name], _marked(name, policy), deployment)
+
+
+def _marked(name: str, policy: Policy) -> Policy:
+    """The policy, an uplink that somebody else brings known as such."""
+    if isinstance(policy.uplink, str) or ours(scheme(name).factory):
+        return policy
+    from otafl.core.uplink import ANALOG, PERFECT  # not before it is needed: planners run without JAX
+
+    if policy.uplink in (ANALOG, PERFECT):
+        return policy
+    return policy._replace(uplink=policy.uplink._replace(outside=True))
 
 
 def _without_statistics(name: str, deployment: Deployment) -> Deployment:

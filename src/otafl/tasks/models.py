@@ -118,6 +118,13 @@ def per_sample(model: Model) -> Ghost:
     return model.ghost or ghosts.materialised(model.loss)
 
 
+def sample_outputs(model: Model, params: Any, x: jax.Array) -> jax.Array:
+    """(B, C): somebody else's model sees every sample by itself, so that none has a say in the others' outputs."""
+    if model.ghost is not None:
+        return model.logits(params, x)
+    return jax.vmap(lambda one: model.logits(params, one[None])[0])(x)
+
+
 def sample_losses(model: Model, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     """The data's loss of every sample, (B,): a network's from one pass over all of them."""
     if model.ghost is not None:

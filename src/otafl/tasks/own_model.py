@@ -9,17 +9,17 @@ whole numbers) stays as the first call made it.
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Primitive, jaxprs_in_params
 
 from otafl.core import validate
 from otafl.core.errors import InputError, first_line
-from otafl.core.plan import ours
 from otafl.tasks.losses import LOSSES, METRICS, PerSample
 from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
 
@@ -186,23 +186,40 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
 
     A gradient that looks at other samples is no sample's own, and clipping it bounds nothing that one sample does.
     """
-    if model.ghost is not None and not all(map(ours, model.ghost)):
+    whole = (model.ghost, model.logits, model.loss, model.sample_loss)  # with a ghost, samples are computed together
+    if model.ghost is not None and not _all_ours(whole, []):
         raise InputError(f"model {model.name}: norms of gradients from outside otafl are nobody's promise; ghost=None")
     try:
         program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
     except Exception as problem:  # whatever somebody else's function says
         raise InputError(f"model {model.name}: has no gradient on these shapes: {first_line(problem)}") from None
-    if found := sorted(_primitives(program.jaxpr) & WINDOWS.keys()):
-        raise InputError(
-            f"model {model.name}: {WINDOWS[found[0]]} ({found[0]}) may look at other samples of a batch, so clipping a "
-            "sample's gradient would promise nothing; write it in plain JAX"
-        )
+    known = {id(one) for name, module in [*sys.modules.items()] if name.partition(".")[0] == "jax"
+             for one in [*vars(module).values()] if isinstance(one, Primitive)}  # fmt: skip
+    for one in sorted(_primitives(program.jaxpr), key=lambda one: one.name):
+        window = WINDOWS.get(one.name) if id(one) in known else "an operation of its own"
+        if window:
+            raise InputError(
+                f"model {model.name}: {window} ({one.name}) may look at other samples of a batch, so clipping a "
+                "sample's gradient would promise nothing; write it in plain JAX"
+            )
 
 
-def _primitives(program: Any) -> set[str]:
-    """Names of all primitives of a program, those inside others too."""
+def _all_ours(value: Any, seen: list[Any]) -> bool:
+    """Whether functions, and all functions that they hold, are otafl's or JAX's: a loss of one's own is inside too."""
+    value = getattr(value, "__wrapped__", value)
+    if isinstance(value, tuple):
+        return all(_all_ours(one, seen) for one in value)
+    if not callable(value) or any(value is one for one in seen):
+        return True
+    held = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    home = str(getattr(value, "__globals__", {}).get("__name__", type(value).__module__)).partition(".")[0]
+    return home in ("otafl", "jax", "jaxlib") and _all_ours(tuple(held), [*seen, value])
+
+
+def _primitives(program: Any) -> set[Primitive]:
+    """All primitives of a program, those inside others too."""
     inside = [part for equation in program.eqns for part in jaxprs_in_params(equation.params)]
-    return {equation.primitive.name for equation in program.eqns}.union(*map(_primitives, inside))
+    return {equation.primitive for equation in program.eqns}.union(*map(_primitives, inside))
 
 
 def _like(samples: np.ndarray, batch: int) -> jax.ShapeDtypeStruct:

@@ -135,6 +135,7 @@ class Air:
         self._form: Form | None = None if like is None else like[0]
         self._like: list[Any] = [] if like is None else like[2]
         self._metric: float | None = 1 / settings.classes if inside else np.nan
+        self._told: float | None = None  # the same as the policy is told it
         self._current: Round | None = None
         self._next = 0
 
@@ -173,11 +174,16 @@ class Air:
                 f"round {number}: {self.job.policy.name} plans from the accuracy of the model; call "
                 "r.reward(accuracy) in every round, and air.reward(accuracy) after a restore"
             )
-        metric = noisy_metric(self, number, self._metric)
+        if self._told is None:  # else this round was planned before, and could not be kept
+            self._told = noisy_metric(self, number, self._metric)
+        metric = self._told
         if not self._plan(number, metric):
+            # For good: the next reward would be one more release, and whether the loop goes on would tell of it.
+            self._plans.horizon = number
+            self._state = self._folder.keep(self._state.ended())
             return False
         self._state = self._folder.keep(self._state.entered(metric, self._plans.row(number)))
-        self._metric = None if self.job.policy.loop == "round" else np.nan
+        self._metric, self._told = None if self.job.policy.loop == "round" else np.nan, None
         return True
 
     def _plan(self, number: int, metric: float) -> bool:
@@ -188,7 +194,6 @@ class Air:
             try:
                 charged(self.job, self._plans, number + 1)
             except BudgetExceeded:
-                self._plans.horizon = number
                 return False
         return True
 
@@ -201,6 +206,8 @@ class Air:
                 raise InputError(f"{path}: its {state.charged} rounds cannot be planned again; was otafl changed?")
             rows.append(self._plans.row(number))
         state.check_plans(rows, path)
+        if state.over:
+            self._plans.horizon = state.charged
         if self.job.policy.loop == "round" and state.charged:
             self._metric = None
         self._next = state.next_round(again, self.settings.seed is None, path)

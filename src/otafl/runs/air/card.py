@@ -64,10 +64,15 @@ def _assertions(air: "Air") -> list[str]:
     if np.isfinite(message.bound):
         lines.append(f"every message was clipped to norm {message.bound:g} before it was scaled; enforced here")
     lines.append("asserted by the caller: a client's message depends on no data but its own, and on earlier answers")
-    if message.unit == "record":
+    moved, enforced = (
+        float(np.max(message.sensitivity)),
+        message.bound * (1.0 if message.adjacency == "zero-out" else 2.0),
+    )
+    if message.unit == "record" or np.any(np.asarray(message.sensitivity) < enforced):
+        how = "per-sample clipping" if message.unit == "record" else "more than the norm bound enforces"
         lines.append(
-            "asserted by the caller, not seen here: per-sample clipping, so that one record moves a message by at most "
-            f"{float(np.max(message.sensitivity)):.6g}"
+            f"asserted by the caller, not seen here: {how}, so that one {message.unit} moves a message by at most "
+            f"{moved:.6g}"
         )
     if np.any(np.asarray(message.rate) < 1):
         lines.append("asserted by the caller, not seen here: the sampling rates, fresh Poisson batches every round")
@@ -75,7 +80,10 @@ def _assertions(air: "Air") -> list[str]:
         lines.append("asserted by the caller, not seen here: rewards came from public data")
     lines.append("whoever runs the loop stands in for the air and sees every message in the clear: it is trusted")
     if air.settings.seed is None:
-        lines.append("noise was drawn by Philox under fresh 128-bit keys of the operating system, in floating point")
+        own = air._medium.analog  # other uplinks draw their own
+        by = "Philox under fresh 128-bit keys" if own else "Threefry under fresh 64-bit keys"
+        how = "in floating point" if own else "in single precision, whose last bits may tell what lies under it"
+        lines.append(f"noise was drawn by {by} of the operating system, {how}")
     return lines
 
 

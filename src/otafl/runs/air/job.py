@@ -9,11 +9,11 @@ import numpy as np
 from otafl import systems
 from otafl.channels import Channel, draw, energy_from_power, load_devices, load_site, receive, with_gains
 from otafl.channels.measured import Played, play
-from otafl.clients.gradient import clipped_promise
+from otafl.clients.gradient import NO_ROSTER, clipped_promise
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
-from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit
+from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit, ours, read_only
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
@@ -23,7 +23,7 @@ from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
-from otafl.runs.planning.retirement import refuse_retirement, retiring
+from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Privacy, Radio
 from otafl.runs.sites import played_by
 
@@ -87,8 +87,9 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     releases, retires, keep = releases_of(site, sizes), capped and privacy.stop == "each", privacy.retired_noise
     if retires:
         refuse_retirement(settings.scheme.name, uplink)
-        if policy.loop != "open":
-            policy = retiring(policy, ledger, deployment, message, settings.rounds, releases, keep)
+    foreign = not ours(systems.scheme(settings.scheme.name).factory)
+    policy = held(policy, foreign, retires, ledger, deployment, message, settings.rounds, releases, keep)
+    trace, deployment, message = map(read_only, (trace, deployment, message))  # the ledger is counted anew from them
     return Job(trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep)
 
 
@@ -135,6 +136,8 @@ def _check_promise(message: Message, bound: str) -> None:
         validate.not_negative(f"message.{name}", getattr(message, name))
     validate.one_of("message.unit", message.unit, get_args(Unit))
     validate.one_of("message.adjacency", message.adjacency, get_args(Adjacency))
+    if message.unit == "client" and message.adjacency == "add-remove":
+        raise InputError(NO_ROSTER)
 
 
 def _weights(settings: Settings, listed: bool) -> Any:

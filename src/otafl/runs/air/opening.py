@@ -12,7 +12,7 @@ from otafl.channels import PUBLISHED, Channel
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse
-from otafl.core.plan import Message
+from otafl.core.plan import Message, frozen
 from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schemes import Chosen, choose, chosen
 from otafl.runs.sites import hashes_of
@@ -137,7 +137,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
         channel=channel_of(given["channel"]),
         radio={name: _plain(given[name]) for name in RADIO},
         privacy={name: _plain(given[name]) for name in PRIVACY},
-        message=message,
+        message=None if message is None else frozen(message),
         **door,
     )
 

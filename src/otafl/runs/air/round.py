@@ -73,10 +73,10 @@ class Round:
 
     def _send(self, updates: Any) -> Any:
         air = self._air
-        if self._answered or air._current is not self:
-            raise InputError(f"round {self.number} was sent before; every round is sent once")
         bound, size = air.job.message.bound, air.settings.num_params
         found = sort(updates, self.asked, self.number, air.num_clients, size, air._form, bound)
+        if self._answered or air._current is not self:  # not before: a reply's own code runs while it is read
+            raise InputError(f"round {self.number} was sent before; every round is sent once")
         if air.settings.strict:
             self._refuse(found.faults)
         came = [fault for fault in found.faults if fault.kind != "missing"]

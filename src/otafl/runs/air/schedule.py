@@ -12,7 +12,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded
-from otafl.core.plan import Link, Plan, Trace, check_silence, cut
+from otafl.core.plan import Link, Plan, Trace, check_silence, cut, read_only
 from otafl.core.rounds import ask, observe, plan_ahead, stack
 from otafl.core.uplink import to_float32
 from otafl.privacy import Ledger, check_release
@@ -31,7 +31,7 @@ class Plans(Protocol):
     horizon: int  # rounds at most
 
     def make(self, number: int, metric: float) -> bool:
-        """Plan a round that was not planned before; False if the policy has stopped."""
+        """Plan a round, once; False if the policy has stopped."""
 
     def row(self, number: int) -> Plan:
         """The plan of one round, (K,)."""
@@ -72,7 +72,7 @@ class Ahead:
                 f"delta={job.budget.delta:g} ({job.budget.accountant}){least(least_eps(job.ledger, released))}; raise "
                 "eps or the noise, or lower the receive scaling"
             )
-        self.plan = plan._replace(live=live)
+        self.plan = read_only(plan._replace(live=live))
         check_energy(self.plan, live, job.deployment, job.message, job.policy.name, uplink=job.uplink)
         try_uplink(job, self.plan)
         self._silent = np.asarray(plan.max_norm) < 0
@@ -116,6 +116,8 @@ class Inside:
         self._infos: list[Any] = []
 
     def make(self, number: int, metric: float) -> bool:
+        if number < len(self._plans):
+            return True
         row = cut(self._job.trace, number)
         state, plan, info = self._ask(row, number, metric)
         if not plan.live:
@@ -126,7 +128,7 @@ class Inside:
             _, other, _ = self._ask(row._replace(coin=np.full_like(row.coin, coin)), number, metric)
             silent = silent & (other.max_norm < 0)
         self._state = state
-        self._plans.append(plan)
+        self._plans.append(read_only(plan))
         self._silent.append(silent)
         self._infos.append(info)
         return True

@@ -40,6 +40,7 @@ class State:
     charged: int = 0  # rounds entered
     chain: str = ""  # hash of their plans
     metrics: tuple[float, ...] = ()  # what a closed loop was told before each of them
+    over: bool = False  # the policy, or the budget, has ended the loop
     last_sent: int = -1
     messages: str = ""  # hash of what was sent there; without a seed none: guesses could be tried out on it
     last_answered: int = -1
@@ -50,6 +51,9 @@ class State:
     def entered(self, metric: float, plan: Plan) -> "State":
         told = self.metrics if np.isnan(metric) else (*self.metrics, metric)
         return dataclasses.replace(self, charged=self.charged + 1, chain=_chained(self.chain, plan), metrics=told)
+
+    def ended(self) -> "State":
+        return dataclasses.replace(self, over=True)
 
     def sent(self, number: int, messages: str) -> "State":
         return dataclasses.replace(self, last_sent=number, messages=messages)
@@ -91,6 +95,7 @@ def _consistent(state: State) -> State:
         and len(state.metrics) in (0, state.charged)
         and all(type(metric) is float for metric in state.metrics)
         and isinstance(state.chain, str)
+        and type(state.over) is bool
         and isinstance(state.messages, str)
     )
     if not in_order:

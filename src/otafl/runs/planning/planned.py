@@ -24,7 +24,7 @@ from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
-from otafl.runs.planning.retirement import has_filter, refuse_retirement, retiring
+from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Experiment, extreme_numbers
 
 
@@ -78,11 +78,8 @@ class Planned:
         self.infos: list[Any] = []
         self.least_eps: list[float] = []  # of the seeds that can afford no round: what the first one costs
         with self._planning():
-            # Our closed loops count by themselves; whether somebody else's does, nobody knows.
             self.foreign = not ours(systems.scheme(scheme.name).factory)
-            held = self.foreign and has_filter(first.policy, self.ledgers[0])
-            if self.loop != "open" and (self.retires or held):
-                self.setup = self.setup._replace(sites=[self._held(s) for s in range(len(self.ledgers))])
+            self.setup = self.setup._replace(sites=[self._held(s) for s in range(len(self.ledgers))])
             self.states = [site.policy.init(seed) for site, seed in zip(self.setup.sites, experiment.seed_list)]
             if self.loop == "open":
                 self._plan_everything()
@@ -152,11 +149,11 @@ class Planned:
         return retired(plan, inside, keep_noise)
 
     def _held(self, s: int) -> build.Site:
-        """The site of one seed, its closed loop with a filter for each client."""
+        """The site of one seed, a closed loop that retires or is somebody else's with its privacy filters."""
         site, horizon = self.setup.sites[s], self.experiment.horizon(self.scheme)
         given = (self.ledgers[s], site.deployment, site.message, horizon, self.releases[s])
-        keep_noise = self.experiment.privacy.retired_noise or not self.retires
-        return site._replace(policy=retiring(site.policy, *given, keep_noise, together=not self.retires))
+        keep_noise = self.experiment.privacy.retired_noise
+        return site._replace(policy=held(site.policy, self.foreign, self.retires, *given, keep_noise))
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""
@@ -174,7 +171,8 @@ class Planned:
 
     def _link(self, plan: Plan, trace: Trace, site: build.Site, first: int, released: Events | None = None) -> Link:
         """The rounds as learning sees them, never louder or less noisy than they are charged (`released`, if known)."""
-        link = uplink.uplink_of(site.policy).lower(plan, trace.gain, site.deployment)
+        air, compiled = uplink.uplink_of(site.policy), self.loop == "round"
+        link = uplink_checks.lowered(air, plan, trace.gain, site.deployment, compiled)
         released = self.released(plan, trace, site) if released is None else released
         uplink_checks.check_links(self.uplink, link, plan, released, first)
         return link

@@ -25,16 +25,22 @@ def refuse_retirement(label: str, own: uplink.Uplink) -> None:
         raise InputError(f"{label}: privacy.stop='each' is not offered on the uplink {own.name!r}; use stop='worst'")
 
 
-def retiring(
-    policy: Policy, ledger: Ledger, deployment: Deployment, message: Message, rounds: int,
-    releases: Sequence[Release], keep_noise: bool = True, together: bool = False,
+def held(
+    policy: Policy, foreign: bool, retires: bool, ledger: Ledger, deployment: Deployment, message: Message, rounds: int,
+    releases: Sequence[Release], keep_noise: bool,
 ) -> Policy:  # fmt: skip
-    """A closed loop of so many rounds whose clients retire, each at its own cap or all `together` at the first."""
+    """A closed loop of so many rounds whose clients retire, each at its own cap; somebody else's all at the first.
+
+    Our closed loops count by themselves; whether a foreign one does, nobody knows. Other policies stay as they are.
+    """
+    if policy.loop == "open" or not (retires or (foreign and _has_filter(policy, ledger))):
+        return policy
     own = filter_of(ledger, message, rounds, releases)
-    return filtered(policy, own, deployment, message, ledger.budget.accounting, keep_noise, together)
+    kept = keep_noise or not retires
+    return filtered(policy, own, deployment, message, ledger.budget.accounting, kept, not retires)
 
 
-def has_filter(policy: Policy, ledger: Ledger) -> bool:
+def _has_filter(policy: Policy, ledger: Ledger) -> bool:
     """Whether the rounds of a closed loop can be counted inside it. All others the ledger refuses after the run."""
     counted = ledger.budget.accounting in CERTIFIED and np.isfinite(ledger.budget.eps)
     return counted and uplink.uplink_of(policy).release is None

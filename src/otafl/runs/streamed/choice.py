@@ -4,6 +4,7 @@ from typing import Any
 
 from otafl import systems
 from otafl.core.errors import InputError
+from otafl.core.uplink import ANALOG, PERFECT, Uplink
 from otafl.privacy.participation import CERTIFIED
 from otafl.runs.schema import Experiment
 from otafl.runs.sites import played_by
@@ -47,9 +48,9 @@ def refuse_ahead(experiment: Experiment, label: str, retires: bool) -> None:
         raise _refusal(label, "lets clients retire (privacy.stop='each')", experiment)
 
 
-def refuse_uplink(experiment: Experiment, label: str, name: str) -> None:
-    if name not in ("analog", "perfect"):
-        raise _refusal(label, f"has the uplink {name!r}", experiment)
+def refuse_uplink(experiment: Experiment, label: str, uplink: Uplink) -> None:
+    if uplink not in (ANALOG, PERFECT):
+        raise _refusal(label, f"has the uplink {uplink.name!r} of its own", experiment)
 
 
 def _refusal(label: str, reason: str, experiment: Experiment) -> InputError:

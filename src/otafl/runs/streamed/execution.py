@@ -86,9 +86,9 @@ class StreamedExecution(StreamedPlanned, Execution):
         if plan is None:
             plan, info = (jax.tree.map(lambda leaf: leaf[s], part) for part in (kept.plan, kept.info))
             self._check_radiated(s, plan, live, first)
-            check_silence(site.policy, site.message, plan._replace(live=live), first)
             self._link(plan._replace(live=live), block.trace, site, first)
         plan = plan._replace(live=live)
+        check_silence(site.policy, site.message, plan, first)  # who is asked once more may answer otherwise
         released = self.released(plan, block.trace, site)
         self._check_channel(site, released, plan, block.trace, first)
         columns = self._tallies[s].add(plan, block.trace, released, stats, first)
