@@ -18,6 +18,7 @@ import scipy
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
+from otafl.core.errors import InputError
 
 
 class Allocation(NamedTuple):
@@ -62,7 +63,10 @@ def worths(rounds: int, conditioning: float) -> Floats:
     validate.whole("rounds", rounds)
     if not 0 <= conditioning < 1:
         validate.in_open("conditioning", conditioning, 0, 1)
-    return np.asarray((1 - conditioning) ** np.arange(rounds - 1, -1, -1, dtype=np.float64))
+    found = np.asarray((1 - conditioning) ** np.arange(rounds - 1, -1, -1, dtype=np.float64))
+    if found[0] == 0:
+        raise InputError(f"conditioning={conditioning} leaves the first of rounds={rounds} no weight; lower one")
+    return found
 
 
 def price_of(weights: Floats, sensitivity: Floats, noise_var: float) -> float:
