@@ -267,8 +267,10 @@ def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as problem:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(problem, OSError):
+            problem.filename = str(path)  # a full disk does not say which file
         raise
 
 
