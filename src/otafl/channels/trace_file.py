@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.channels.mat_file import read_mat
 from otafl.channels.rows import IgnoredWarning, UnitWarning
 from otafl.channels.trace_arrays import (
     PHASES,
@@ -153,12 +154,12 @@ def _stored(path: Path) -> dict[str, Any]:
     try:
         if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored}
+                found = {name: stored[name] for name in stored}
+            for text in (value for value in found.values() if value.dtype.kind == "U"):
+                text.tolist()  # letters that no alphabet has fail here, not where they are shown
+            return found
         if path.suffix.lower() == ".mat":
-            from scipy.io import loadmat
-
-            stored = loadmat(path, appendmat=False)
-            return {name: value for name, value in stored.items() if not name.startswith("__")}
+            return read_mat(path)
         text = np.loadtxt(path, dtype=complex, delimiter=",", ndmin=2, comments="#", encoding="utf-8")
         return {"gain": text}
     except FileNotFoundError:
