@@ -257,7 +257,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
     `content` may be pieces of a file, bytes or buffers: what is large need not be copied to be joined.
     """
     path = Path(path)
-    whole = content.encode() if isinstance(content, str) else content
+    whole = content.encode(errors="surrogateescape") if isinstance(content, str) else content  # paths are bytes
     pieces: Sequence[Any] = [whole] if isinstance(whole, bytes) else whole
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
     try:
