@@ -21,6 +21,7 @@ WORKSPACE: dict[str, Any] = {
     "single": RNG.standard_normal((3, 2)).astype(np.complex64),
     "few": np.arange(6.0).reshape(1, 6),
     "none": np.zeros((0, 3)),
+    **{kind: np.array([[0, 1], [2, 127]], kind) for kind in ("u1", "i1", "u2", "i4", "u4", "i8", "u8", "f4")},
     "word": "TKM",
     "rows": np.array(["gate", "yard"]),
     "names": np.array(["Tür", "b", "cell"], object),

@@ -35,11 +35,12 @@ def test_holm_rejects_step_by_step():
         rejected.append(k)
     assert set(np.flatnonzero(adjusted <= 0.05)) == set(rejected)
     assert holm([float("nan"), 0.01]) == [1.0, 0.02]
+    assert holm([0.8, 0.9]) == [1.0, 1.0]  # a probability still
 
 
-def test_so_many_seeds_would_separate_and_one_fewer_would_not():
-    values = np.tile([0.03, -0.02, 0.02, -0.01], 3)
-    gap = paired(dict(enumerate(values)), dict.fromkeys(range(12), 0.0))
+@pytest.mark.parametrize("values", [np.tile([0.03, -0.02, 0.02, -0.01], 3), [0.03, 0.01], [0.05, 0.02, 0.01]])
+def test_so_many_seeds_would_separate_and_one_fewer_would_not(values):
+    gap = paired(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))
     needed = seeds_needed(gap)
     sd = np.std(values, ddof=1)
     wide = lambda n: stats.t.ppf(0.975, n - 1) * sd / np.sqrt(n)  # noqa: E731
