@@ -23,6 +23,7 @@ def test_without_two_pairs_nothing_is_known():
     assert paired({0: 1.0}, {0: 0.5})[:3] == (0.5, np.inf, 1) and not paired({0: 1.0}, {0: 0.5}).apart
     assert np.isnan(paired({0: 1.0}, {1: 0.5}).mean)
     assert paired({0: np.nan, 1: 1.0, 2: 1.0}, {0: 1.0, 1: 0.5, 2: 0.5}) == Gap(0.5, 0.0, 2, 0.0)
+    assert paired({0: 0.5, 1: 0.7}, {0: 0.5, 1: 0.7}) == Gap(0.0, 0.0, 2, 1.0)  # the same is no difference
 
 
 def test_holm_rejects_step_by_step():
