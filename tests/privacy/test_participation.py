@@ -148,3 +148,9 @@ def test_a_hidden_round_under_replacement_at_its_ends() -> None:
 def test_no_eps_of_visible_rounds_without_a_number_of_rounds_and_a_delta(rounds: float, delta: float) -> None:
     with pytest.raises(InputError, match=r"rounds=|delta="):
         visible_eps(0.5, 2.0, rounds, delta)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("z", [0.05, 0.5, 1.0, 3.0])
+def test_visible_rounds_that_surely_happen_are_gaussian_at_any_noise(z: float) -> None:
+    assert visible_eps(1.0, z, 3, 1e-5) == pytest.approx(float(gaussian.eps(np.sqrt(3) / z, 1e-5)), rel=1e-9)
+    assert visible_eps(1.0, 0.0, 3, 1e-5) == np.inf
