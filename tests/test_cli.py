@@ -213,6 +213,19 @@ def test_a_broken_pipe_is_no_traceback() -> None:
     assert done.stdout
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_file_takes_the_number_of_a_closed_stream(closed: str) -> None:
+    asked = "import os, sys, otafl.cli as c; c.main = lambda: sys.exit(max(os.open(os.devnull, 0), 2)); c.process()"
+    done = subprocess.run(f'{sys.executable} -c "{asked}" {closed}', shell=True, capture_output=True, text=True)
+    assert (done.returncode > 2, done.stderr) == (True, "")
+
+
+def test_a_worker_of_a_command_without_streams_has_its_own() -> None:
+    asked = "import otafl.cli as c; from otafl.runs.workers import Local; c._open_what_was_closed(); e = Local(1)"
+    command = f'{sys.executable} -c "{asked}; exit(e.submit(abs, -3).result())" <&- >&- 2>&-'
+    assert subprocess.run(command, shell=True).returncode == 3
+
+
 # --- config ----------------------------------------------------------------------------------------------------------
 
 

@@ -318,11 +318,21 @@ def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
     gc.set_threshold(300_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
+    _open_what_was_closed()
     warnings.formatwarning = lambda message, *where: f"warning: {message}\n"  # not where in our source
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without an epsilon must not turn exit code 5 into another
             stream.reconfigure(errors="replace")
     main()
+
+
+def _open_what_was_closed() -> None:
+    """Closed standard streams lead nowhere: their numbers would go to the next files, and what we say into those."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the least that is free
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _say(text: str, code: int) -> int:

@@ -1,5 +1,7 @@
 """The figure of merit: its limit, its published points, and what it says about changes."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -65,3 +67,22 @@ def test_size_is_the_lever_only_inside_the_calibration():
 def test_a_question_outside_the_calibration_is_named():
     assert merit.in_domain(650, 100, 200) == []
     assert merit.in_domain(10**6, 100, 200) == ["num_params=1000000 (calibrated on 170 to 20000)"]
+
+
+def test_the_least_mu_is_that_at_which_the_quality_is_reached():
+    assert merit.mu_for(12.5, 0.4) == pytest.approx(0.8)  # S, hence Q, is proportional to mu
+    assert merit.mu_for(0.0, 0.4) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("noise", "linear", "step"), [(0.05, True, 1.75), (0.05, False, 0.75), (0.0, True, 4.0), (1e-3, False, 4.0)]
+)
+def test_the_step_is_what_the_noise_of_all_rounds_allows_and_at_most_8_over_the_bound(noise, linear, step):
+    assert merit.step_size(np.full(16, noise), 2.0, linear) == pytest.approx(step)
+
+
+def test_the_band_is_that_of_the_bin_and_never_below_nothing():
+    assert merit.band(0.5) == (0.0, 0.07)
+    assert merit.band(2.0) == (0.10, 0.19)
+    assert merit.band(79.0) == (0.91, 0.96)
+    assert merit.band(math.inf) == (0.94, 1.0)

@@ -6,7 +6,7 @@ from scipy import stats
 
 from otafl.channels import Fading, Pilots, limits
 from otafl.channels.fading import gains, pilot_law
-from otafl.channels.pilots import estimate, shares
+from otafl.channels.pilots import Estimates, estimate, shares
 from otafl.core.errors import InputError
 
 LAWS = [
@@ -75,8 +75,25 @@ def test_running_mean_by_hand():
     np.testing.assert_array_equal(smooth.low, plain.low)  # limits belong to one batch
 
 
+RISING = 10.0 ** np.arange(8)[:, None] * np.array([1.0, 3.0])
+
+
+def test_a_batch_measures_the_round_it_is_sent_in():
+    found = estimate(Pilots(count=4000, every=3), LAWS[0], RISING, np.random.default_rng(5)).estimate
+    np.testing.assert_allclose(found, np.repeat(RISING[::3], 3, axis=0)[:8], rtol=0.1)
+
+
+@pytest.mark.parametrize("pieces", [[1] * 8, [2, 3, 3], [4, 4]])
+def test_how_many_rounds_are_asked_for_at_a_time_changes_no_number(pieces):
+    pilots = Pilots(every=3, ema=0.5)
+    estimates = Estimates(pilots, LAWS[0], 8, np.random.default_rng(5))
+    parts = [estimates.take(piece) for piece in np.split(RISING, np.cumsum(pieces)[:-1])]
+    whole = estimate(pilots, LAWS[0], RISING, np.random.default_rng(5))
+    np.testing.assert_array_equal([np.concatenate(leaf) for leaf in zip(*parts)], whole)
+
+
 def test_shares_never_exceed_the_total():
-    assert shares(Pilots(every=1, failure_prob=0.01), 10**6).sum() <= 0.01
+    assert 0.01 * (1 - 1e-6) <= shares(Pilots(every=1, failure_prob=0.01), 10**6).sum() <= 0.01  # and leave none over
     assert shares(Pilots(every=1, failure_prob=0.01, estimations=7), 7).sum() == pytest.approx(0.01)
     with pytest.raises(InputError, match="estimations=7"):
         shares(Pilots(every=1, estimations=7), 8)

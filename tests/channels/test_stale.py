@@ -63,6 +63,18 @@ def test_what_has_no_bound_is_refused(said, why):
         Channel(**{"fading": SLOW, "stale": Stale(), **said})
 
 
+@pytest.mark.parametrize("said", [{"age_rounds": 0}, {"least_gain": 0.0}, {"miss_prob": 0.0}, {"miss_prob": 1.0}])
+def test_a_bound_that_is_none_is_refused(said):
+    with pytest.raises(InputError, match=f"^{next(iter(said))}="):
+        Stale(**said)
+
+
+@pytest.mark.parametrize("rho", [0.0, 1.0, -1.0, 1.5, float("nan")])
+def test_only_channels_that_move_and_are_not_forgotten_have_a_bound(rho):
+    with pytest.raises(InputError, match="rho"):
+        stale_gain_error(rho, 0.5, 1e-6)
+
+
 def site(clients: int = 12):
     weights = np.full(clients, 1 / clients)
     deployment = Deployment(np.full(clients, 4.0), 0.01, 0.01, weights, 50, **CHANNEL.declared)

@@ -141,6 +141,9 @@ def test_objects_and_other_files_are_refused(tmp_path):
         read_trace(stored(tmp_path, gain=np.array([{}], object)))
     with pytest.raises(InputError, match="no such file"):
         read_trace(tmp_path / "none.npz")
+    letters = np.full((3, 1), 0x7FFFFFFF, np.uint32).view("U1")[:, 0]
+    with pytest.raises(InputError, match=r"trace.npz: cannot be read as gains"):
+        read_trace(stored(tmp_path, gain=G, names=letters))
     (tmp_path / "bad.npz").write_bytes(b"no zip")
     (tmp_path / "bad.mat").write_bytes(b"no matlab either")
     for name in ("bad.npz", "bad.mat"):

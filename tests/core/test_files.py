@@ -205,6 +205,11 @@ def test_arrays_and_records_become_lists_and_tables() -> None:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_path_that_is_no_utf_8_is_written_as_the_disk_has_it(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "x", os.fsdecode(b"M\xe4rz"))
+    assert (tmp_path / "x").read_bytes() == b"M\xe4rz"
+
+
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x"
     write_atomic(path, "old")
@@ -214,7 +219,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        with pytest.raises(OSError, match="full"):
+        with pytest.raises(OSError, match=f"full: '{path}'"):
             write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["x"]

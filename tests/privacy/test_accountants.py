@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import ACCOUNTANTS, Release, account, gaussian, zcdp
+from otafl.privacy.by_pld import _alike
 
 PLAIN = ["zcdp", "zcdp-optimal", "gaussian", "rdp", "pld"]
 
@@ -190,3 +191,19 @@ def test_pld_treats_equal_devices_as_one_although_their_amplitudes_are_rounded(m
         assert exact * (1 - 1e-9) <= spend.eps[kind] <= exact * (1 + 1e-6)
     apart = run._replace(amp=level * np.linspace(0.5, 1, 12))
     assert any("distinct clients" in note for note in account("pld", apart, 1e-5).notes)
+
+
+def test_rows_that_differ_by_rounding_share_the_larger_of_every_entry() -> None:
+    up = 1 + 4e-13
+    rows = np.array([[0.1, 2.0 * up, 3.0], [0.1 * up, 2.0, 3.0 * up], [0.1, 2.0, 3.0 * (1 + 1e-9)]])
+    shared, where = _alike(rows)
+    assert where.tolist() == [where[0], where[0], 1 - where[0]]
+    assert np.all(shared[where] >= rows)
+
+
+@pytest.mark.parametrize("other", [0.05, 1.0])
+def test_a_client_whose_samples_are_never_drawn_costs_nothing_by_pld(other: float) -> None:
+    ones = np.ones((4, 2))
+    run = Events(ones, 0 * ones, ones > 0, ones, np.ones(4), np.ones(4, bool), np.array([0.0, other]), np.ones(2))
+    idle, busy = account("pld", run, 1e-5).eps
+    assert idle == 0 < busy

@@ -197,6 +197,7 @@ def test_one_run_passes_its_charge_exactly_as_often_as_it_may_and_finds_noise_th
 
 def test_one_run_without_noise_is_infinitely_far_apart_and_bad_input_is_refused() -> None:
     assert one_run(np.array([1.0, -1.0]), np.array([1.0, -1.0]), np.zeros(5), 0.01).low == np.inf
+    assert one_run(np.array([1.0, 1.0]), np.array([1.0, -1.0]), np.zeros(5), 0.01).low == 0  # nothing tells them apart
     for wrong in ((np.ones(3), np.ones(2), np.ones(5)), (np.ones(2), np.zeros(2), np.ones(5)),
                   (np.ones(2), np.ones(2), np.ones(1)), (np.array([np.nan, 1]), np.ones(2), np.ones(5))):  # fmt: skip
         with pytest.raises(InputError):

@@ -132,3 +132,25 @@ def test_visible_eps_lies_between_hidden_and_none_and_below_its_rdp():
     assert visible_eps(0.0, z, rounds, delta) == visible_eps(p, np.inf, rounds, delta) == 0
     assert visible_eps(p, 0.0, rounds, delta) == np.inf
     assert visible_eps(1e-9, 0.0, 3, delta) == 0  # nobody sends, but with probability 3e-9
+
+
+def test_a_hidden_round_under_replacement_at_its_ends() -> None:
+    """Who surely sends hides nothing: the Gaussian mechanism, alpha / (2 z^2); who surely does not tells nothing."""
+    orders = np.array([1.5, 3.0, 32.0])
+    surely, never, noiseless, drowned = hidden_replace_rdp([1.0, 0.0, 0.5, 0.5], [1.5, 1.5, 0.0, np.inf], orders)
+    np.testing.assert_allclose(surely, orders / 4.5, rtol=1e-12)
+    np.testing.assert_array_equal([never, drowned], np.zeros((2, 3)))
+    np.testing.assert_array_equal(noiseless, np.inf)
+    np.testing.assert_allclose(hidden_replace_rdp(1 - 1e-9, 1.5, orders), surely, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rounds", "delta"), [(0, 1e-5), (2.5, 1e-5), (4, 0.0), (4, 1.0), (4, float("nan"))])
+def test_no_eps_of_visible_rounds_without_a_number_of_rounds_and_a_delta(rounds: float, delta: float) -> None:
+    with pytest.raises(InputError, match=r"rounds=|delta="):
+        visible_eps(0.5, 2.0, rounds, delta)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("z", [0.05, 0.5, 1.0, 3.0])
+def test_visible_rounds_that_surely_happen_are_gaussian_at_any_noise(z: float) -> None:
+    assert visible_eps(1.0, z, 3, 1e-5) == pytest.approx(float(gaussian.eps(np.sqrt(3) / z, 1e-5)), rel=1e-9)
+    assert visible_eps(1.0, 0.0, 3, 1e-5) == np.inf

@@ -1,6 +1,7 @@
 """The report shows what the store holds, escapes what users wrote, and survives what runs leave behind."""
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -54,6 +55,10 @@ def embedded(page: str) -> dict:
 
 def table(run: Path, label: str, name: str) -> pd.DataFrame:
     return pd.read_parquet(run / "schemes" / label / f"{name}.parquet")
+
+
+def test_a_run_in_a_folder_whose_name_is_no_utf_8_has_its_page(make_run):
+    assert (write_report([make_run(os.fsdecode(b"M\xe4rz"), TWO)])[0]).exists()
 
 
 @pytest.mark.parametrize("name", ["rounds", "evaluations"])

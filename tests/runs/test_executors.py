@@ -63,6 +63,13 @@ def test_task_that_kills_every_worker_is_given_up_and_the_others_go_on():
     assert dict(each(script, square, {"b": 3}, StopFlag()))["b"].done
 
 
+@pytest.mark.parametrize("end", [Outcome("\x1b[31mred\n", 1), *[[WorkerLost("\x1b[31mred\x07")] * ATTEMPTS]], ids=str)
+def test_what_a_failure_says_is_one_line_that_can_be_written_down(end):
+    script = Script(*(end if isinstance(end, list) else [end]))
+    ((_, outcome),) = each(script, square, {"a": 2}, StopFlag())
+    assert "[31mred" in outcome.said and outcome.said.isprintable()
+
+
 def test_folder_that_somebody_holds_is_tried_again(monkeypatch):
     monkeypatch.setattr("otafl.runs.executors.BUSY_S", 0.01)
     script = Script(Outcome(BUSY, 2, value="held"), Outcome(BUSY, 2, value="held"))

@@ -69,6 +69,17 @@ def test_a_signal_in_the_last_chunk_of_a_scheme_finishes_it_and_stops_before_the
     same_results(tmp_path / "run", reference)
 
 
+def test_a_signal_in_the_last_chunk_of_all_is_heard_by_those_who_run_more(
+    tiny: Callable[..., Experiment], tmp_path: Path, reference: Path, same_results: Callable[[Path, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("NPROC", "1")  # one scheme after the other
+    with pytest.raises(Interrupted, match="all rounds are done; continue with: otafl run --resume"):
+        runner.start(tiny(), tmp_path / "run", SignalAt("cares-adaptive", 5, signal.SIGTERM))
+    same_results(tmp_path / "run", reference)
+    assert runner.resume(tmp_path / "run") == tmp_path / "run"
+
+
 def test_the_second_ctrl_c_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)  # a job in the background ignores it
 

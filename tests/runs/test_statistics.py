@@ -23,6 +23,7 @@ def test_without_two_pairs_nothing_is_known():
     assert paired({0: 1.0}, {0: 0.5})[:3] == (0.5, np.inf, 1) and not paired({0: 1.0}, {0: 0.5}).apart
     assert np.isnan(paired({0: 1.0}, {1: 0.5}).mean)
     assert paired({0: np.nan, 1: 1.0, 2: 1.0}, {0: 1.0, 1: 0.5, 2: 0.5}) == Gap(0.5, 0.0, 2, 0.0)
+    assert paired({0: 0.5, 1: 0.7}, {0: 0.5, 1: 0.7}) == Gap(0.0, 0.0, 2, 1.0)  # the same is no difference
 
 
 def test_holm_rejects_step_by_step():
@@ -35,11 +36,12 @@ def test_holm_rejects_step_by_step():
         rejected.append(k)
     assert set(np.flatnonzero(adjusted <= 0.05)) == set(rejected)
     assert holm([float("nan"), 0.01]) == [1.0, 0.02]
+    assert holm([0.8, 0.9]) == [1.0, 1.0]  # a probability still
 
 
-def test_so_many_seeds_would_separate_and_one_fewer_would_not():
-    values = np.tile([0.03, -0.02, 0.02, -0.01], 3)
-    gap = paired(dict(enumerate(values)), dict.fromkeys(range(12), 0.0))
+@pytest.mark.parametrize("values", [np.tile([0.03, -0.02, 0.02, -0.01], 3), [0.03, 0.01], [0.05, 0.02, 0.01]])
+def test_so_many_seeds_would_separate_and_one_fewer_would_not(values):
+    gap = paired(dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0))
     needed = seeds_needed(gap)
     sd = np.std(values, ddof=1)
     wide = lambda n: stats.t.ppf(0.975, n - 1) * sd / np.sqrt(n)  # noqa: E731

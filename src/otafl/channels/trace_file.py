@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.channels.mat_file import read_mat
 from otafl.channels.rows import IgnoredWarning, UnitWarning
 from otafl.channels.trace_arrays import (
     PHASES,
@@ -153,12 +154,12 @@ def _stored(path: Path) -> dict[str, Any]:
     try:
         if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored}
+                found = {name: stored[name] for name in stored}
+            for text in (value for value in found.values() if value.dtype.kind == "U"):
+                text.tolist()  # letters that no alphabet has fail here, not where they are shown
+            return found
         if path.suffix.lower() == ".mat":
-            from scipy.io import loadmat
-
-            stored = loadmat(path, appendmat=False)
-            return {name: value for name, value in stored.items() if not name.startswith("__")}
+            return read_mat(path)
         if path.suffix.lower() == ".npy":
             return {"gain": np.load(path, allow_pickle=False)}
         return _of_text(path.read_text(encoding="utf-8-sig"))
@@ -171,8 +172,7 @@ def _stored(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: holds Python objects, which are not read; save plain arrays") from None
         raise InputError(f"{path}: cannot be read as gains ({first_line(error)})") from None
     except Exception as error:  # zip, zlib, MATLAB: each reader fails in its own way on a damaged file
-        said = str(error).splitlines() or [type(error).__name__]
-        raise InputError(f"{path}: cannot be read as gains ({said[0]})") from None
+        raise InputError(f"{path}: cannot be read as gains ({first_line(error)})") from None
 
 
 def _of_text(text: str) -> dict[str, Any]:

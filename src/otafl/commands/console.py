@@ -21,7 +21,7 @@ class Screen(Console):
             yield segment if segment.control else segment._replace(text=safe)
 
 
-out = Screen(width=None if sys.stdout.isatty() else 120)
+out = Screen(width=None if sys.stdout and sys.stdout.isatty() else 120)
 err = Screen(stderr=True)
 
 Override = Annotated[

@@ -281,7 +281,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
     `content` may be pieces of a file, bytes or buffers: what is large need not be copied to be joined.
     """
     path = Path(path)
-    whole = content.encode() if isinstance(content, str) else content
+    whole = content.encode(errors="surrogateescape") if isinstance(content, str) else content  # paths are bytes
     pieces: Sequence[Any] = [whole] if isinstance(whole, bytes) else whole
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
     try:
@@ -291,8 +291,10 @@ def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as problem:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(problem, OSError):
+            problem.filename = str(path)  # a full disk does not say which file
         raise
 
 

@@ -24,7 +24,7 @@ def read_devices(path: Path | io.BytesIO, devices: int, rounds: int, schemes: in
     `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices
     the mean and the largest energy, and its largest share of the limit. A group is one item where all fit.
     """
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(path.open("rb") if isinstance(path, Path) else path)  # a path would be taken for text
     if rounds == 0:
         return None
     finer = min(1.0, np.sqrt(HEAT_CELLS / (schemes * HEAT_ROWS * HEAT_COLUMNS)))

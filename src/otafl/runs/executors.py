@@ -105,7 +105,8 @@ def each(
                 continue
             del left[name]
             if outcome.exit_code != Interrupted.exit_code:
-                yield name, outcome
+                said = "".join(one if one.isprintable() else "\ufffd" for one in outcome.said)  # a library's colours
+                yield name, outcome._replace(said=said)
             elif not stopped:  # somebody else stopped the worker, politely
                 stop.requested = True
         if left:

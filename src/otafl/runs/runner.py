@@ -128,6 +128,8 @@ def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, eng
     try:
         with graceful_stop() as stop:
             run_all(executions, stop, engines)
+            if stop.requested:  # in the last chunk: whoever runs more than this must hear of it
+                raise Interrupted("all rounds are done")
     except Interrupted as where:
         raise Interrupted(f"interrupted; {where}; continue with: otafl run --resume {folder.path}") from None
     finally:

@@ -163,6 +163,7 @@ def test_unlike_clients_report_the_strongest():
         ({"tau": 0}, "tau"),
         ({"tau": 5, "best_portion": True, "gbar": float("inf")}, "best_portion"),
         ({"gbar": float("nan")}, "gbar"),
+        ({"seed": -1}, "seed=-1"),
     ],
 )
 def test_bad_files_are_named(changes, name):

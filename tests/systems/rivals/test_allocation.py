@@ -67,6 +67,11 @@ def test_privacy_is_free_where_full_power_fits() -> None:
     np.testing.assert_array_equal(found.square, cap)
 
 
+def test_rounds_that_weigh_nothing_are_refused_by_what_was_given() -> None:
+    with pytest.raises(InputError, match=r"conditioning=0.5 leaves the first of rounds=2000 no weight"):
+        worths(2000, 0.5)
+
+
 def test_the_papers_budget_solves_its_equation() -> None:
     found = paper_budget(8.0, 1e-5)
     assert found == pytest.approx(1.18491, abs=5e-6)

@@ -83,6 +83,7 @@ class Inputs(FileModel):
             raise InputError("rho and u: give one, rho = 2 P sigma2 u / W^2")
         validate.in_open("delta", self.delta, 0, 1)
         validate.in_left_open("alpha", self.alpha, 1, MAX_ALPHA)
+        validate.whole("seed", self.seed, 0)
         return self
 
 

@@ -63,7 +63,10 @@ def worths(rounds: int, conditioning: float) -> Floats:
     validate.whole("rounds", rounds)
     if not 0 <= conditioning < 1:
         raise InputError(f"conditioning={conditioning!r} must lie in [0, 1)")
-    return np.asarray((1 - conditioning) ** np.arange(rounds - 1, -1, -1, dtype=np.float64))
+    found = np.asarray((1 - conditioning) ** np.arange(rounds - 1, -1, -1, dtype=np.float64))
+    if found[0] == 0:
+        raise InputError(f"conditioning={conditioning} leaves the first of rounds={rounds} no weight; lower one")
+    return found
 
 
 def price_of(weights: Floats, sensitivity: Floats, noise_var: float) -> float:
