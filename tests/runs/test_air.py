@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import warnings
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -615,3 +616,11 @@ def test_rounds_without_a_certificate_are_said() -> None:
     air = opened(otafl.cares_static(diagnostic=True, max_dropped=1e-9), channel="cares", eps=50.0)
     next(air)
     assert "certificate" in air.summary["remarks"][0] and air.summary["remarks"][0] in str(air.card)
+
+
+def test_a_state_dict_and_a_plain_dict_of_its_entries_are_one_form() -> None:
+    like = OrderedDict(weight=np.ones((2, 2), np.float32), bias=np.zeros(2, np.float32))
+    air = otafl.Air("fedavg", site=2, num_params=6, clip_norm=10.0, rounds=1, seed=0, like=like)
+    for r in air:
+        heard = r.send({0: dict(like), 1: like})
+        np.testing.assert_allclose(heard["weight"], like["weight"], rtol=1e-6)

@@ -5,6 +5,7 @@ torch is never imported here: where one of its tensors exists, torch is already 
 
 import hashlib
 import sys
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ class Form(NamedTuple):
 def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
     """Form, flat leaves and the leaves themselves; InputError where a leaf is no array of real numbers."""
     try:
-        leaves, tree = jax.tree.flatten(message)
+        # torch's `state_dict()` keeps an order, to which its entries in a plain dict would be another form.
+        leaves, tree = jax.tree.flatten(dict(message) if isinstance(message, OrderedDict) else message)
     except Exception:  # a cycle, too deep, keys that have no order, or whatever a node of somebody's own says
         raise InputError("holds tables or lists that are no pytree (keys of one kind, no cycles)") from None
     arrays = [_array(leaf) for leaf in leaves]
