@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def drawing() -> Iterator[Callable[..., list[Path]]]:
     """Reports have no plots: they take longer than most runs. Tests that look at plots ask for `plots`."""
     from otafl.reports import plots
 
+    import_module("otafl.verbs")  # binds what it calls by name, before a test puts something else there
     with pytest.MonkeyPatch.context() as patch:
         drawn = plots.draw
         patch.setattr(plots, "draw", lambda data, folder: [])

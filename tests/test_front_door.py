@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import otafl
-from otafl import systems
 from otafl.core.errors import DataMissing, InputError, OtaflError
 from otafl.runs.folder.store import RunFolder
 
@@ -34,10 +33,7 @@ def share_of_energy(obs, deployment, message, *, share: float = 0.5):
 
 @pytest.fixture(scope="module")
 def front_share():
-    yield otafl.scheme("front-share", csi="own")(share_of_energy)
-    systems.remove(systems.OWN)
-    for follow in systems.WATCHERS:
-        follow()
+    return otafl.scheme("front-share", csi="own")(share_of_energy)
 
 
 @pytest.fixture(scope="module")
