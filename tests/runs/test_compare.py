@@ -134,6 +134,7 @@ def test_every_pair_is_corrected_for_all_the_others():
     assert all(p >= gap.p for gap, p in found.behind)
     said = sentence(found, 10.0)
     assert said.startswith("ε = 10: n") and "far" not in said.split("cannot tell")[1]
+    assert sentence(rank([far], 10.0), 10.0).startswith("ε = 10: far reaches 0.")  # first of none
 
 
 def test_the_report_of_a_run_names_the_same_equals_as_its_comparison():

@@ -153,7 +153,8 @@ def sentence(found: Comparison, target: float) -> str:
     accuracy = float(np.mean(numbers(first["final_accuracy"])))
     tied = [entry["label"] for entry, _ in not_separated(found)]
     seeds = len(first["seeds"])
-    lead = f"ε = {target:g}: {first['label']} is first with {accuracy:.3f}"
+    leads = "is first with" if len(found.ranked) > 1 else "reaches"
+    lead = f"ε = {target:g}: {first['label']} {leads} {accuracy:.3f}"
     if seeds < 2 and tied:
         told = "; one seed, no interval"
     elif len(tied) == len(found.ranked) - 1:
@@ -320,7 +321,8 @@ def compare_preset(
     """`otafl reproduce` of a comparison preset."""
     parts = run_and_write(question_of(path, overrides), folder, reporter)
     show(parts, console)
-    write_atomic(folder / "results.md", brief(parts))
+    smoke = "\n\nA smoke version: too few rounds and seeds to mean anything.\n" if quick else ""
+    write_atomic(folder / "results.md", brief(parts) + smoke)
     if len(parts) > 1:
         from otafl.reports.frontier import picture, points_of  # it shows what this module makes
 

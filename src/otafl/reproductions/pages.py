@@ -3,9 +3,10 @@
     python -m otafl.reproductions.pages docs/results/cdpb.md RUNS
 
 takes RUNS/NAME/results.json into the record (`record/NAME.json`), for every NAME that has been reproduced there at full
-size, and writes what is on record between `<!-- begin NAME -->` and `<!-- end NAME -->` of the page; the table of all
-reproductions, in docs/results/index.md, has the name `record`. Without RUNS it only writes the page. The picture of a
-NAME, ours beside what the paper prints, is drawn from the record when the site is built (docs/hooks.py).
+size, and writes what is on record between `<!-- begin NAME -->` and `<!-- end NAME -->` of the page, where NAME is a
+comparison its table in RUNS; the table of all reproductions, in docs/results/index.md, has the name `record`. Without
+RUNS it only writes the page. The picture of a NAME, ours beside what the paper prints, is drawn from the record when
+the site is built (docs/hooks.py).
 """
 
 import json
@@ -58,11 +59,19 @@ def blocks() -> dict[str, str]:
     return {**tables, **found}
 
 
+def comparisons(runs: Path) -> dict[str, str]:
+    """Tables of presets that compare schemes and judge no claim: they stand on their page alone."""
+    found = {file.parent.name: file.read_text(encoding="utf-8") for file in runs.glob("*/results.md")
+             if not file.with_suffix(".json").exists()}  # fmt: skip
+    return {name: text for name, text in found.items() if name in presets() and "smoke version" not in text}
+
+
 def main(page: Path, runs: Path | None = None) -> None:
     """Take a folder of reproductions, if there is one, and write one page."""
+    compared = {} if runs is None else comparisons(runs)
     if runs is not None:
-        print("taken:", ", ".join(take(runs)) or "nothing")
-    write_atomic(page, fill(page.read_text(encoding="utf-8"), blocks()))
+        print("taken:", ", ".join([*take(runs), *compared]) or "nothing")
+    write_atomic(page, fill(page.read_text(encoding="utf-8"), {**blocks(), **compared}))
 
 
 if __name__ == "__main__":
