@@ -142,7 +142,7 @@ def test_relative_links_lead_somewhere(page):
 @pytest.fixture(scope="module")
 def subjects():
     """By verb: the names that may follow it."""
-    return {"plan": set(planning.available()), "run": set(presets()), "reproduce": set(presets())}
+    return {"plan": {*planning.available(), *presets()}, "run": set(presets()), "reproduce": set(presets())}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
