@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from otafl.core.errors import InputError
+
 MATRIX, COMPRESSED, HEADER = 14, 15, 128
 STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
@@ -30,7 +32,7 @@ def read_mat(path: Path) -> dict[str, Any]:
     elif len(content) < HEADER:
         raise ValueError("no MAT file")
     elif 2 in content[124:126]:  # its version: 0x0100, or 0x0200 for HDF5
-        raise NotImplementedError
+        raise InputError(f"{path}: is MATLAB version 7.3 (HDF5), which is not read; save with -v7")
     else:
         found = dict(_variables(content[HEADER:], "<" if bytes(content[126:HEADER]) == b"IM" else ">")).items()
     return {name: value for name, value in found if name and not name.startswith("__")}

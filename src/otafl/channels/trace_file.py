@@ -165,13 +165,11 @@ def _stored(path: Path) -> dict[str, Any]:
         return _of_text(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except NotImplementedError:
-        raise InputError(f"{path}: is MATLAB version 7.3 (HDF5), which is not read; save with -v7") from None
-    except ValueError as error:
+    except InputError:
+        raise
+    except Exception as error:  # zip, zlib, MATLAB: each reader fails in its own way on a damaged file
         if "pickle" in str(error) or "Object arrays" in str(error):
             raise InputError(f"{path}: holds Python objects, which are not read; save plain arrays") from None
-        raise InputError(f"{path}: cannot be read as gains ({first_line(error)})") from None
-    except Exception as error:  # zip, zlib, MATLAB: each reader fails in its own way on a damaged file
         raise InputError(f"{path}: cannot be read as gains ({first_line(error)})") from None
 
 
