@@ -105,7 +105,8 @@ class Planned:
                 f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
             ) from None
         except InputError as refusal:
-            raise InputError(f"{self.label}: {refusal}") from None
+            text = str(refusal).removeprefix(f"{self.label}: ")  # a scheme of somebody's own says its name itself
+            raise InputError(f"{self.label}: {text}") from refusal.__cause__
         except PrivacyViolation as refusal:
             raise PrivacyViolation(f"{self.label}: {refusal}") from None
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
