@@ -3,6 +3,8 @@
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
 
+import re
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -148,5 +150,27 @@ def use_compilation_cache() -> None:
     from otafl.tasks.datasets import cache_folder
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        folder = cache_folder() / "jax"
+        _replace_torn_entries(folder)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _replace_torn_entries(folder: Path) -> None:
+    """JAX warns of an entry that a kill or a full disk has torn, and never writes where one is: take it out of its way.
+
+    It warns before it compiles, by the program's name, with which the names of its entries begin.
+    """
+    shown = warnings.showwarning
+
+    def show(message: Any, *where: Any, **more: Any) -> None:
+        torn = re.match(r"Error reading persistent compilation cache entry for '([\w-]+)'", str(message))
+        try:
+            for entry in folder.glob(f"{torn[1]}-*-cache") if torn else ():
+                entry.unlink(missing_ok=True)
+        except OSError:
+            torn = None
+        if not torn:
+            shown(message, *where, **more)
+
+    warnings.showwarning = show
