@@ -223,9 +223,9 @@ def audit(
     from otafl.core import files
     from otafl.reports import audits
     from otafl.runs.audit.audit import audit as attack
+    from otafl.runs.compilation import use_compilation_cache
     from otafl.runs.presets import find
     from otafl.runs.progress import counter
-    from otafl.runs.runner import use_compilation_cache
     from otafl.runs.schema import load
 
     is_run = what.is_dir()

@@ -229,7 +229,7 @@ def test_nonsense_in_a_summary_that_was_sealed_again_is_no_traceback(
 TORN = """
 import jax
 from pathlib import Path
-from otafl.runs.runner import use_compilation_cache
+from otafl.runs.compilation import use_compilation_cache
 
 use_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -3,18 +3,15 @@
 The same config and seeds give the same bytes, whether or not the run was interrupted in between.
 """
 
-import re
-import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import jax
 
 from otafl.core.engine import Engine
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
+from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.execution import Execution
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.store import RunFolder
@@ -143,34 +140,3 @@ def refuse_all_unaffordable(executions: list[Execution]) -> None:
     """A scheme that can afford no round stands in the results with none; a run of such schemes alone is refused."""
     if executions and not any(execution.affordable for execution in executions):
         raise BudgetExceeded(executions[0].unaffordable)
-
-
-def use_compilation_cache() -> None:
-    """Compiled programs are kept between runs, unless the user has set a cache of their own."""
-    from otafl.tasks.datasets import cache_folder
-
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        folder = cache_folder() / "jax"
-        _replace_torn_entries(folder)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def _replace_torn_entries(folder: Path) -> None:
-    """JAX warns of an entry that a kill or a full disk has torn, and never writes where one is: take it out of its way.
-
-    It warns before it compiles, by the program's name, with which the names of its entries begin.
-    """
-    shown = warnings.showwarning
-
-    def show(message: Any, *where: Any, **more: Any) -> None:
-        torn = re.match(r"Error reading persistent compilation cache entry for '([\w-]+)'", str(message))
-        try:
-            for entry in folder.glob(f"{torn[1]}-*-cache") if torn else ():
-                entry.unlink(missing_ok=True)
-        except OSError:
-            torn = None
-        if not torn:
-            shown(message, *where, **more)
-
-    warnings.showwarning = show
