@@ -160,7 +160,7 @@ def naming(file: Path, in_its_words: Callable[[str], str] = str) -> Iterator[Non
         yield
     except InputError as error:
         told = str(error).partition(":")[0]
-        if told == str(file) or os.path.isdir(os.path.dirname(told)):
+        if told == str(file) or os.path.exists(told) or os.path.isdir(os.path.dirname(told)):
             raise
         raise type(error)(f"{file}: {in_its_words(str(error))}") from None
 
@@ -191,7 +191,24 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
     places = {tuple(_locate(model, one["loc"], False)[0]) for one in error.errors()}
     more = sum(list(place) != location[: len(place)] for place in places)  # not other members of the same union
     also = f" (and {more} more)" if more else ""
-    return f"{key}={validate.shown(problem['input'])}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+    found = "" if isinstance(problem["input"], dict | list) else f"={validate.shown(problem['input'])}"
+    if problem["type"] == "literal_error":
+        allowed = context["expected"].replace("'", "").replace(" or ", ", ")
+        near = validate.meant(str(problem["input"]), allowed.split(", "))
+        return f"{key}{found} must be one of {allowed}{near}{also}"
+    if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
+        return f"{key}{found} must {rule.format(**context)}{also}"
+    return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+
+
+RULES = {  # what pydantic says in the words of Python, by its kinds of errors
+    "greater_than": "be > {gt:.12g}", "greater_than_equal": "be >= {ge:.12g}", "less_than": "be < {lt:.12g}",
+    "less_than_equal": "be <= {le:.12g}", "finite_number": "be a finite number", "int": "be a whole number",
+    "int_from_float": "be a whole number", "float": "be a number", "bool": "be true or false", "string": "be text",
+    "list": "be a list", "tuple": "be a list", "dict": "be a table", "model": "be a table",
+    "model_attributes": "be a table", "dataclass": "be a table", "too_short": "list at least {min_length}",
+    "too_long": "list at most {max_length}", "path": "be a path",
+}  # fmt: skip
 
 
 def _quoted(key: str) -> str:

@@ -190,7 +190,7 @@ def test_parameter_sets_outside_the_table_need_permission():
         ({"devices": {"count": 2, "mu": [1.0]}}, "entries"),
         ({"devices": {"count": 2, "sigma": -1.0}}, "sigma"),
         ({"devices": {"count": 10**18}}, "count"),
-        ({"sigma_phi": 0.0}, "greater than 0"),
+        ({"sigma_phi": 0.0}, "sigma_phi=0.0 must be > 0"),
         ({"tua": 1.0}, "did you mean 'tau'"),
         ({"Lambda": 3.0, "Lambda_log2": None}, "Lambda=3.0 must be a power of two"),
         ({"Lambda": 4.0}, "two names"),
@@ -256,11 +256,11 @@ def test_without_a_bandwidth_only_the_seconds_are_missing():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"N": 0}, "N=0: input should be greater than or equal to 1"),
+        ({"N": 0}, "N=0 must be >= 1"),
         ({"mu": [1.0, 2.0]}, "mu has 2 entries but N=3"),
         ({"sigma": -1.0}, "sigma=-1.0 must be >= 0"),
-        ({"n": 64, "primes": ["a"], "ring": None}, "primes.0='a': input should be a valid integer"),
-        ({"N": None, "mu": None, "devices": {"count": 0}}, "devices.count=0: input should be"),
+        ({"n": 64, "primes": ["a"], "ring": None}, "primes.0='a' must be a whole number"),
+        ({"N": None, "mu": None, "devices": {"count": 0}}, "devices.count=0 must be >= 1"),
     ],
 )
 def test_a_mistake_is_told_by_the_key_that_the_file_has(changed, said):
