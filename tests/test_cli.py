@@ -114,6 +114,18 @@ def test_a_refusal_is_one_line_and_its_exit_code(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sweep", "small.toml", "-m", "rounds=1,2", "--executor", "nowhere"], "executor='nowhere' must be one of "),
+        (["advise", "9", "--eps", "8", "--num-params", "9", "--radio", "noise"], "--radio 'noise' must have the form"),
+    ],
+)
+def test_a_mistake_in_an_option_is_none_of_the_file(arguments: list[str], said: str, otafl: Call) -> None:
+    code, _, err = otafl(*arguments)
+    assert code == 2 and err.startswith(f"otafl: {said}")
+
+
 @pytest.mark.parametrize("verb", ["run", "plan", "audit"])
 def test_what_is_refused_after_reading_names_the_file_too(verb: str, otafl: Call) -> None:
     code, _, err = otafl(verb, "small.toml", "--set", "task.data.train_size=5000")

@@ -138,7 +138,7 @@ def sweep(
     if len(axes) < len(over):
         raise InputError("-m names a key twice; give all its values at once")
     folder = out_dir or Path("runs") / f"sweep-{path.stem}"
-    with naming(file), elsewhere(executor or "local", json_log) as where:
+    with elsewhere(executor or "local", json_log) as where, naming(file):
         assert where is not None
         outcomes = run_and_write(folder, axes, lambda values: load(path, [*overrides, *values]), where)
     if not json_log:
@@ -184,7 +184,7 @@ def compare(
     path = find(file)
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     question = question_of(path, overrides, trials)
-    with naming(file), elsewhere(executor, json_log) as where:
+    with elsewhere(executor, json_log) as where, naming(file):
         parts = comparison.run_and_write(question, folder, reporter(err, json_log), where)
     if not json_log:
         comparison.show(parts, out, wide)
@@ -223,9 +223,9 @@ def audit(
     from otafl.core import files
     from otafl.reports import audits
     from otafl.runs.audit.audit import audit as attack
+    from otafl.runs.compilation import use_compilation_cache
     from otafl.runs.presets import find
     from otafl.runs.progress import counter
-    from otafl.runs.runner import use_compilation_cache
     from otafl.runs.schema import load
 
     is_run = what.is_dir()
@@ -233,7 +233,7 @@ def audit(
         raise InputError("--set goes with an experiment file; a run is audited as it was made")
     use_compilation_cache()
     made = what if is_run else load(find(what), overrides)
-    with files.naming(what), elsewhere(executor) as where, nullcontext(None) if where else counter(err) as progress:
+    with elsewhere(executor) as where, files.naming(what), nullcontext(None) if where else counter(err) as progress:
         found = attack(made, runs, schemes, progress=progress, elsewhere=where)
     if as_json:
         print(files.to_json(found.to_dict()))

@@ -89,11 +89,32 @@ def test_a_log_of_levels_in_csv_says_its_unit_and_may_name_its_devices(tmp_path)
     np.testing.assert_allclose(trace.gain, [[10**-4.5, 1e-4], [10**-4.55, 0]])
 
 
-@pytest.mark.parametrize("text", ["", "gate,yard\n", "gate,yard\n-90,\n", "-90,\n-90,-80\n", "gate;yard\n-90;-80\n"])
-def test_no_row_of_a_csv_is_lost(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "gain has shape"),
+        ("gate,yard\n", "gain has shape"),
+        ("gate,yard\n-90,\n", "line 2: '' must be a number"),
+        ("-90,\n-90,-80\n", "line 1: '' must be a number"),
+        ("# site A\n-90,-80\n\n-90,1+2k\n", r"line 4: '1\+2k' must be a number: 1e-5, 1e-5-2e-6j$"),
+        ("-90,-80\n-90\n", "line 2 has 1 cells, the first row 2$"),
+        ("gate;yard\n-90;-80\n", "its cells are separated by ';'; write commas$"),
+    ],
+)
+def test_no_row_of_a_csv_is_lost(tmp_path, text, said):
     (tmp_path / "levels.csv").write_text(text)
-    with pytest.raises(InputError, match=r"levels\.csv: (cannot be read as gains|gain has shape)"):
+    with pytest.raises(InputError, match=rf"levels\.csv: {said}"):
         read_trace(tmp_path / "levels.csv", unit="db", phase="zero")
+
+
+def test_complex_gains_of_a_csv_are_as_python_or_as_matlab_writes_them(tmp_path):
+    """`writematrix` and `savetxt`; Inf has an i of its own."""
+    (tmp_path / "gain.csv").write_text("gate,mill-i\n1e-05+2e-06i,1.5e-3-0.2i\n0.5j, (1.e-01-2.e-01j)\n0+1i ,.5i\n")
+    trace = read_trace(tmp_path / "gain.csv")
+    np.testing.assert_array_equal(trace.gain, [[1e-5 + 2e-6j, 1.5e-3 - 0.2j], [0.5j, 0.1 - 0.2j], [1j, 0.5j]])
+    assert trace.names == ("gate", "mill-i")
+    (tmp_path / "gain.csv").write_text("-Inf,-90\n")
+    assert read_trace(tmp_path / "gain.csv", unit="db", phase="zero").gain[0, 0] == 0
 
 
 def test_a_single_array_is_the_gain(tmp_path):

@@ -147,7 +147,11 @@ def test_rounds_beyond_the_budget_are_refused_before_the_first(tmp_path):
     assert beyond < 50
     grid = LocalGrid(app(), DEVICES)
     for rounds in (50, beyond):
-        with pytest.raises(BudgetExceeded, match=f"num_rounds={rounds}"):
+        said = f"num_rounds={rounds}: eps=20 at delta=1e-05 allows {beyond - 1} of the 50 rounds that were planned"
+        with pytest.raises(BudgetExceeded, match=said):
+            made.start(grid, record(MODEL), num_rounds=rounds)
+    for rounds, said in ((51, "was planned for rounds=50"), (-1, "must be a whole number"), ("3", "must be a number")):
+        with pytest.raises(InputError, match=f"num_rounds={rounds!r}:? .*{said}"):
             made.start(grid, record(MODEL), num_rounds=rounds)
     assert not grid.received
 

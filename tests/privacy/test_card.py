@@ -45,6 +45,11 @@ def test_card_states_everything_that_an_eps_needs(ledger):
         assert needed in text
 
 
+def test_what_somebody_wrote_is_no_html_on_a_page(ledger):
+    text = make_card(ledger, message(), outside=["<img src=x onerror=alert(1)> a < b"]).to_markdown()
+    assert "<img" not in text and "- &lt;img src=x onerror=alert(1)> a < b" in text
+
+
 def test_what_a_closed_loop_spent_is_no_certificate_and_without_a_cap_nothing_holds(make_events, ledger):
     """The realised sum of a policy that looks at the training is no guarantee (CARES E20)."""
     text = make_card(ledger, message()).to_markdown()

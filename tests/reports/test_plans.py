@@ -127,3 +127,12 @@ def test_a_scheme_whose_budget_ends_early_is_not_named_the_best(file: Path) -> N
     assert short.rounds and max(short.rounds) < 30 and short.merit and not short.calibrated
     assert "too loud" not in plans.sentence(found)
     assert any("too loud" in note and "do not rank" in note for note in found.notes)
+
+
+def test_a_label_becomes_neither_html_nor_a_cell_of_its_own(tmp_path: Path) -> None:
+    named = FILE.replace('"too loud"', '"<script>alert(1)</script> a|b"')
+    (tmp_path / "plan.toml").write_text(named)
+    text = plans.markdown(plan(load(tmp_path / "plan.toml")))
+    assert "<script" not in text and "</script" not in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| &lt;script>alert(1)&lt;/script> a\\|b |")]
+    assert line.replace("\\|", "").count("|") == text.splitlines()[2].count("|")

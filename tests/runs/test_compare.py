@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError
-from otafl.reports.comparison import brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
+from otafl.reports.comparison import HEAD, brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
@@ -291,14 +291,20 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
     browser.run(f"{button}.click(); {button}.click()")
     assert browser.run(names) == ["second", "first"]
     assert browser.run("document.documentElement.scrollWidth") <= 1280
+    frame, name = "document.querySelector('.scroll')", "document.querySelector('tbody th').getBoundingClientRect()"
+    shown = "[...document.querySelectorAll('thead th')].filter(th => th.offsetWidth).map(th => th.textContent.trim())"
+    assert {"scheme", "accuracy", "ε zCDP"} < set(browser.run(shown)) < set(HEAD)
+    assert browser.run(f"{frame}.scrollWidth <= {frame}.clientWidth")  # until all columns are asked for
+    browser.run("document.querySelector('.choice input').click()")
+    assert len(browser.run(shown)) == len(HEAD)
     browser.resize(390)
     assert browser.run("document.documentElement.scrollWidth") <= 390  # the picture and the table scroll by themselves
-    frame, name = "document.querySelector('.scroll')", "document.querySelector('tbody th').getBoundingClientRect()"
     browser.run(f"{frame}.scrollLeft = 300")
     assert browser.run(f"{name}.left >= {frame}.getBoundingClientRect().left")  # whose row it is stays in sight
     browser.open(path, width=1016, dark=True)  # a lying A4 less its margins
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 24)"
     browser.call("Emulation.setEmulatedMedia", media="print")
+    assert len(browser.run(shown)) == len(HEAD)  # on paper, whatever was asked for
     assert browser.run(f"{frame}.scrollWidth <= {frame}.clientWidth")
 
 

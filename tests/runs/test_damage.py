@@ -1,8 +1,11 @@
 """A finished run with a damaged file: report, comparison and resume show the same numbers or refuse in one line."""
 
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -221,3 +224,29 @@ def test_nonsense_in_a_summary_that_was_sealed_again_is_no_traceback(
     (place.path / "done.json").write_text(to_json(with_seal({**own, "files": files})))
     assert refused(lambda: write_report([run], plots=False))
     assert refused(lambda: comparison(run))
+
+
+TORN = """
+import jax
+from pathlib import Path
+from otafl.runs.compilation import use_compilation_cache
+
+use_compilation_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.jit(lambda x: x + 1)(1)
+entries = list(Path(jax.config.jax_compilation_cache_dir).glob("*-cache"))
+before = [entry.stat().st_size for entry in entries]
+for entry in entries:
+    entry.write_bytes(entry.read_bytes()[:50])
+jax.clear_caches()
+jax.jit(lambda x: x + 1)(1)
+assert min(entry.stat().st_size for entry in entries) > 50 and entries, before
+"""
+
+
+def test_a_torn_entry_of_the_compilation_cache_is_written_anew(tmp_path: Path) -> None:
+    """JAX itself would warn of it, and compile again, at every run."""
+    told = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    environment = {**told, "OTAFL_CACHE": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", TORN], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

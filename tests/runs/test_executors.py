@@ -56,6 +56,29 @@ def test_lost_task_is_given_out_again_and_said():
     assert len(notes) == 2 and "node gone" in notes[0]
 
 
+class Closed(Script):
+    """Takes so many tasks and is closed then, or answers with what is no future."""
+
+    def submit(self, function, argument, /):
+        if self.given >= self.ends[0]:
+            if self.ends[1] is None:
+                return None
+            raise self.ends[1]
+        self.given += 1
+        return Script().submit(function, argument)
+
+
+@pytest.mark.parametrize(("refusal", "said"), [
+    (RuntimeError("cannot schedule\nnew futures"), "RuntimeError: cannot schedule"), (None, "a NoneType, which is no"),
+])  # fmt: skip
+def test_task_that_the_executor_does_not_take_is_a_failure_and_what_was_done_stays(refusal, said):
+    notes = []
+    outcome = dict(each(Closed(1, refusal), square, {"a": 2, "b": 3}, StopFlag(), notes.append))
+    assert outcome["a"] == Outcome(DONE, value=4)
+    assert outcome["b"].exit_code == 1 and outcome["b"].said.startswith("the executor did not take it, 4 times; ")
+    assert said in outcome["b"].said and len(notes) == ATTEMPTS - 1
+
+
 def test_task_that_kills_every_worker_is_given_up_and_the_others_go_on():
     script = Script(*[WorkerLost("signal 9")] * ATTEMPTS)
     (first,) = each(script, square, {"a": 2}, StopFlag())

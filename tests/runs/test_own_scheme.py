@@ -1,6 +1,7 @@
 """Schemes of somebody's own that return, declare or are called something odd: one line each, never a traceback."""
 
 from collections.abc import Iterator
+from dataclasses import make_dataclass
 from typing import Any
 
 import numpy as np
@@ -110,3 +111,35 @@ def plain_one(obs: Any) -> dict[str, Any]:
 def test_names_of_schemes_are_one_line(name: str) -> None:
     with pytest.raises(InputError, match="must be one line of 1 to 100 printable characters"):
         otafl.scheme(name)(plain_one)
+
+
+def outside_the_table(obs: Any) -> dict[str, Any]:
+    return plain(obs, **{"lost": {}["key"]})
+
+
+def without_a_divisor(obs: Any, deployment: Any) -> dict[str, Any]:
+    return plain(obs, share=1 / (len(deployment.weights) - 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (without_a_divisor, r"`return plain\(obs, share=1 / .*\)` \(ZeroDivisionError: division by zero\)$"),
+        (outside_the_table, r"`.*` \(KeyError: 'key'\)$"),
+    ],
+)
+def test_what_fails_inside_a_scheme_names_it_and_its_line(function: Any, said: str) -> None:
+    """Not the keys with the most extreme numbers, as where otafl's own planning leaves the range of numbers."""
+    line = function.__code__.co_firstlineno + 1
+    with pytest.raises(InputError, match=rf"^mine: fails in test_own_scheme.py, line {line}, {said}") as refusal:
+        planned(function)
+    assert isinstance(refusal.value.__cause__, ArithmeticError | LookupError)  # a notebook shows the way there
+
+
+def test_a_factory_that_fails_is_named_with_its_line() -> None:
+    def factory(*site: Any) -> Any:
+        return site[7]
+
+    systems.register("mine", factory, make_dataclass("Config", [], frozen=True))
+    with pytest.raises(InputError, match=r"^mine: fails in test_own_scheme.py, line \d+, `return site\[7\]`"):
+        otafl.plan(task={"num_params": 20, "clients": 3}, schemes=["mine"], channel="cares", rounds=4, seeds=1, eps=8.0)

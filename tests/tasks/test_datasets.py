@@ -125,6 +125,20 @@ def test_an_explicit_path_is_the_only_place(tmp_path, monkeypatch):
         datasets.load("mnist", tmp_path / "elsewhere")
 
 
+def test_digits_have_no_path(tmp_path):
+    """`path` without `name`, which is digits then, must not train on something else than was pointed at."""
+    with pytest.raises(InputError, match=r"data set 'digits' is scikit-learn's own and has no path \(mine.npz\)"):
+        datasets.load("digits", "mine.npz")
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG", b"", b"PK\x03\x04"])
+def test_what_is_no_archive_is_no_pickle_either(tmp_path, content):
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"x\.npz: damaged or not an NPZ file of plain arrays") as refusal:
+        datasets.load("npz", tmp_path / "x.npz")
+    assert "pickle" not in str(refusal.value)
+
+
 def test_own_file(tmp_path):
     own = datasets.load("npz", write(tmp_path))
     assert own.classes == 4

@@ -12,6 +12,7 @@ What is written is read back bit for bit. Nothing is transposed, clamped or fill
 """
 
 import difflib
+import re
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ from otafl.core import validate
 from otafl.core.arrays import Bools, Complexes, Floats, Integers
 from otafl.core.errors import InputError, first_line
 
+IMAGINARY = re.compile(r"(?<=[\d.])i(?=\s*(,|$))")  # as MATLAB writes it
 AXES = ("TK", "TKM", "TKB")
 KEYS = (
     "gain", "gain_re", "gain_im", "axes", "estimate", "rms_gain", "names", "block_sizes", "energy", "noise_var",
@@ -162,7 +164,7 @@ def _stored(path: Path) -> dict[str, Any]:
             return read_mat(path)
         if path.suffix.lower() == ".npy":
             return {"gain": np.load(path, allow_pickle=False)}
-        return _of_text(path.read_text(encoding="utf-8-sig"))
+        return _of_text(path, path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except InputError:
@@ -173,20 +175,39 @@ def _stored(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read as gains ({first_line(error)})") from None
 
 
-def _of_text(text: str) -> dict[str, Any]:
-    """One row per round, one column per device, under their names or not; real where no cell has a j."""
-    lines = [line for line in text.splitlines() if line.partition("#")[0].strip()]
-    names = [cell.strip() for cell in lines[0].split(",")] if lines else []
+def _of_text(path: Path, text: str) -> dict[str, Any]:
+    """One row per round, one column per device, under their names or not; real where no cell has a j or MATLAB's i."""
+    numbered = [(number, line.partition("#")[0]) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line) for number, line in numbered if line.strip()]
+    names = [cell.strip() for cell in lines[0][1].split(",")] if lines else []
     named = bool(names) and not any(_is_number(cell) for cell in names)
-    rows = lines[named:]
+    rows = [IMAGINARY.sub("j", line) for _, line in lines[named:]]
     kind = complex if any("j" in row.lower() for row in rows) else float
-    gain = np.loadtxt(rows, dtype=kind, delimiter=",", ndmin=2, comments="#") if rows else np.empty((0, len(names)))
+    try:
+        gain = np.loadtxt(rows, kind, delimiter=",", ndmin=2, comments=None) if rows else np.empty((0, len(names)))
+    except ValueError:
+        raise _mistake(path, lines[named:]) from None
     return {"gain": gain, **({"names": np.array(names)} if named else {})}
+
+
+def _mistake(path: Path, lines: list[tuple[int, str]]) -> InputError:
+    """The first cell of a text that is no number, or the first row of another length."""
+    width = len(lines[0][1].split(","))
+    for number, line in lines:
+        cells = line.split(",")
+        if mark := validate.other_separator(cells):
+            return InputError(f"{path}: its cells are separated by {mark!r}; write commas")
+        bad = next((cell.strip() for cell in cells if not _is_number(cell)), None)
+        if bad is not None:
+            return InputError(f"{path}: line {number}: {validate.shown(bad)} must be a number: 1e-5, 1e-5-2e-6j")
+        if len(cells) != width:
+            return InputError(f"{path}: line {number} has {len(cells)} cells, the first row {width}")
+    return InputError(f"{path}: cannot be read as gains")
 
 
 def _is_number(cell: str) -> bool:
     try:
-        complex(cell)
+        complex(IMAGINARY.sub("j", cell).strip())
     except ValueError:
         return False
     return True

@@ -159,7 +159,7 @@ def advise(
 
     receiver: dict[str, Any] = {}
     for pair in radio:
-        assign(receiver, pair)
+        assign(receiver, pair, "--radio")
     advice = give_advice(
         site, num_params, eps, delta=delta, rounds=rounds, task=task, weights=weights, accountant=accountant,
         agreement=agreement, samples=samples, radio=receiver,

@@ -31,6 +31,7 @@ class FileModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
     SYMBOLS: ClassVar[dict[str, str]] = {}  # a paper's symbol -> the key it stands for; a file may use either
+    MOVED: ClassVar[dict[str, str]] = {}  # the same for keys inside a table, into which the model moves them itself
     __slots__ = ("written",)  # key -> the symbol that this file has for it; no part of what it says
 
     @model_validator(mode="wrap")
@@ -76,9 +77,10 @@ def _keys(data: Any, symbols: dict[str, str]) -> Any:
 
 def _written(model: type[BaseModel], data: Any) -> dict[str, str]:
     """Keys of a model that a table states by a symbol, and that symbol."""
-    symbols = getattr(model, "SYMBOLS", {})
+    symbols = getattr(model, "SYMBOLS", {}) | getattr(model, "MOVED", {})
     stated = data if isinstance(data, dict) else {}
-    return {key: symbol for symbol, key in symbols.items() if symbol in stated and key not in stated}
+    used = {key: symbol for symbol, key in symbols.items() if symbol in stated}
+    return {key: symbol for key, symbol in used.items() if key.partition(".")[0] not in stated}
 
 
 def _in_symbols(told: str, written: dict[str, str]) -> str:
@@ -87,7 +89,9 @@ def _in_symbols(told: str, written: dict[str, str]) -> str:
     >>> _in_symbols("rounds=0 must be a whole number: no rounds, no clip_norm", {"rounds": "T", "clip_norm": "G"})
     'T=0 must be a whole number: no rounds, no G'
     """
-    names = [rf"^{key}\b|\b{key}(?=[=['])" if key.islower() and key.isalpha() else rf"\b{key}\b" for key in written]
+    plain = {key: re.escape(key) for key in written}
+    names = [rf"^{key}\b|\b{key}(?=[=['])" if word.islower() and word.isalpha() else rf"\b{key}\b"
+             for word, key in plain.items()]  # fmt: skip
     return re.sub("|".join(names), lambda found: written[found.group()], told) if names else told
 
 
@@ -156,7 +160,7 @@ def naming(file: Path, in_its_words: Callable[[str], str] = str) -> Iterator[Non
         yield
     except InputError as error:
         told = str(error).partition(":")[0]
-        if told == str(file) or os.path.isdir(os.path.dirname(told)):
+        if told == str(file) or os.path.exists(told) or os.path.isdir(os.path.dirname(told)):
             raise
         raise type(error)(f"{file}: {in_its_words(str(error))}") from None
 
@@ -166,7 +170,9 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
     problem = min(error.errors(), key=lambda one: (one["type"].endswith(vague), -len(one["loc"])))
     unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
     location, tables = _locate(model, problem["loc"], unknown)
-    key = ".".join([written.get(part, part) for part in location[:1]] + location[1:]) or "file"
+    key = ".".join(location) or "file"
+    symbol = next((one for one in written if f"{key}.".startswith(f"{one}.")), "")
+    key = written.get(symbol, "") + key.removeprefix(symbol)
     context = problem.get("ctx", {})
     if isinstance(inner := context.get("error"), OtaflError | ValueError):  # one of our own checks inside a validator
         return f"{key}: {inner}" if location else _in_symbols(str(inner), written)
@@ -182,9 +188,27 @@ def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, 
         return f"{_quoted(key)}: unknown key{validate.meant(location[-1], known)}"
     if problem["type"] == "missing":
         return f"{key}: missing, this key is required"
-    more = error.error_count() - 1
+    places = {tuple(_locate(model, one["loc"], False)[0]) for one in error.errors()}
+    more = sum(list(place) != location[: len(place)] for place in places)  # not other members of the same union
     also = f" (and {more} more)" if more else ""
-    return f"{key}={validate.shown(problem['input'])}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+    found = "" if isinstance(problem["input"], dict | list) else f"={validate.shown(problem['input'])}"
+    if problem["type"] == "literal_error":
+        allowed = context["expected"].replace("'", "").replace(" or ", ", ")
+        near = validate.meant(str(problem["input"]), allowed.split(", "))
+        return f"{key}{found} must be one of {allowed}{near}{also}"
+    if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
+        return f"{key}{found} must {rule.format(**context)}{also}"
+    return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
+
+
+RULES = {  # what pydantic says in the words of Python, by its kinds of errors
+    "greater_than": "be > {gt:.12g}", "greater_than_equal": "be >= {ge:.12g}", "less_than": "be < {lt:.12g}",
+    "less_than_equal": "be <= {le:.12g}", "finite_number": "be a finite number", "int": "be a whole number",
+    "int_from_float": "be a whole number", "float": "be a number", "bool": "be true or false", "string": "be text",
+    "list": "be a list", "tuple": "be a list", "dict": "be a table", "model": "be a table",
+    "model_attributes": "be a table", "dataclass": "be a table", "too_short": "list at least {min_length}",
+    "too_long": "list at most {max_length}", "path": "be a path",
+}  # fmt: skip
 
 
 def _quoted(key: str) -> str:

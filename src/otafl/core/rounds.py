@@ -17,7 +17,7 @@ import numpy as np
 
 from otafl.core import streams
 from otafl.core.arrays import Array, Pytree
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, by_its_author
 from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
 from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
@@ -124,7 +124,8 @@ KINDS = {"tx": "biufc", "noise": "biufc", "max_norm": "biuf", "rx_scale": "biuf"
 
 def ask(policy: Policy, state: Any, obs: Obs, per_client: tuple[int, ...]) -> tuple[Any, Plan, Any]:
     """One step of a policy, its plan in full shape: a scalar send_prob, say, is written out. NumPy or traced JAX."""
-    answer = policy.step(state, obs)
+    with by_its_author(policy.name, policy.step):
+        answer = policy.step(state, obs)
     if not (isinstance(answer, tuple) and len(answer) == 3 and isinstance(answer[1], Plan)):
         raise InputError(f"{policy.name}: step must return (state, Plan, info), not {type(answer).__name__}")
     state, plan, info = answer

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 
 INFINITE = "∞"
@@ -91,7 +92,7 @@ def markdown(card: dict[str, Any]) -> str:
         else:
             lines += [f"{title}:", ""] if title else []
             lines += [*(f"- {text}" if kind == "list" else f"{text}\n" for text in rows), ""]
-    return "\n".join(lines).replace("\n\n\n", "\n\n")
+    return inert("\n".join(lines).replace("\n\n\n", "\n\n"))
 
 
 def meaning(unit: str, adjacency: str, eps: float) -> str:

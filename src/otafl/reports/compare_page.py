@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from otafl.core.files import write_atomic
-from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, rows, sentence, terms, verdicts
+from otafl.privacy import ACCOUNTANTS
+from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, placed, rows, sentence, terms, verdicts
 from otafl.reports.frontier import picture, points_of, stored
 from otafl.reports.page import asset
 from otafl.reports.plain_page import plain_page, scrolling_table
 from otafl.runs.comparing.compare import Part, Question
 
+FIRST = ("#", "scheme", "accuracy", "worst client", "TPR@1 %", "e", "rounds", "J/device", "CSI")
 STORED_FOR = ("demo",)  # presets whose page opens with the stored frontier of their own task
 
 
@@ -24,6 +26,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
     for part in parts:
         found = part.found
         body.append(f'<h2>ε = {part.target:g}</h2><p class="verdict">{escape(sentence(found, part.target))}</p>')
+        body.append(f'<div class="choice"><label><input type="checkbox"> All {len(HEAD)} columns</label></div>')
         body.append(scrolling_table(HEAD, rows(found), f"Schemes at ε = {part.target:g}"))
         body += [f'<p class="small">{escape(text)}</p>' for text in terms(found).splitlines()]
         body.append("<details><summary>Neighbours in the ranking</summary><ul>")
@@ -34,7 +37,15 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         body.append(f"<p>{every}; plots for print: <code>otafl report {escape(str(part.run))}</code></p>")
     notes = dict.fromkeys(note for part in parts for note in part.notes)
     body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE, DIGITAL_NOTE)]
-    return plain_page("compare", title, "".join(body), asset("sort.js"))
+    return plain_page("compare", title, "".join(body), asset("sort.js"), _hiding(parts))
+
+
+def _hiding(parts: list[Part]) -> str:
+    """On a screen a table shows its first columns until all are asked for; on paper all of them stand anyway."""
+    counted = {ACCOUNTANTS[entry["accountant"]].label for part in parts for entry, _ in placed(part.found)}
+    first = {*FIRST, *(f"ε {label}" for label in counted)}
+    more = ", ".join(f":nth-child({n})" for n, name in enumerate(HEAD, 1) if name not in first)
+    return f"@media screen {{ .choice:not(:has(:checked)) + .scroll :is(th, td):is({more}) {{ display: none; }} }}"
 
 
 def _caption(told: dict[str, Any]) -> str:

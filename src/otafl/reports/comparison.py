@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
@@ -273,7 +274,7 @@ def write(parts: list[Part]) -> Path:
     text += [f"- {note}" for note in dict.fromkeys(note for part in parts for note in part.notes)]
     text += ["", E_NOTE, DIGITAL_NOTE]
     path = folder / "compare.md"
-    write_atomic(path, "\n".join(text) + "\n")
+    write_atomic(path, inert("\n".join(text)) + "\n")
     return path
 
 
@@ -281,24 +282,24 @@ def brief(parts: list[Part]) -> str:
     """All targets in one table for a page, then what may be said."""
     last = parts[-1].found
     known = [{entry["label"]: entry for entry, _ in placed(part.found)} for part in parts]
-    heads = [*(f"ε = {part.target:g}" for part in parts), "e", "J per device", "rounds", "bits per device", "s on air",
-             "CSI"]  # fmt: skip
-    lines_ = ["| scheme | " + " | ".join(heads) + " |", "|" + "---|" * (len(heads) + 1)]
+    heads = ["scheme", *(f"ε = {part.target:g}" for part in parts), "e", "J per device", "rounds", "bits per device",
+             "s on air", "CSI"]  # fmt: skip
+    cells = []
     for entry, _ in placed(last):
         own = [one[entry["label"]] for one in known if entry["label"] in one]
         efficiency = ", ".join(_mean(one, "efficiency", ".2f") for one in own) if entry["private"] else "–"
         paid = ", ".join(joules(one) for one in own) if on_air(entry) else "–"
         bits, _, seconds, _ = traffic_cells(entry)
-        cells = [*(result(one, "final_accuracy") for one in own), efficiency, paid, _mean(entry, "rounds", ".0f"),
-                 bits, seconds, entry["csi"]]  # fmt: skip
-        lines_.append(f"| {named(entry)} | " + " | ".join(cells) + " |")
+        cells.append([named(entry), *(result(one, "final_accuracy") for one in own), efficiency, paid,
+                      _mean(entry, "rounds", ".0f"), bits, seconds, entry["csi"]])  # fmt: skip
     said = [sentence(part.found, part.target) for part in parts]
     for part in parts:
         said += [f"ε = {part.target:g}: not ranked: {entry['label']}: {why}" for entry, why in part.found.refused]
         said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
     made = RunFolder.open(parts[-1].run).manifest if (parts[-1].run / "manifest.json").exists() else {}
     when = f"Run of {made['created']}. " if "created" in made else ""
-    return "\n".join([*lines_, "", *(f"- {text}" for text in said), "", f"{when}{terms(last)}"]) + "\n"
+    page = [*markdown_table(heads, cells), "", *(f"- {text}" for text in said), "", f"{when}{terms(last)}"]
+    return inert("\n".join(page)) + "\n"
 
 
 def run_and_write(

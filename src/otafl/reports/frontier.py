@@ -12,6 +12,7 @@ from rich.console import Console
 
 from otafl import __version__
 from otafl.core.files import to_json, write_atomic
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports.comparison import placed
 from otafl.reports.plots import COLOURS, MARKERS, STYLE, as_svg, label_ends
@@ -156,7 +157,8 @@ def frontier_preset(
     lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", ""]
     rows = ([f"{count:,}", *cells] for count, cells in spans(told))
     lines += markdown_table(["devices", *(f"ε = {eps:g}" for eps in heads)], rows)
-    write_atomic(folder / "results.md", "\n".join([*lines, "", f"Run on {told['date']}, {told['terms']}."]) + "\n")
+    lines += ["", f"Run on {told['date']}, {told['terms']}."]
+    write_atomic(folder / "results.md", inert("\n".join(lines)) + "\n")
     console.print(table(told))
     console.print(f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", markup=False,
                   highlight=False, soft_wrap=True)  # fmt: skip

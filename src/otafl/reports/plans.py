@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from otafl.bounds.merit import MARGINAL, USEFUL
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.privacy.card_text import round_up
 from otafl.runs.planning.afford import least
@@ -131,4 +132,5 @@ def markdown(found: PlanTable) -> str:
     """All columns, for a file."""
     body = ([cell(row) for cell in COLUMNS.values()] for row in found.rows)
     lines = [sentence(found), "", *markdown_table(list(COLUMNS), body), ""]
-    return "\n".join([*lines, *(f"- {text}" for text in [*refusals(found), *terms(found), *found.notes])]) + "\n"
+    lines += [f"- {text}" for text in [*refusals(found), *terms(found), *found.notes]]
+    return inert("\n".join(lines)) + "\n"

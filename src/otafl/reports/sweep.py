@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape as plain
 
 from otafl.core.files import write_atomic
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
 from otafl.reports.plain_page import plain_page, scrolling_table
@@ -182,7 +183,7 @@ def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title:
     lines = [f"# {title}", "", *markdown_table(head, cells)]
     lines += ["", footer(entries)] if entries else []
     lines += [f"- not done: {name}: {why}" for name, why in found.failed.items()]
-    return "\n".join(lines) + "\n"
+    return inert("\n".join(lines)) + "\n"
 
 
 def _page(found: Sweep, entries: list[Entry], cells: list[list[str]], drawn: str, title: str) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from otafl.core.files import as_toml, to_json, write_atomic
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
 from otafl.reports.tables import METRICS, footer, paired_difference
@@ -108,7 +109,7 @@ def markdown(preset: Preset, found: list[dict[str, Any]], shown: list[str], gaps
     rows = [[entry["label"], *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
     lines = [f"## {preset.source}: ours (paper in brackets)", "", *([f"**{note}**", ""] if note else [])]
     lines += [*markdown_table(head, rows), ""]
-    return "\n".join([*lines, *(f"- {gap}" for gap in gaps), "", footer(found), ""])
+    return inert("\n".join([*lines, *(f"- {gap}" for gap in gaps), "", footer(found), ""]))
 
 
 def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:

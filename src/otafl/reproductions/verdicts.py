@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from otafl.core.files import FileModel, read, write_atomic
+from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, UNDECIDED
 from otafl.runs.presets import presets
@@ -207,8 +208,8 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     notes = [SMOKE] * quick + [f"On record: full-size runs of {', '.join(dates())}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
     text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *row[2:]] for row in rows]
-    write_atomic(folder / "index.md", "\n".join(["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "",
-                                                 *(f"- {note}" for note in notes), ""]))  # fmt: skip
+    page = ["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "", *(f"- {note}" for note in notes), ""]
+    write_atomic(folder / "index.md", inert("\n".join(page)))
     write_atomic(folder / "index.html", _html(rows, notes))
 
 

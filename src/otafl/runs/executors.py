@@ -5,14 +5,16 @@ An executor is anything with `submit(function, argument) -> Future`; a future ha
 `stop()`, which asks its running tasks to end at their next checkpoint, and `close()`.
 
 Tasks here never raise: what went wrong with an experiment is a value (`Outcome`). So an exception out of a future means
-that the task is lost, with its worker, its node or its network. It is given out again: tasks can be repeated, because
-each writes into a folder of its own, goes on from its checkpoints there, and finds what is finished.
+that the task is lost, with its worker, its node or its network; out of `submit`, that nobody took it. It is given out
+again: tasks can be repeated, because each writes into a folder of its own, goes on from its checkpoints there, and
+finds what is finished.
 """
 
 import contextlib
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from otafl.core.errors import Interrupted, OtaflError, RunError
@@ -78,6 +80,18 @@ class _Task:
     def __init__(self, argument: Any):
         self.argument, self.losses, self.ready, self.waited = argument, 0, 0.0, 0.0
         self.future: Pending | None = None
+        self.how = ""  # it would be lost
+
+    def give(self, executor: Executor, function: Callable[[Any], Outcome]) -> None:
+        """To the executor; one that raises here (a pool that is closed, a queue that is full) has lost it as well."""
+        self.how = "its worker was lost"
+        try:
+            self.future = executor.submit(function, self.argument)
+            if not callable(getattr(self.future, "done", None)):
+                raise TypeError(f"submit returned a {type(self.future).__name__}, which is no future")
+        except Exception as refused:
+            self.how, self.future = "the executor did not take it", Future()
+            self.future.set_exception(refused)
 
 
 def each(
@@ -96,7 +110,7 @@ def each(
         for name, task in list(left.items()):
             if task.future is None:
                 if time.monotonic() >= task.ready:
-                    task.future = executor.submit(function, task.argument)
+                    task.give(executor, function)
                 continue
             if not task.future.done():
                 continue
@@ -126,8 +140,8 @@ def _result(task: _Task, name: str, stopped: bool, note: Callable[[str], None]) 
         task.losses += 1
         why = f"{type(lost).__name__}: {lost}".splitlines()[0][:300]
         if task.losses >= ATTEMPTS:
-            return Outcome(f"its worker was lost {task.losses} times; {why}", RunError.exit_code)
-        note(f"{name}: its worker was lost ({why}); it goes on elsewhere")
+            return Outcome(f"{task.how}, {task.losses} times; {why}", RunError.exit_code)
+        note(f"{name}: {task.how} ({why}); it is given out again")
         task.future, task.ready = None, time.monotonic()
         return None
     if not isinstance(outcome, Outcome):

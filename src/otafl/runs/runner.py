@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from otafl.core.engine import Engine
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
+from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.execution import Execution
 from otafl.runs.folder.disk import locked, storage
 from otafl.runs.folder.store import RunFolder
@@ -141,12 +140,3 @@ def refuse_all_unaffordable(executions: list[Execution]) -> None:
     """A scheme that can afford no round stands in the results with none; a run of such schemes alone is refused."""
     if executions and not any(execution.affordable for execution in executions):
         raise BudgetExceeded(executions[0].unaffordable)
-
-
-def use_compilation_cache() -> None:
-    """Compiled programs are kept between runs, unless the user has set a cache of their own."""
-    from otafl.tasks.datasets import cache_folder
-
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from typing import Any, get_args
 
 from otafl.core import validate
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, by_its_author
 from otafl.core.plan import (
     CSI,
     Context,
@@ -150,7 +150,9 @@ def _without_statistics(name: str, deployment: Deployment) -> Deployment:
 
 
 def _ask(name: str, config: Any, deployment: Deployment, message: Message, context: Context) -> Policy:
-    policy = scheme(name).factory(config, frozen(deployment), frozen(message), frozen(context))
+    factory = scheme(name).factory
+    with by_its_author(name, factory):
+        policy = factory(config, frozen(deployment), frozen(message), frozen(context))
     if not isinstance(policy, Policy):
         raise InputError(f"{name}: its factory must return a Policy, not {type(policy).__name__}")
     for field, allowed in (("loop", Loop), ("csi", CSI), ("gate", Gate)):

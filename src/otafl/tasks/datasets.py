@@ -48,6 +48,8 @@ def load(name: str, path: str | Path | None = None) -> Dataset:
     Raises DataMissing, saying what to do, if it is nowhere; InputError if a file is damaged or not the published one.
     """
     validate.one_of("dataset", name, DATASETS)
+    if name == "digits" and path is not None:
+        raise InputError(f"data set 'digits' is scikit-learn's own and has no path ({path}); name another, or npz")
     if name == "digits":
         return _digits()
     if name == "npz":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, first_line
 
 Bytes8 = NDArray[np.uint8]
 Arrays = tuple[Bytes8, Bytes8, Bytes8, Bytes8]
@@ -39,8 +39,14 @@ def read_npz(path: Path) -> Arrays:
     except InputError:
         raise
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError, OSError) as error:
-        raise InputError(f"{path}: damaged or not an NPZ file ({error})") from None
+        raise not_npz(path, error) from None
     return check(path, x_train, y_train, x_test, y_test)
+
+
+def not_npz(path: Path, problem: Exception) -> InputError:
+    """NumPy takes whatever is no archive for a pickle, and says how to load it; nobody should."""
+    said = "" if "pickle" in str(problem) else f" ({first_line(problem)})"
+    return InputError(f"{path}: damaged or not an NPZ file of plain arrays{said}")
 
 
 def check(path: object, *arrays: NDArray[Any]) -> Arrays:

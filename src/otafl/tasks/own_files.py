@@ -7,6 +7,7 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import DataMissing, InputError, first_line
+from otafl.tasks.formats import not_npz
 
 
 class Columns(NamedTuple):
@@ -74,7 +75,7 @@ def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
         with np.load(path, allow_pickle=False) as file:
             named = dict(file)
     except Exception as problem:  # zipfile, zlib and NumPy have an exception of their own for every damage
-        raise InputError(f"{path}: damaged or not an NPZ file ({problem})") from None
+        raise not_npz(path, problem) from None
 
     def array(key: Any, what: str) -> Any:
         if not isinstance(key, str):

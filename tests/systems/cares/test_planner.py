@@ -47,6 +47,17 @@ def test_examples_plan_show_and_draw(name, tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF")
 
 
+def test_of_many_arms_some_are_printed_the_chosen_one_among_them():
+    report = run(arms=[float(eta) for eta in np.geomspace(0.05, 0.2, 1000)])
+    out = io.StringIO()
+    PLANNER.show(report, Console(file=out, width=140))
+    rows = [line for line in out.getvalue().splitlines() if line.startswith("│")]
+    assert 200 <= len(rows) <= 203 and f"{len(rows)} of 1,000 arms; all of them with --json" in out.getvalue()
+    ends = np.flatnonzero(report["feasible_arms"])[[0, -1]]
+    shown = [row.split()[1] for row in rows]
+    assert {f"{report['arms'][i]:.5g}" for i in (0, 999, report["init"], *ends)} <= set(shown)
+
+
 def test_the_example_is_a_whole_file(tmp_path):
     path = tmp_path / "cares.toml"
     path.write_text(PLANNER.example)

@@ -190,7 +190,7 @@ def test_parameter_sets_outside_the_table_need_permission():
         ({"devices": {"count": 2, "mu": [1.0]}}, "entries"),
         ({"devices": {"count": 2, "sigma": -1.0}}, "sigma"),
         ({"devices": {"count": 10**18}}, "count"),
-        ({"sigma_phi": 0.0}, "greater than 0"),
+        ({"sigma_phi": 0.0}, "sigma_phi=0.0 must be > 0"),
         ({"tua": 1.0}, "did you mean 'tau'"),
         ({"Lambda": 3.0, "Lambda_log2": None}, "Lambda=3.0 must be a power of two"),
         ({"Lambda": 4.0}, "two names"),
@@ -251,3 +251,21 @@ def test_without_a_bandwidth_only_the_seconds_are_missing():
     text = io.StringIO()
     PLANNER.show(bare, Console(file=text, width=200))
     assert "1,785,856 bits " in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"N": 0}, "N=0 must be >= 1"),
+        ({"mu": [1.0, 2.0]}, "mu has 2 entries but N=3"),
+        ({"sigma": -1.0}, "sigma=-1.0 must be >= 0"),
+        ({"n": 64, "primes": ["a"], "ring": None}, "primes.0='a' must be a whole number"),
+        ({"N": None, "mu": None, "devices": {"count": 0}}, "devices.count=0 must be >= 1"),
+    ],
+)
+def test_a_mistake_is_told_by_the_key_that_the_file_has(changed, said):
+    file = {"ring": "4096", "smudging_bits": 40, "tau": 0.01, "N": 3, "mu": 1.0} | changed
+    data = {key: value for key, value in file.items() if value is not None}
+    with pytest.raises(InputError) as refusal:
+        planning.design("eezofl", files.parse(PLANNER.inputs, data, "test.toml"), Path("test.toml"))
+    assert str(refusal.value).startswith(f"test.toml: {said}")

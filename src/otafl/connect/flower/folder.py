@@ -20,6 +20,7 @@ from flwr.app import Array, ArrayRecord
 
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
+from otafl.core.markdown import inert, table
 
 Row = dict[str, Any]
 
@@ -106,15 +107,14 @@ def form(model: ArrayRecord) -> list[Any]:
 
 def report(summary: Row, rows: list[Row], private: str, card: str) -> str:
     """One page: what happened, round by round, and the card."""
-    lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
-    lines += ["| round | asked | silent | faults | ε so far | μ so far | SNR, dB | energy, J |", "|---" * 8 + "|"]
-    lines += [
-        f"| {number} | {len(row.get('asked', []))} of {summary['clients']} | {devices(row.get('silent', []))} | "
-        + " | ".join([faults(row), *(cell(row.get(name)) for name in ("eps", "mu", "snr-db", "energy-j"))])
-        + " |"
+    head = ["round", "asked", "silent", "faults", "ε so far", "μ so far", "SNR, dB", "energy, J"]
+    cells = [
+        [number, f"{len(row.get('asked', []))} of {summary['clients']}", devices(row.get("silent", [])), faults(row),
+         *(cell(row.get(name)) for name in ("eps", "mu", "snr-db", "energy-j"))]
         for number, row in enumerate(rows, 1)
-    ]
-    return "\n".join([*lines, "", private, "", card])
+    ]  # fmt: skip
+    lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]
+    return inert("\n".join([*lines, *table(head, cells), "", private, "", card]))
 
 
 def devices(numbers: list[int]) -> str:

@@ -21,6 +21,7 @@ from otafl.connect.flower.leaves import Leaves, arrays_of, on_air, replaced, upd
 from otafl.connect.flower.mod import CLIP_NORM, NAMES, RECORD
 from otafl.connect.flower.nodes import Nodes
 from otafl.connect.flower.record import metrics_of, row_of
+from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, InputError
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -103,11 +104,7 @@ class OverTheAir(Strategy):
             self.folder.model = initial_arrays
         if form(initial_arrays) != form(self.folder.model):
             raise InputError("initial_arrays have another form than the arrays that this strategy was planned for")
-        if num_rounds > self.affordable_rounds:
-            raise BudgetExceeded(
-                f"num_rounds={num_rounds} is more than the {self.affordable_rounds} rounds that fit the budget; "
-                "pass num_rounds=strategy.affordable_rounds"
-            )
+        self._check_rounds(num_rounds)
         if self.closed_loop and evaluate_fn is None:
             raise InputError("evaluate_fn is missing: this scheme learns from the accuracy that it returns")
         if self._first < num_rounds:
@@ -119,6 +116,18 @@ class OverTheAir(Strategy):
             )
         finally:
             self.folder.write_papers(self.air)
+
+    def _check_rounds(self, wanted: int) -> None:
+        """Every round that is run was planned and, of an open loop, charged before the first."""
+        validate.whole("num_rounds", wanted, 0)
+        most, planned, budget = self.affordable_rounds, self.air.settings.rounds, self.air.job.budget
+        if wanted > planned:
+            raise InputError(f"num_rounds={wanted}: this strategy was planned for rounds={planned}; plan it for more")
+        if wanted > most:
+            raise BudgetExceeded(
+                f"num_rounds={wanted}: eps={budget.eps:g} at delta={budget.delta:g} allows {most} of the {planned} "
+                "rounds that were planned; pass num_rounds=strategy.affordable_rounds, or plan for more eps or noise"
+            )
 
     @property
     def closed_loop(self) -> bool:

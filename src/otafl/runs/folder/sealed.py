@@ -62,6 +62,8 @@ def reading(path: Path, mend: str) -> Iterator[None]:
 
 def _line(error: BaseException) -> str:
     """The first line of an error of another library, short."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno} is no JSON"
     text = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__
 

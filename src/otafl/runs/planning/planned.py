@@ -18,6 +18,7 @@ from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
 from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
+from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least, least_eps
 from otafl.runs.planning.channel_risk import delta_left
@@ -105,7 +106,8 @@ class Planned:
                 f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
             ) from None
         except InputError as refusal:
-            raise InputError(f"{self.label}: {refusal}") from None
+            text = str(refusal).removeprefix(f"{self.label}: ")  # a scheme of somebody's own says its name itself
+            raise InputError(f"{self.label}: {text}") from refusal.__cause__
         except PrivacyViolation as refusal:
             raise PrivacyViolation(f"{self.label}: {refusal}") from None
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
@@ -165,6 +167,7 @@ class Planned:
         """An uplink from outside is tried out on plans that it is to carry, or has carried."""
         if uplink_checks.is_own(self.uplink):
             return
+        use_compilation_cache()  # a factory makes its parts anew for every seed: compiling them is most of the trial
         released = self.released(plan, trace, site)
         self._link(plan, trace, site, 0, released)
         uplink_checks.probe(self.uplink, plan, trace, site.deployment, site.message, released)

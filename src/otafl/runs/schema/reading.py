@@ -83,7 +83,7 @@ def _spell_out(data: dict[str, Any], place: str, default: dict[str, str]) -> Non
     table[key] = {next(iter(default)): chosen} if default and isinstance(chosen, str) else chosen
 
 
-def assign(data: dict[str, Any], override: str) -> None:
+def assign(data: dict[str, Any], override: str, option: str = "--set") -> None:
     """Apply one override such as `rounds=50`, `task.model.hidden=[64]` or `scheme.0.rx_scale=0.4`.
 
     >>> config = {"scheme": [{"name": "constant"}]}
@@ -94,7 +94,7 @@ def assign(data: dict[str, Any], override: str) -> None:
 
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
-        raise InputError(f"--set {shown(override)} must have the form key=value")
+        raise InputError(f"{option} {shown(override)} must have the form key=value")
     try:
         value = tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):

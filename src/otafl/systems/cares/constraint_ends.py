@@ -26,7 +26,12 @@ def eta_air(problem: Problem, rounds: int) -> float:
 
 
 def eta_U(problem: Problem) -> float:
-    """Largest receive scaling with dropped_weight <= max_dropped; inf when that holds even with everybody dropped."""
+    """Largest receive scaling with dropped_weight <= max_dropped; inf when that holds even with everybody dropped.
+
+    Every scaling drops somebody some time: where nothing may be dropped this is 0, not where float64 underflows.
+    """
+    if problem.max_dropped == 0:
+        return 0.0
 
     def kept(eta: float) -> bool:
         return bool(problem.dropped_weight(eta) <= problem.max_dropped)
@@ -40,6 +45,8 @@ def eta_Q(problem: Problem) -> float:
     peak = problem.eta_peak
     if peak is None or problem.asymmetry(peak) <= problem.max_asymmetry:
         return math.inf
+    if problem.max_asymmetry == 0:  # as above
+        return 0.0
     return last_true(lambda eta: bool(problem.asymmetry(eta) <= problem.max_asymmetry), 0.0, peak)
 
 

@@ -23,6 +23,7 @@ MAX_CLIENTS = 100_000
 MAX_CELLS = 3e6  # drop probabilities, arms times clients
 MAX_ROUNDS = 1_000_000  # of a sequence
 MAX_SEQUENCE = 2e7  # its rounds times clients
+ROWS = 200  # of the table of arms on a screen
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -79,7 +80,10 @@ def _explain(report: dict[str, Any], certificate: Certificate) -> str:
 
 def show(report: dict[str, Any], console: Console) -> None:
     """A table of arms, then the choice, the sets, both privacy levels and what to know about them."""
-    console.print(_table(report))
+    rows = _shown(report)
+    console.print(_table(report, rows))
+    if len(rows) < len(report["arms"]):
+        console.print(f"[dim]{len(rows)} of {len(report['arms']):,} arms; all of them with --json[/dim]")
     if report["feasible"]:
         i = report["init"]
         console.print(
@@ -110,16 +114,26 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(f"[dim]{line}[/dim]")
 
 
-def _table(report: dict[str, Any]) -> Fitted:
+def _shown(report: dict[str, Any]) -> list[int]:
+    """The arms to print: of many some from end to end, the chosen one and the ends of F_H among them."""
+    count = len(report["arms"])
+    if count <= ROWS:
+        return list(range(count))
+    feasible = [i for i, good in enumerate(report["feasible_arms"]) if good]
+    kept = {i for i in (report["init"], *feasible[:1], *feasible[-1:]) if i is not None}
+    return sorted(kept | {round(n * (count - 1) / (ROWS - 1)) for n in range(ROWS)})
+
+
+def _table(report: dict[str, Any], rows: list[int]) -> Fitted:
     table = Fitted(title=f"CARES: {report['label']} ({report['constants']['set']} constants)")
     for column in ("rx_scale", "rounds", "F_H", "conv. bound", "fails", "zCDP/round", "dropped", "asymmetry", "binds"):
         table.add_column(column, justify="left" if column in ("binds", "fails") else "right")
-    for i, eta in enumerate(report["arms"]):
+    for i in rows:
         fails = [name for name, good in report["passes"].items() if not good[i]]
         bound, *numbers = (report[key][i] for key in ("conv_bound", "zcdp_cost", "dropped_weight", "asymmetry"))
         chosen = "[bold]" if i == report["init"] else ""
         table.add_row(
-            f"{chosen}{eta:.5g}",
+            f"{chosen}{report['arms'][i]:.5g}",
             str(report["horizon"][i]),
             "yes" if report["feasible_arms"][i] else "no",
             f"{float(bound):.4g}",

@@ -59,6 +59,7 @@ class Inputs(FileModel):
     """FILE of `otafl plan eezofl`. N, mu, sigma, Omega, n, primes, Lambda may stand at the top instead of in tables."""
 
     SYMBOLS = {"K": "rounds", "lambda_s": "smudging_bits"}  # noqa: RUF012
+    MOVED = symbols.RING | {symbol: f"devices.{key}" for symbol, key in symbols.DEVICES.items()}
     model_config = ConfigDict(json_schema_extra=symbols.describe)
 
     mode: Literal["fixed-point", "digital", "hybrid"] = "fixed-point"

@@ -6,6 +6,7 @@ from typing import Any
 from otafl.core.errors import InputError
 
 DEVICES = {"N": "count", "mu": "mu", "sigma": "sigma", "Omega": "Omega", "fourth_moment": "fourth_moment"}
+RING = {"n": "custom_ring.n", "primes": "custom_ring.primes"}
 STANDARD_DEGREES = (4096, 8192)
 
 
