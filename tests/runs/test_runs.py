@@ -381,6 +381,25 @@ def test_the_sums_of_an_earlier_run_count_in_the_ledger_and_in_what_policies_pla
     assert left == pytest.approx(classic_eps(before.budget.zcdp - 3 / 2 - 1 / 8, 1e-5))
 
 
+@pytest.mark.parametrize("accountant", ["gaussian", "zcdp-optimal", "zcdp"])
+def test_a_rest_that_delta_alone_covers_is_nothing_left_and_no_target_without_a_limit(
+    accountant: str, tmp_path: Path
+) -> None:
+    """The exact eps of a small enough rest is 0, which a policy must not be told as "no target at all"."""
+    ones = np.ones((3, 2))
+    ledger = Ledger(Budget(100.0, 1e-5, accountant, adjacency="zero-out"), 2)
+    ledger.spend(Events(ones, 0 * ones, ones > 0, ones, ones[:, 0], ones[:, 0] > 0, ones[0], ones[0]))
+    ledger.save(spent := tmp_path / "ledger.bin")
+    for above in (1e-14, 1e-12):
+        eps = ledger.worst() * (1 + above)
+        privacy = Privacy(eps=eps, delta=1e-5, accountant=accountant, already_spent=spent)
+        if accountant == "zcdp":  # whose classic conversion gives the smallest rest an eps
+            assert 0 < (eps_left(privacy, 2) or 0) < 1e-4
+        else:
+            with pytest.raises(BudgetExceeded, match="nothing is left"):
+                eps_left(privacy, 2)
+
+
 def test_a_card_is_that_of_the_worst_seed_and_the_least_cap_is_enough_for_all(tiny: Tiny, tmp_path: Path) -> None:
     weakest = "scheme=[{name='weakest', headroom=0.5}]"
     place = runner.start(tiny(weakest, "privacy.eps=1e6"), tmp_path / "run") / "schemes" / "weakest"
