@@ -64,10 +64,13 @@ class Message(NamedTuple):
     which: Array  # (K,) direction of each client
 
 
-def message_stage(template: Any, clip_norm: float, uplink: Uplink, link: Link, canaries: Array, seed: int) -> Stage:
+def message_stage(
+    template: Any, clip_norm: float, uplink: Uplink, link: Link, canaries: Array, seed: int, by_leaf: bool = False
+) -> Stage:
     """Clients that send given amplitudes along orthonormal directions; `template` is one message's pytree of shapes."""
-    width = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template))
-    basis = orthonormal(min(len(canaries) + 1, width), width, seed)
+    sizes = [int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template)]
+    count = min(len(canaries) + 1, sum(sizes))
+    basis = within_leaves(sizes, count, seed) if by_leaf and len(sizes) > 1 else orthonormal(count, sum(sizes), seed)
     said = Clients(_draw_nothing, _given_messages, identity_lift, _promise_nothing, clip_norm)
     return Stage(said, uplink, link, np.zeros(len(link.live), np.float32), basis, len(canaries))
 
@@ -104,6 +107,22 @@ def orthonormal(count: int, dim: int, seed: int) -> np.ndarray:
     """(count, dim) public random directions, orthonormal."""
     drawn = np.random.default_rng(seed).standard_normal((dim, count))
     return np.linalg.qr(drawn)[0].T.astype(np.float32)
+
+
+def within_leaves(sizes: list[int], count: int, seed: int) -> np.ndarray:
+    """The same, all but the last within one leaf each, small leaves first and all in turn: hardly anything of a
+    direction through all leaves lies in a small one, whose clip or noise may be missing."""
+    turns = sorted((turn, size, leaf) for leaf, size in enumerate(sizes) for turn in range(min(size, count - 1)))
+    leaves = np.array([leaf for _, _, leaf in turns[: count - 1]], int)
+    basis, starts = np.zeros((count, sum(sizes)), np.float32), np.cumsum([0, *sizes])
+    for leaf in np.unique(leaves):
+        own = np.flatnonzero(leaves == leaf)
+        basis[own, starts[leaf] : starts[leaf + 1]] = orthonormal(len(own), sizes[leaf], seed + int(leaf))
+    rest = np.random.default_rng(seed).standard_normal(sum(sizes))
+    for _ in range(2):  # once more for what rounding leaves
+        rest -= (rest @ basis.T) @ basis
+    basis[-1] = rest / np.linalg.norm(rest)
+    return basis
 
 
 def gradient_is_x(dim: int) -> Model:
