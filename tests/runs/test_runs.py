@@ -16,7 +16,7 @@ from rich.console import Console
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.files import to_json
 from otafl.core.plan import Events, Message
-from otafl.privacy import Budget, Ledger, Release
+from otafl.privacy import OUTSIDE, Budget, Ledger, Release
 from otafl.privacy.card import round_up
 from otafl.privacy.zcdp import classic_eps
 from otafl.reports.data import collect
@@ -243,6 +243,13 @@ def test_an_infeasible_later_scheme_is_refused_before_the_first_one_runs(tiny: T
     with pytest.raises(Infeasible, match="cares-adaptive"):
         runner.start(tiny("scheme.1.max_dropped=1e-9"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_cards_say_that_seeds_and_schemes_are_runs_of_their_own(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    alone = runner.start(tiny("scheme=[{name='constant', rx_scale=0.4}]", "seeds=1", "rounds=2"), tmp_path / "run")
+    for folder, several in ((reference, True), (alone, False)):
+        card = json.loads((folder / "schemes/constant/card.json").read_text())
+        assert (OUTSIDE["other-runs"] in card["outside_the_guarantee"]) == several
 
 
 def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference: Path) -> None:

@@ -34,6 +34,7 @@ OUTSIDE = {
     "simulation-trace": "the simulation trace (who was silent, powers, norms) is not covered; do not publish it",
     "reward": "data behind the reward or the reported accuracy, beyond what was charged as a release",
     "sizes": "client sizes and weights are treated as public",
+    "other-runs": "ε is that of one seed of one scheme; others are more runs on the same data, and several cost more",
     "constants": "constants of the convergence bound were measured on private data",
 }
 
