@@ -70,7 +70,8 @@ def message_stage(
     """Clients that send given amplitudes along orthonormal directions; `template` is one message's pytree of shapes."""
     sizes = [int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template)]
     count = min(len(canaries) + 1, sum(sizes))
-    basis = within_leaves(sizes, count, seed) if by_leaf and len(sizes) > 1 else orthonormal(count, sum(sizes), seed)
+    by_leaf = by_leaf and len(sizes) > 1 and max(sizes) >= count
+    basis = within_leaves(sizes, count, seed) if by_leaf else orthonormal(count, sum(sizes), seed)
     said = Clients(_draw_nothing, _given_messages, identity_lift, _promise_nothing, clip_norm)
     return Stage(said, uplink, link, np.zeros(len(link.live), np.float32), basis, len(canaries))
 
@@ -110,15 +111,22 @@ def orthonormal(count: int, dim: int, seed: int) -> np.ndarray:
 
 
 def within_leaves(sizes: list[int], count: int, seed: int) -> np.ndarray:
-    """The same, all but the last within one leaf each, small leaves first and all in turn: hardly anything of a
-    direction through all leaves lies in a small one, whose clip or noise may be missing."""
-    turns = sorted((turn, size, leaf) for leaf, size in enumerate(sizes) for turn in range(min(size, count - 1)))
-    leaves = np.array([leaf for _, _, leaf in turns[: count - 1]], int)
-    basis, starts = np.zeros((count, sum(sizes)), np.float32), np.cumsum([0, *sizes])
-    for leaf in np.unique(leaves):
-        own = np.flatnonzero(leaves == leaf)
-        basis[own, starts[leaf] : starts[leaf + 1]] = orthonormal(len(own), sizes[leaf], seed + int(leaf))
-    rest = np.random.default_rng(seed).standard_normal(sum(sizes))
+    """The same, all but the last within one leaf or two with opposite signs, small leaves first and all in turn.
+
+    Hardly anything of a direction through all leaves lies in a small one, whose clip or noise may be missing; and noise
+    that two leaves share cancels between them alone. Each direction has numbers of its own, hence they are orthogonal.
+    """
+    order, starts, rng = np.argsort(sizes, kind="stable"), np.cumsum([0, *sizes]), np.random.default_rng(seed)
+    kinds = [order[n : n + many] for n in range(len(order)) for many in (1, 2) if n + many <= len(order)]
+    basis = np.zeros((count, sum(sizes)), np.float32)
+    for j in range(count - 1):
+        fitting = [kind for kind in kinds if sizes[kind[0]] > j]
+        leaves = fitting[j % len(fitting)]
+        places = np.arange(j, sizes[leaves[0]], count - 1)
+        drawn = rng.standard_normal(len(places))
+        for leaf, sign in zip(leaves, (1, -1)):
+            basis[j, starts[leaf] + places] = sign * drawn / np.linalg.norm(drawn) / np.sqrt(len(leaves))
+    rest = rng.standard_normal(sum(sizes))
     for _ in range(2):  # once more for what rounding leaves
         rest -= (rest @ basis.T) @ basis
     basis[-1] = rest / np.linalg.norm(rest)

@@ -13,7 +13,7 @@ from otafl.runs.audit.target import Target, Trial, adds_noise, cast, chosen, pat
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
     """A client at its bound against its opposite or against nothing, always and in balanced turns; the latter within
-    one leaf of the message each."""
+    one or two leaves of the message each."""
     who = chosen(target, width_of(target))
     on = cast(target, who)
     parts = 1 if target.gain is None else target.gain.shape[1]
