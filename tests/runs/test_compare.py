@@ -16,10 +16,11 @@ from otafl.runs.comparing import from_plans
 from otafl.runs.comparing.compare import Part, compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.folder.summaries import summaries
-from otafl.runs.planning import places
+from otafl.runs.planning import places, steps
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
+from otafl.runs.schema.blocks import Server
 from sweeps import Here
 
 TWO = """
@@ -313,3 +314,24 @@ def test_every_eps_of_a_comparison_says_what_it_means(tmp_path: Path):
         assert "ε at δ=1e-05, client level, replace, worst client, zcdp" in text and "seeds, ε of the worst" in text
         assert "adaptive: closed loop, ε is what was spent" in text
     assert "e and J/device at ε = 8" in text
+
+
+def test_momentum_and_decay_count_in_the_step_by_rule(tmp_path: Path):
+    """What a server keeps of each round is played out: a unit of noise in every round, moved by optax itself."""
+    (path := tmp_path / "many.toml").write_text(MANY)
+    for words in ({"momentum": 0.9}, {"step_decay": 0.5}, {"momentum": 0.8, "step_decay": 0.3}):
+        server = Server(step_size=1.0, **words)
+        optimizer, moved = build.optimizer_of(server), []
+        for t in range(20):
+            state, place = optimizer.init(np.zeros(1, np.float32)), 0.0
+            for now in range(20):
+                change, state = optimizer.update(np.full(1, now == t, np.float32), state, np.zeros(1, np.float32))
+                place += float(change[0])
+            moved.append(place)
+        assert steps.lasting(server, 20) == pytest.approx(np.sqrt(np.mean(np.square(moved))), rel=1e-5)
+    plain, fast = (
+        load(path, ["rounds=20", "seeds=1", 'task.weights="equal"', f"server.momentum={m}"]) for m in (0.0, 0.9)
+    )
+    task = build.build_task(plain)
+    one, other = (from_plans.from_plans(experiment, task)[0].scheme[0].server.step_size for experiment in (plain, fast))
+    assert one / other == pytest.approx(steps.lasting(Server(momentum=0.9), 20))

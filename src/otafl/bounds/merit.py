@@ -29,6 +29,8 @@ DOMAIN = {"num_params": (170, 20_000), "rounds": (30, 400), "devices": (20, 1_43
 # Measured lift over Q: (upper end of the bin, 10 % and 90 % quantile of the points in it).
 BAND = ((2, -0.01, 0.07), (5, 0.10, 0.19), (10, 0.28, 0.49), (16, 0.57, 0.66), (25, 0.73, 0.87), (40, 0.84, 0.92),
         (80, 0.91, 0.96), (math.inf, 0.94, 1.0))  # fmt: skip
+LARGEST_MOVE = 8.0  # of the model, in one round in which all clients agree
+STEP_SCALE = {True: 0.35, False: 0.15}  # s of linear models, of networks
 # Samples per device at which devices half agree: 37 to 70 were measured.
 AGREEING_SAMPLES = 50.0
 
@@ -141,8 +143,7 @@ def params_for(q: float, num_params: int, target: float = USEFUL) -> int | None:
     return int(math.exp(log_size)) if math.log(low) <= log_size <= math.log(high) else None
 
 
-def step_size(noise_std: Floats, bound: float, linear: bool) -> float:
-    """Step by rule: s over the accumulated noise, at most 8/C. s = 0.35 for linear models, 0.15 for networks."""
+def step_size(noise_std: Floats, bound: float, linear: bool, scale: float | None = None) -> float:
+    """Step by rule: `scale` over the accumulated noise, at most 8/C; 0.35 for linear models, 0.15 for networks."""
     noise = math.sqrt(math.fsum(np.square(noise_std)))
-    scale = 0.35 if linear else 0.15
-    return min(8 / bound, scale / noise) if noise > 0 else 8 / bound
+    return min(LARGEST_MOVE / bound, (scale or STEP_SCALE[linear]) / noise) if noise > 0 else LARGEST_MOVE / bound

@@ -12,9 +12,11 @@ from otafl.clients.sampling import without_replacement
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
+from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out, per_client
 from otafl.core.plan import Adjacency, Message, Unit
-from otafl.tasks.models import Model, client_gradients, penalised
+from otafl.core.uplink import FAINTEST, Unformed
+from otafl.tasks.layers import Groups
+from otafl.tasks.models import Model, client_gradients, penalised, per_sample
 
 NO_ROSTER = "adjacency='add-remove' needs unit='record': the roster is published; use 'zero-out'"
 
@@ -112,6 +114,23 @@ def mean_gradients(model: Model, params: Any, data: Data, seed: Seed, drawn: Bat
     return (penalised(model, params, sums, jnp.ones_like(norms)),) if model.l2 else (sums, norms)
 
 
+def unformed_gradients(
+    model: Model, params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array
+) -> tuple[Unformed, Array]:
+    """Gradients of clients with one sample each, and their norms. A layer adds up outer products by one product."""
+    ghost = per_sample(model)
+    x, y, share = (leaf[:, 0] for leaf in take(data, seed, drawn, ids))
+    saved = ghost.trace(params, x, y)
+
+    def mix(weights: Array) -> Any:
+        loudest = jnp.maximum(jnp.max(jnp.abs(weights)), np.float32(FAINTEST))  # last, or digits of errors are lost
+        kept = jax.tree.map(lambda leaf: jnp.where(per_client(weights != 0, leaf), leaf, 0), saved.kept)
+        sums = ghost.sums(saved._replace(kept=kept), Groups((share * (weights / loudest))[None]))
+        return jax.tree.map(lambda leaf: loudest * leaf[0], sums)
+
+    return Unformed(mix), share * jnp.sqrt(ghost.sq_norms(saved))
+
+
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     """Clients for `model`, each with at least `min_size` samples.
 
@@ -127,5 +146,12 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
         means, *norms = mean_gradients(model, params, data, seed, drawn, ids)
         return means, none_left_out(ids), *norms
 
+    def unformed(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, ...]:
+        if chosen(seed, drawn, ids)[0].shape[1] > 1:  # their sum must be formed before its norm is known
+            return messages(params, data, seed, drawn, ids, round_)
+        means, norms = unformed_gradients(model, params, data, seed, drawn, ids)
+        return means, none_left_out(ids), norms
+
+    layered = model.ghost is not None and not model.l2 and jax.default_backend() == "cpu"
     promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
-    return Clients(draw, messages, identity_lift, promise, config.clip_norm)
+    return Clients(draw, messages, identity_lift, promise, config.clip_norm, unformed if layered else None)

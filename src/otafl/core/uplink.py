@@ -66,8 +66,16 @@ def ideal(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
     return perfect, exact._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)
 
 
-def weighted_sum(weights: Array, messages: Pytree) -> Pytree:
+class Unformed(NamedTuple):
+    """Messages of n clients that are asked for their sum alone, and need not be formed one by one."""
+
+    mix: Callable[[Array], Pytree]  # weights (n,) -> sum_k weights_k messages_k; weight 0 leaves out whatever it holds
+
+
+def weighted_sum(weights: Array, messages: Pytree | Unformed) -> Pytree:
     """The sum that the air forms: sum_k weights_k messages_k, leaf by leaf, no factor rounded on any machine."""
+    if isinstance(messages, Unformed):
+        return messages.mix(weights)
     exact = jax.lax.Precision.HIGHEST
     return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1, precision=exact), messages)
 

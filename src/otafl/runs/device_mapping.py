@@ -12,11 +12,11 @@ from otafl.tasks.models import Model
 SMALL_MODEL = 100_000  # parameters, below which rounds are so cheap that several things go together
 
 
-def choose_client_map(clients: int, parameters: int) -> ClientMap:
-    """All clients at once on an accelerator; on a CPU chunks that stay in cache."""
+def choose_client_map(clients: int, numbers: int) -> ClientMap:
+    """All clients at once on an accelerator; on a CPU chunks that stay in cache. `numbers` are those of one client."""
     if jax.default_backend() != "cpu":
-        return "vmap" if clients * parameters <= 2**30 else max(1, 2**30 // parameters)
-    return "vmap" if clients * parameters <= 2**20 else max(1, 2**20 // parameters)
+        return "vmap" if clients * numbers <= 2**30 else max(1, 2**30 // numbers)
+    return "vmap" if clients * numbers <= 2**20 else max(1, 2**20 // numbers)
 
 
 def choose_mesh(devices: int | None, seeds: int, clients: int) -> Mesh | None:

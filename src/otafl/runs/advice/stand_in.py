@@ -1,12 +1,10 @@
 """An advice as an experiment that trains: on the user's own task, or on a stand-in of about the same size."""
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from otafl.bounds import merit
 from otafl.core.errors import OtaflError
 from otafl.core.files import parse
 from otafl.core.plan import Plan
@@ -15,6 +13,7 @@ from otafl.runs.advice.designs import design, own_clients
 from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
+from otafl.runs.planning.steps import step_size
 from otafl.runs.schema import Experiment
 from otafl.systems.simulated import Refusal
 from otafl.tasks import features
@@ -124,24 +123,14 @@ def _scheme(option: Option, data: dict[str, Any]) -> tuple[dict[str, Any], Plann
     ready = parse(Experiment, {**data, "seeds": 1, "scheme": [table]}, Path("advice"))
     planned = Planned(ready, ready.scheme[0], facts)
     if "server" not in data:
-        table["server"] = {"step_size": step_size(planned, facts.model.num_params)}
+        table["server"] = {"step_size": _step_size(planned, facts.model.num_params)}
     return table, planned
 
 
-def step_size(planned: Planned, num_params: int) -> float:
-    """By rule: s over the accumulated noise per coordinate of the model, at most eight clip norms in one step."""
-    site, plan, scheme = planned.setup.sites[0], planned.plans[0], planned.scheme
-    live = np.asarray(plan.live, bool)
+def _step_size(planned: Planned, num_params: int) -> float:
+    site, plan = planned.setup.sites[0], planned.plans[0]
     link = planned.uplink.lower(plan, site.trace.gain, site.deployment)
-    noise = np.asarray(link.noise_std, float)[live]
-    heard = max(float(np.mean(np.sum(np.asarray(link.weight)[live], -1))), 1e-300) if live.any() else 1.0
-    choice = scheme.clients or planned.experiment.clients
-    spread, reach = 1.0, 1.0
-    if choice.kind == "zero-order":  # scalars go along random directions
-        spread, reach = 1 / math.sqrt(choice.directions), math.sqrt(num_params) / choice.directions
-    linear = planned.experiment.task.model.name == "logistic"
-    bound = float(np.sqrt(np.max(site.message.mean_square)))
-    return merit.step_size(noise * spread, bound * heard * reach, linear)
+    return step_size(planned.experiment, planned.scheme, link, np.asarray(plan.live, bool), site.message, num_params)
 
 
 def device_table(planned: Planned, question: Question) -> tuple[list[dict[str, Any]], list[str]]:

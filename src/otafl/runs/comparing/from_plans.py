@@ -5,13 +5,13 @@ simulated under another seed than any run's, so nothing here costs privacy or se
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from otafl import systems
 from otafl.core.errors import OtaflError
+from otafl.core.plan import Link
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import release
@@ -19,12 +19,10 @@ from otafl.runs.build import Task, limited
 from otafl.runs.comparing import run_energy
 from otafl.runs.planning.energy import within_run
 from otafl.runs.planning.places import Place, place_of
+from otafl.runs.planning.steps import step_size
 from otafl.runs.schema import Experiment
 from otafl.systems import settings as rules
 from otafl.systems import simulated
-
-LARGEST_MOVE = 8.0  # in model space, of one round in which all clients agree
-STEP_SCALE = {True: 0.35, False: 0.15}  # s of linear models, of networks
 
 
 class Chosen(NamedTuple):
@@ -44,14 +42,8 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     own, why_not = _own(planned_as, scheme, place, known, experiment.radio.run_energy)
     of_policy = {name: value for name, value in own.items() if name in names}
     place = place._replace(deployment=limited(place.deployment, own.get("max_energy")))
-    noise, heard = _noise(planned_as, {**known, **of_policy}, place, experiment, entry.private)
-    choice = scheme.clients or experiment.clients
-    spread, reach = _lift(choice, task.model.num_params)
-    scale = step_scale or STEP_SCALE[experiment.task.model.name == "logistic"]
-    largest = LARGEST_MOVE / (math.sqrt(float(np.max(place.message.mean_square))) * heard * reach)
-    whole = experiment.horizon(scheme) / place.rounds  # of very many clients only some rounds are planned
-    total = math.sqrt(whole * math.fsum(np.square(noise))) * spread
-    step = min(largest, scale / total) if total > 0 else largest
+    link, live = _planned(planned_as, {**known, **of_policy}, place, experiment, entry.private)
+    step = step_size(experiment, scheme, link, live, place.message, task.model.num_params, step_scale)
     if entry.around and own:
         own = systems.system_of(scheme.name).load(entry.around)(own)
     return Chosen(own, step, why_not)
@@ -82,10 +74,10 @@ def _given(scheme: Any) -> dict[str, Any]:
     return {name: getattr(scheme, name) for name in scheme.model_fields_set}
 
 
-def _noise(
+def _planned(
     name: str, options: dict[str, Any], place: Place, experiment: Experiment, private: bool
-) -> tuple[np.ndarray, float]:
-    """Noise per coordinate of the rounds that the budget covers, and the weight that is heard in one that is sent."""
+) -> tuple[Link, np.ndarray]:
+    """The links of a planned run, and which of its rounds the budget covers."""
     at = simulated.bench(*place)
     policy, plan, trace, deployment = simulated.planned(name, options, at)
     if experiment.radio.run_energy is not None and uplink_of(policy).radio:
@@ -94,17 +86,7 @@ def _noise(
     if private:
         released = release(uplink_of(policy), plan, trace, deployment, place.message)
         live = Ledger(place.budget, at.devices).affordable(released)
-    link = uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment)
-    heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
-    sent = heard[heard > 0]  # a round that is skipped moves nothing, and must not make the others' step longer
-    return np.asarray(link.noise_std)[live], float(np.mean(sent)) if sent.size else 1.0
-
-
-def _lift(choice: Any, num_params: int) -> tuple[float, float]:
-    """From message to model: factor of the noise per coordinate, and of the norm. Scalars take random directions."""
-    if choice.kind != "zero-order":
-        return 1.0, 1.0
-    return 1 / math.sqrt(choice.directions), math.sqrt(num_params) / choice.directions
+    return uplink_of(policy).lower(plan._replace(live=live), trace.gain, deployment), live
 
 
 def from_plans(experiment: Experiment, task: Task, step_scale: float | None = None) -> tuple[Experiment, list[str]]:

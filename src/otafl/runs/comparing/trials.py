@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.bounds.merit import STEP_SCALE
 from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
-from otafl.runs.comparing.from_plans import STEP_SCALE, from_plans
+from otafl.runs.comparing.from_plans import from_plans
 from otafl.runs.comparing.tune import LAST, trained
 from otafl.runs.executors import Outcome, attempt
 from otafl.runs.planning.facts import parts_of
+from otafl.runs.planning.steps import is_linear
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere, Task, arrived, made, task_of, values_of
 from otafl.runs.schema import Experiment
@@ -123,8 +125,7 @@ def search(
     """Every scheme with its best trial; `folder/trials.json` says how it was found. Goes on where it stopped."""
     validate.whole("trials", count)
     shared = shared or Workbench()
-    linear = experiment.task.model.name == "logistic"
-    tried = points(count, experiment.rounds, STEP_SCALE[linear])
+    tried = points(count, experiment.rounds, STEP_SCALE[is_linear(experiment)])
     held_out = on_validation(experiment)
     scores: dict[str, list[tuple[float, float]]] = {label: [] for label in experiment.labels}
     trials = {n: _planned(at(held_out, point), point, shared) for n, point in enumerate(tried)}
