@@ -104,7 +104,7 @@ def test_defaults_and_words_for_the_card():
         "zero-out: a record becomes an empty one that keeps its place; sizes 20…70 are published"
     )
     assert promised(PerSample(**CONSTANTS)).published[0] == (
-        "add-remove: rate 0.1 and divisor 5 are constants; sizes stay secret"
+        "add-remove: rate 0.1 and divisor 5 are constants; sizes, each at least 1, stay secret"
     )
     assert promised(PerSample(batch=8)).adjacency == "zero-out"
     assert promised(PerSample(**CONSTANTS)).adjacency == "add-remove"

@@ -67,7 +67,7 @@ def test_a_toy_ring_says_that_nothing_is_secret():
 @pytest.mark.parametrize(("share", "apart"), [(1.0, (0, 1e-6)), (1 / 56, (0.3, 1))])
 def test_clients_noise_adds_up_as_if_it_were_real_from_the_least_width_on(share, apart):
     """Total variation between 5 n_1 + 7 n_2, n rounded normals, and the Gaussian that is charged."""
-    p = Parameters(toy_ring(64), f=2, scale_bits=20, allow_insecure=True)
+    p = Parameters(toy_ring(64), f=2, scale_bits=20, guard=False, allow_insecure=True)
     job = uplink.Job(p, budget.fading(np.array([1.25, 1.75]), np.array([1.25, 1.75]) ** 2), "hybrid")
     width = share * job.least_noise * 2.0 ** budget.message_bits(p, "hybrid")  # in steps of the grid
     cut = int(12 * width) + 2
@@ -79,3 +79,32 @@ def test_clients_noise_adds_up_as_if_it_were_real_from_the_least_width_on(share,
     charged = stats.norm.pdf(np.arange(heard.size) - heard.size // 2, scale=np.sqrt(74 * (width**2 + 1 / 12)))
     low, high = apart
     assert low <= np.abs(heard - charged).sum() / 2 <= high
+
+
+def opened(width, scalars, guard, sizes):
+    """Law of (sum of m_i, sum of g_i) of real scalars under normal noise, m rounded to whole numbers, g to `guard`."""
+    found = 1
+    for scalar in scalars:
+        cut = int(7 * width + abs(scalar)) + 2
+        coarse = guard * (np.arange(-cut // guard, cut // guard) + 0.5)
+        borders = np.unique(np.concatenate([np.arange(-cut, cut) + 0.5, coarse]))
+        inside, one = (borders[1:] + borders[:-1]) / 2, np.zeros(sizes)
+        at = np.rint(inside).astype(int) % sizes[0], np.rint(inside / guard).astype(int) % sizes[1]
+        np.add.at(one, at, np.diff(stats.norm.cdf((borders - scalar) / width)))
+        found = found * np.fft.rfft2(one)
+    return np.fft.irfft2(found, s=sizes)
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(1.0, 0.99, 1.0001), (1 / 32, 1.3, 1.5)])
+def test_guard_copies_tell_no_more_than_the_sum_from_the_least_width_on(share, least, most, monkeypatch):
+    """Two clients, one of them near a border of the coarser grid: total variation over that of the charged Gaussian.
+
+    Noise that is wide on the fine grid alone leaves a client to its own noise, 1.41 times what is charged."""
+    monkeypatch.setattr(uplink, "GUARD_BITS", 5)
+    p = Parameters(toy_ring(64), scale_bits=20, allow_insecure=True)
+    job, guard = uplink.Job(p, budget.fading(np.ones(2), np.ones(2)), "digital"), 2**5
+    width = share * job.least_noise * 2.0 ** budget.message_bits(p, "digital")  # in steps of the grid
+    sizes = tuple(1 << int(np.ceil(np.log2(32 * width / step + 8))) for step in (1, guard))
+    one, other = (opened(width, (guard / 2 + side * width / 4, 0.0), guard, sizes) for side in (-1, 1))
+    charged = 2 * stats.norm.cdf(0.25 / np.sqrt(2)) - 1
+    assert least < np.abs(one - other).sum() / 2 / charged < most

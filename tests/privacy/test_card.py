@@ -107,6 +107,17 @@ def test_the_card_says_what_its_number_means(make_events):
     assert who["server"] == who["buyer"] == data["guarantee"]["eps"] and who["eavesdropper"] is None
 
 
+@pytest.mark.parametrize(("noise", "colluders"), [(0.0, ()), (1.0, ()), (1.0, (1,))])
+def test_clients_who_hand_over_noise_that_is_counted_are_not_covered(make_events, noise, colluders):
+    ledger = Ledger(Budget(60.0, 1e-5, adjacency="zero-out", colluders=colluders), clients=2)
+    run = make_events(np.full((4, 2), 4.0))
+    ledger.spend(run._replace(artificial_var=np.full((4, 2), noise)))
+    card = make_card(ledger, message(adjacency="zero-out")).to_dict()
+    told = [one["eps"] for one in card["observers"] if one["observer"].startswith("server with clients")]
+    assert told == ([card["guarantee"]["eps"] if colluders else None] if noise else [])
+    assert any("keep it to themselves" in line for line in card["assumptions"]) == (noise > 0)
+
+
 def test_under_sampling_no_mu_is_printed_and_columns_without_it_say_so(make_events):
     ledger = Ledger(Budget(60.0, 1e-5, "pld"), clients=2)
     ledger.spend(make_events(np.full((20, 2), 4.0), rate=0.5))

@@ -3,8 +3,11 @@
 import contextlib
 import copy
 import dataclasses
+import errno
+import fcntl
 import os
 import re
+import stat
 import threading
 import warnings
 from collections import OrderedDict
@@ -33,6 +36,7 @@ from otafl.runs.air.replies import UnusableWarning
 from otafl.runs.air.state import Folder
 from otafl.runs.air.sums import Medium
 from otafl.runs.air.trees import square_norm
+from otafl.runs.folder.disk import StorageError
 from small_air import message, opened, replies
 
 # --- the loop -----------------------------------------------------------------------------------------------------
@@ -624,3 +628,29 @@ def test_a_state_dict_and_a_plain_dict_of_its_entries_are_one_form() -> None:
     for r in air:
         heard = r.send({0: dict(like), 1: like})
         np.testing.assert_allclose(heard["weight"], like["weight"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files alone", "nothing"])
+def test_a_disk_that_locks_no_folders_still_has_one_loop_at_a_time_or_none(
+    files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS: two loops in one folder would release every round twice for one charge."""
+    whole = fcntl.flock
+
+    def flock(handle: int, how: int) -> None:
+        if not files or stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, "no locks here")
+        whole(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    if not files:
+        with pytest.raises(StorageError, match="cannot be locked"):
+            opened(folder=tmp_path / "loop")
+        return
+    air = opened(folder=tmp_path / "loop")
+    next(air)
+    with pytest.raises(InputError, match="another process is writing"):
+        otafl.Air.restore(tmp_path / "loop")
+    air.close()
+    with otafl.Air.restore(tmp_path / "loop") as again:
+        assert again.rounds_charged == 1

@@ -106,7 +106,7 @@ def test_noise_that_is_used_again_is_found_by_balanced_signs_alone(
 
 
 def test_a_replacement_that_is_charged_once_is_found() -> None:
-    target = message_target(rounds=4, weights=(1.0,))
+    target = message_target(rounds=4, mu=2.0, weights=(1.0,))
     assert refuted(charged_for(target, sensitivity=target.events.sensitivity / 2), 120)
 
 
@@ -122,6 +122,40 @@ def test_a_clip_that_is_not_enforced_stops_the_audit() -> None:
     assert refuted(loose, 20)
     with pytest.raises(PrivacyViolation, match="above its declared bound"):
         canaries._check(canaries.message_stage(target.template, 1.0, ANALOG, target.link, np.array([0]), 0), 1.1, False)
+
+
+def in_bias(changed: Any, whole: Any) -> Any:
+    """The small leaf of one, the rest of the other."""
+    return {**whole, "bias": changed["bias"]}
+
+
+def without_its_clip(link: Any, ids: Any, sent: Any, factor: Any, messages: Any) -> Any:
+    whole, loud = (ANALOG.combine(link, ids, sent, by, messages) for by in (factor, jnp.ones_like(factor)))
+    return in_bias(loud, whole)
+
+
+def without_its_noise(total: Any, link: Any, key: Any) -> tuple[Any, Any]:
+    heard, failed = ANALOG.decode(total, link, key)
+    return in_bias(jax.tree.map(lambda still, noisy: still + (noisy - still) / 8, total, heard), heard), failed
+
+
+def with_noise_in_common(total: Any, link: Any, key: Any) -> tuple[Any, Any]:
+    """One key for all leaves: the numbers of the small one are the first of the large one."""
+    return {name: ANALOG.decode({name: leaf}, link, key)[0][name] for name, leaf in total.items()}, jnp.zeros((), bool)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"combine": without_its_clip}, {"decode": without_its_noise}, {"decode": with_noise_in_common}],
+    ids=["clip", "noise", "noise of its own"],
+)
+def test_a_small_leaf_without_its_clip_or_noise_is_found_by_canaries_within_it(fault: dict[str, Any]) -> None:
+    """Ten numbers of a thousand: of a direction through all of them a tenth lies there, and hides."""
+    shapes = {"bias": jax.ShapeDtypeStruct((10,), jnp.float32), "weight": jax.ShapeDtypeStruct((990,), jnp.float32)}
+    target = message_target(rounds=4)._replace(template=shapes)
+    assert not refuted(target, 400, SURE)
+    broken = target._replace(uplink=ANALOG._replace(name=f"a leaf without its {fault}", **fault))
+    assert {canary.pattern for canary in refuted(broken, 400)} == {"client, balanced"}
 
 
 def signs_alone(total: Any, link: Any, key: Any) -> tuple[Any, Any]:

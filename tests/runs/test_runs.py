@@ -16,7 +16,7 @@ from rich.console import Console
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.files import to_json
 from otafl.core.plan import Events, Message
-from otafl.privacy import Budget, Ledger, Release
+from otafl.privacy import OUTSIDE, Budget, Ledger, Release
 from otafl.privacy.card import round_up
 from otafl.privacy.zcdp import classic_eps
 from otafl.reports.data import collect
@@ -245,6 +245,13 @@ def test_an_infeasible_later_scheme_is_refused_before_the_first_one_runs(tiny: T
     assert not (tmp_path / "run").exists()
 
 
+def test_cards_say_that_seeds_and_schemes_are_runs_of_their_own(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
+    alone = runner.start(tiny("scheme=[{name='constant', rx_scale=0.4}]", "seeds=1", "rounds=2"), tmp_path / "run")
+    for folder, several in ((reference, True), (alone, False)):
+        card = json.loads((folder / "schemes/constant/card.json").read_text())
+        assert (OUTSIDE["other-runs"] in card["outside_the_guarantee"]) == several
+
+
 def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference: Path) -> None:
     card = json.loads((reference / "schemes/constant/card.json").read_text())
     assert any("worst client's result weighs classes" in text for text in card["outside_the_guarantee"])
@@ -379,6 +386,25 @@ def test_the_sums_of_an_earlier_run_count_in_the_ledger_and_in_what_policies_pla
     assert after.rounds() == 3
     left = eps_left(Privacy(eps=100.0, delta=1e-5, already_spent=spent), 2)
     assert left == pytest.approx(classic_eps(before.budget.zcdp - 3 / 2 - 1 / 8, 1e-5))
+
+
+@pytest.mark.parametrize("accountant", ["gaussian", "zcdp-optimal", "zcdp"])
+def test_a_rest_that_delta_alone_covers_is_nothing_left_and_no_target_without_a_limit(
+    accountant: str, tmp_path: Path
+) -> None:
+    """The exact eps of a small enough rest is 0, which a policy must not be told as "no target at all"."""
+    ones = np.ones((3, 2))
+    ledger = Ledger(Budget(100.0, 1e-5, accountant, adjacency="zero-out"), 2)
+    ledger.spend(Events(ones, 0 * ones, ones > 0, ones, ones[:, 0], ones[:, 0] > 0, ones[0], ones[0]))
+    ledger.save(spent := tmp_path / "ledger.bin")
+    for above in (1e-14, 1e-12):
+        eps = ledger.worst() * (1 + above)
+        privacy = Privacy(eps=eps, delta=1e-5, accountant=accountant, already_spent=spent)
+        if accountant == "zcdp":  # whose classic conversion gives the smallest rest an eps
+            assert 0 < (eps_left(privacy, 2) or 0) < 1e-4
+        else:
+            with pytest.raises(BudgetExceeded, match="nothing is left"):
+                eps_left(privacy, 2)
 
 
 def test_a_card_is_that_of_the_worst_seed_and_the_least_cap_is_enough_for_all(tiny: Tiny, tmp_path: Path) -> None:

@@ -119,6 +119,47 @@ def test_a_sample_left_out_of_the_parts_leaves_nothing(monkeypatch):
     np.testing.assert_allclose(got, (2 * errors[:, None] * np.log(x))[sound].sum(0), rtol=1e-4)
 
 
+def norms_in_sums(made, saved, weights):
+    """Norm of each sample's part of the sums, one group for each."""
+    sums = made.sums(saved, Groups(weights[:, None]))
+    return np.sqrt(sum(np.sum(np.asarray(leaf, float) ** 2, axis=tuple(range(1, leaf.ndim))) for leaf in sums.values()))
+
+
+@pytest.mark.parametrize("factor", [100.0, np.nan])
+def test_no_gradient_is_longer_in_the_sums_than_it_was_measured(monkeypatch, factor):
+    """Whatever the second forming makes of a sample: here it is that of another model."""
+    monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 5)
+    net = linear()
+    params, made = net.init(jax.random.key(0)), per_sample(net)
+    saved = made.trace(params, X, Y)
+    other = saved._replace(params=jax.tree.map(lambda leaf: leaf * factor, params))
+    found = norms_in_sums(made, other, jnp.ones(12))
+    assert np.all(found <= np.sqrt(made.sq_norms(saved)) * (1 + 1e-6))
+    assert np.any(found > 0) == np.isfinite(factor)
+
+
+@pytest.mark.released
+def test_a_record_at_an_edge_is_clipped_also_where_gradients_are_formed_twice(monkeypatch):
+    """Logits that are equal but for rounding: a part of another size may round them to another winner."""
+    monkeypatch.setattr(ghost, "gradients_at_once", lambda params: 4)
+    rng = np.random.default_rng(0)
+    net = model(lambda key: {"w": jax.random.normal(key, (256, 3))}, lambda p, x: x @ p["w"])
+    params, made = net.init(jax.random.key(1)), per_sample(net)
+    apart = np.asarray(params["w"], float) @ np.array([[1, 1], [-1, 0], [0, -1]])
+
+    @jax.jit
+    def clipped(params, x, y):
+        saved = made.trace(params, x, y)
+        norms = jnp.sqrt(made.sq_norms(saved))
+        return made.sums(saved, Groups(jnp.where(norms > 1, 1 / norms, 1)[:, None]))["w"]
+
+    for size in (1e6, 1e7, 1e8):
+        x = rng.normal(size=(33, 256)) * size
+        x = (x - x @ apart @ np.linalg.solve(apart.T @ apart, apart.T)).astype(np.float32)
+        found = clipped(params, jnp.asarray(x), jnp.asarray(rng.integers(0, 3, 33).astype(np.int32)))
+        assert np.max(np.linalg.norm(np.asarray(found, float).reshape(33, -1), axis=1)) < 1 + 1e-5
+
+
 def wordless(params, x):
     raise ValueError
 

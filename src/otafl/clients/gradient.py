@@ -43,7 +43,7 @@ def clipped_promise(dim: int, clip_norm: float, adjacency: Adjacency, unit: Unit
 
     def promise(sizes: np.ndarray) -> Message:
         ones = np.ones(len(sizes))
-        known = "sizes stay secret" if adjacency == "add-remove" else published_sizes(sizes)
+        known = "sizes, each at least 1, stay secret" if adjacency == "add-remove" else published_sizes(sizes)
         said = (f"{adjacency}: {changed_unit(adjacency, unit)}; {known}",)
         return Message(dim, clip_norm, clip_norm**2 * ones, factor * clip_norm * ones, ones, unit, adjacency, said)
 

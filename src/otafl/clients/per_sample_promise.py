@@ -197,7 +197,7 @@ def _most(config: PerSample, sizes: np.ndarray) -> np.ndarray:
 
 def _published(config: PerSample, sizes: np.ndarray) -> tuple[str, ...]:
     adjacency = adjacency_of(config)
-    secret = "; sizes stay secret" if adjacency == "add-remove" else ""
+    secret = "; sizes, each at least 1, stay secret" if adjacency == "add-remove" else ""
     if config.rate is not None:
         known = f"rate {config.rate:g} and divisor {config.divisor:g} are constants{secret}"
     elif adjacency == "add-remove":

@@ -47,7 +47,7 @@ from otafl.crypto.budget import (
 )
 from otafl.crypto.choosing import flooded
 from otafl.crypto.feasibility import traffic
-from otafl.crypto.parameters import Parameters
+from otafl.crypto.parameters import GUARD_BITS, Parameters
 from otafl.crypto.round_sum import Keys
 
 RING_MODES = (*modes.GRID_MODES, "single-key", "lifted")
@@ -105,17 +105,24 @@ class Job:
         return math.sqrt(average_variance(self.parameters, self.fading, self.budget_mode))
 
     @property
+    def rounding(self) -> float:
+        """How far the grid may move the scalars of one client, as a vector."""
+        p = self.parameters
+        return math.sqrt(p.P) * 2.0 ** (-message_bits(p, self.budget_mode) - 1)
+
+    @property
     def least_noise(self) -> float:
         """Least std of each client's noise, per scalar, that the sum may be charged with as real-valued.
 
         The sum H_i m_i of whole numbers tells m up to the lattice on which it is zero, whose vectors need be no longer
         than sqrt(2) max H. Narrower noise can be taken apart: a client is then hidden by its own alone, or by nothing
         where it rounds to zero. Noise REACH max H wide smooths that lattice (Micciancio and Regev 2007, Lemma 3.3).
+        Guard copies are opened too, and rounded to a coarser grid: noise that is narrow there is one client's again.
         """
         p, spread = self.parameters, np.sqrt(np.maximum(self.fading.Omega - self.fading.mu**2, 0))
         mean = np.abs(self.fading.mu)
         widest = 1 / np.min(mean) if self.mode in DIGITAL else math.ldexp(np.max(mean + REACH * spread), p.f)
-        return float(REACH * widest * 2.0 ** -message_bits(p, self.budget_mode))
+        return float(REACH * widest * 2.0 ** ((GUARD_BITS if p.guard else 0) - message_bits(p, self.budget_mode)))
 
 
 def make(job: Job) -> Uplink:

@@ -74,7 +74,8 @@ def assumed(receiver: Receiver) -> tuple[str, ...]:
     return (
         f"{heard}; charged is what all antennas together tell, both parts of each (full covariance), never the "
         "combined gain",
-        "trusted receiver noise is that of every antenna by itself; artificial noise counts along its own direction",
+        "trusted receiver noise is that of every antenna by itself; artificial noise counts along its own direction, "
+        "if those who send it keep it to themselves",
     )
 
 

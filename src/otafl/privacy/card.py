@@ -23,12 +23,18 @@ SIMULATION = (
     "deployment must draw its noise fresh and secret."
 )
 
+SECRET_NOISE = (
+    "clients send their artificial noise in every round and keep it to themselves: noise that an adversary knows, or "
+    "of a device that drops out, hides nothing"
+)
+
 OUTSIDE = {
     "pca": "features (PCA, scaling) were fitted on private training data",
     "step-size": "step sizes, clip norms and other settings were tuned on the same data",
     "simulation-trace": "the simulation trace (who was silent, powers, norms) is not covered; do not publish it",
     "reward": "data behind the reward or the reported accuracy, beyond what was charged as a release",
     "sizes": "client sizes and weights are treated as public",
+    "other-runs": "ε is that of one seed of one scheme; others are more runs on the same data, and several cost more",
     "constants": "constants of the convergence bound were measured on private data",
 }
 
@@ -198,6 +204,9 @@ def _observers(ledger: Ledger, guarantee: float, declared: set[str]) -> list[Obs
     if ledger.budget.colluders:
         who = f"server with clients {', '.join(map(str, ledger.budget.colluders))}"
         out.append(Observer(who, "also their messages and noise", guarantee, "their noise was not counted"))
+    elif _artificial(ledger):
+        why = "not covered: their noise is counted"
+        out.append(Observer("server with clients", "also their messages and noise", None, why))
     out.append(Observer("buyer", "the final model", guarantee, "charged as the server: less is not certified"))
     if "eavesdropper" not in declared:
         why = "not covered: no such receiver is declared"
@@ -249,7 +258,7 @@ def _assumed(ledger: Ledger) -> list[str]:
         "clients enforce the declared sensitivity",
     ]
     if _artificial(ledger):
-        out.append(_phases(ledger))
+        out += [SECRET_NOISE, _phases(ledger)]
     if ledger.budget.adaptive:
         at = "" if ledger.budget.order is None else f" at Renyi order {ledger.budget.order:g}, fixed in advance"
         out.append(f"the cap is enforced by a privacy filter{at}; the realised sum is no guarantee (CARES E20)")

@@ -62,6 +62,8 @@ class Budget:
             raise InputError(
                 f"accountant {self.accountant!r} does not support accounting={self.accounting!r}; use 'rdp'"
             )
+        if self.accounting == "hidden" and self.unit == "record":
+            raise InputError("accounting='hidden' needs unit='client': a client's other records tell that it sends")
         if self.order is not None:
             validate.in_left_open("order - 1", self.order - 1, 0, 1e6)
             if self.accountant != "rdp":

@@ -361,7 +361,7 @@ def context_of(
     """What a policy is told besides its site."""
     return Context(
         rounds=experiment.horizon(scheme),
-        eps=experiment.privacy.eps or np.inf,
+        eps=np.inf if experiment.privacy.eps is None else experiment.privacy.eps,
         delta=experiment.privacy.delta,
         accountant=experiment.privacy.accountant,
         step_size=server_of(experiment, scheme).step_size,

@@ -107,6 +107,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
     alarms += [] if run.affordable else [run.unaffordable]
     known = [] if site.message.adjacency == "add-remove" else ["sizes"]
     said = [text for text in remarks if text not in alarms]
+    known += ["other-runs"] if len(run.ledgers) * len(run.experiment.scheme) > 1 else []
     return make_card(
         run.ledgers[worst],
         site.message,

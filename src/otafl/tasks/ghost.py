@@ -106,7 +106,8 @@ def materialised(loss: Loss) -> Ghost:
     """The same interface for any differentiable `loss(params, x, y)`, a mean over the batch.
 
     Every gradient is kept where all of them fit; otherwise they are formed twice, a part at a time: once for their
-    norms, once for the sums.
+    norms, once for the sums. Parts of other sizes are other programs, which may round a sample that is close to the
+    edge of something to another gradient: in the sums none is longer than it was measured.
     """
     one = jax.value_and_grad(lambda p, a, b: loss(p, a[None], b[None]))
     each = jax.vmap(one, in_axes=(None, 0, 0))
@@ -125,12 +126,13 @@ def materialised(loss: Loss) -> Ghost:
         counts = jnp.ones(x.shape[0], jnp.float32)
         return Saved({"x": x, "y": y, "square": squares, "counts": counts}, losses, params)
 
-    def sq_norms(saved: Saved) -> jax.Array:
-        if "square" in saved.kept:
-            squares: jax.Array = saved.kept["square"]
-            return squares
-        each = [jnp.sum(leaf**2, axis=range(1, leaf.ndim)) for leaf in jax.tree.leaves(saved.kept)]
+    def squares_of(gradients: Any) -> jax.Array:
+        each = [jnp.sum(leaf**2, axis=range(1, leaf.ndim)) for leaf in jax.tree.leaves(gradients)]
         return sum(each, jnp.zeros((), jnp.float32))
+
+    def sq_norms(saved: Saved) -> jax.Array:
+        squares: jax.Array = saved.kept["square"] if "square" in saved.kept else squares_of(saved.kept)
+        return squares
 
     def sums(saved: Saved, groups: Groups) -> Any:
         if "square" not in saved.kept:
@@ -141,17 +143,21 @@ def materialised(loss: Loss) -> Ghost:
         weights = groups.placed(samples)
 
         def add(total: Any, part: tuple[jax.Array, ...]) -> tuple[Any, None]:
-            x, y, counts, own = part  # own (most, K)
+            x, y, counts, measured, own = part  # own (most, K)
             _, gradients = each(saved.params, x, y)
+            found = squares_of(gradients)
+            use = (counts > 0) & jnp.isfinite(found)
+            own = own * jnp.where(found > measured, jnp.sqrt(measured / found), 1)[:, None]
 
             def plus(sum_: jax.Array, leaf: jax.Array) -> jax.Array:
-                sound = jnp.where(counts.reshape(-1, *[1] * (leaf.ndim - 1)) > 0, leaf, 0)  # 0 times NaN is NaN
+                sound = jnp.where(use.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0)  # 0 times NaN is NaN
                 return sum_ + jnp.tensordot(own, sound, axes=(0, 0))
 
             return jax.tree.map(plus, total, gradients), None
 
         zero = jax.tree.map(lambda leaf: jnp.zeros((weights.shape[0], *leaf.shape), leaf.dtype), saved.params)
-        each_part = tuple(_cut(leaf, parts, most) for leaf in (kept["x"], kept["y"], kept["counts"], weights.T))
+        read = (*(kept[name] for name in ("x", "y", "counts", "square")), weights.T)
+        each_part = tuple(_cut(leaf, parts, most) for leaf in read)
         return jax.lax.scan(add, zero, each_part)[0]
 
     return Ghost(trace, sq_norms, sums)

@@ -69,9 +69,19 @@ def test_noise_inside_the_encryption_is_charged_client_by_client():
 
 @pytest.mark.parametrize(("mode", "f"), [("fixed-point", 16), ("digital", 16), ("hybrid", 4)])
 def test_noise_that_the_grid_would_take_apart_is_refused(mode, f):
-    made(mode=mode, dp_noise=3.0, scale_bits=20, f=f, **TOY)
+    made(mode=mode, dp_noise=3.0, scale_bits=32, f=f, **TOY)
     with pytest.raises(InputError, match=r"dp_noise=3 must be 0 or at least .* raise scale_bits"):
         made(mode=mode, dp_noise=3.0, scale_bits=0, f=f, **TOY)
+
+
+def test_a_grid_that_may_lengthen_messages_beyond_their_charge_is_refused():
+    """0.26 in steps of 0.5 is sent as 0.5, whatever the noise is."""
+    message = MESSAGE._replace(bound=0.26)
+    asked = {"mode": "digital", "dp_noise": 1e5, **TOY}
+    for scale_bits in (1, 17):
+        with pytest.raises(InputError, match=rf"scale_bits={scale_bits} must be larger: .* of norm 0.26 may become"):
+            systems.make("eezofl", Config(scale_bits=scale_bits, **asked), SITE, message, Context())
+    systems.make("eezofl", Config(scale_bits=20, **asked), SITE, message, Context())
 
 
 def test_gains_are_put_on_the_grid_and_the_card_says_so():

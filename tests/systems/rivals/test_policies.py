@@ -9,9 +9,9 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Message, Plan, Trace
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import lower, transmit_energy, uplink_of
-from otafl.privacy import Budget, Ledger, release
+from otafl.privacy import Budget, Ledger, pld_eps, release
 from otafl.privacy.events import events
-from otafl.privacy.participation import run_rdp
+from otafl.privacy.participation import run_rdp, visible_eps
 from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp
 from otafl.systems.baselines.constant import Config as Constant
 from otafl.systems.rivals import cotaf, phase_only, random_participation
@@ -71,6 +71,16 @@ def test_hidden_participation_is_refused_where_something_tells() -> None:
         plan_of("random-participation", config, trace, MESSAGE._replace(rate=np.full(4, 0.1)))
     with pytest.raises(InputError, match="pilots"):
         plan_of("random-participation", config, trace._replace(rms_low=0.9 * trace.rms_low))
+    for told in (MESSAGE._replace(unit="record"), MESSAGE._replace(sensitivity=MESSAGE.sensitivity / 2)):
+        with pytest.raises(InputError, match="tells that it sends"):
+            plan_of("random-participation", config, trace, told)
+
+
+def test_a_record_under_a_coin_that_its_clients_other_records_tell_costs_far_more_than_sampling() -> None:
+    """Why `hidden` is for clients: q = 0.1, z = 1, 50 rounds, the rest of the message much louder than the noise."""
+    assert pld_eps(np.ones(50), 0.1, 1e-5) < 5.2 and visible_eps(0.1, 1.0, 50, 1e-5) > 16
+    with pytest.raises(InputError, match="needs unit='client'"):
+        Budget(8.0, 1e-5, "rdp", "hidden", unit="record")
 
 
 def test_cotaf_with_a_public_schedule_is_constant_scaling() -> None:

@@ -63,7 +63,7 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     delta, missed = delta_left(privacy, channel, settings.rounds, count)
     left = eps_left(privacy.model_copy(update={"delta": delta}), count) if private else privacy.eps
     context = Context(
-        rounds=settings.rounds, eps=left or np.inf, delta=delta, accountant=privacy.accountant,
+        rounds=settings.rounds, eps=np.inf if left is None else left, delta=delta, accountant=privacy.accountant,
         step_size=settings.step_size, classes=settings.classes, seed=trace_seed, stop=privacy.stop, trace=trace,
         sizes=None if message.adjacency == "add-remove" else sizes,
     )  # fmt: skip

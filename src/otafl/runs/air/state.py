@@ -232,7 +232,7 @@ def _state(content: dict[str, Any]) -> State:
 
 
 def _locked(path: Path) -> ExitStack:
-    """A lock that ends with the process, or when it is closed."""
+    """A lock that ends with the process, or when it is closed: two loops would release every round twice."""
     lock = ExitStack()
-    lock.enter_context(locked(path))
+    lock.enter_context(locked(path, needed=True))
     return lock

@@ -64,10 +64,14 @@ class Message(NamedTuple):
     which: Array  # (K,) direction of each client
 
 
-def message_stage(template: Any, clip_norm: float, uplink: Uplink, link: Link, canaries: Array, seed: int) -> Stage:
+def message_stage(
+    template: Any, clip_norm: float, uplink: Uplink, link: Link, canaries: Array, seed: int, by_leaf: bool = False
+) -> Stage:
     """Clients that send given amplitudes along orthonormal directions; `template` is one message's pytree of shapes."""
-    width = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template))
-    basis = orthonormal(min(len(canaries) + 1, width), width, seed)
+    sizes = [int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(template)]
+    count = min(len(canaries) + 1, sum(sizes))
+    by_leaf = by_leaf and len(sizes) > 1 and max(sizes) >= count
+    basis = within_leaves(sizes, count, seed) if by_leaf else orthonormal(count, sum(sizes), seed)
     said = Clients(_draw_nothing, _given_messages, identity_lift, _promise_nothing, clip_norm)
     return Stage(said, uplink, link, np.zeros(len(link.live), np.float32), basis, len(canaries))
 
@@ -104,6 +108,29 @@ def orthonormal(count: int, dim: int, seed: int) -> np.ndarray:
     """(count, dim) public random directions, orthonormal."""
     drawn = np.random.default_rng(seed).standard_normal((dim, count))
     return np.linalg.qr(drawn)[0].T.astype(np.float32)
+
+
+def within_leaves(sizes: list[int], count: int, seed: int) -> np.ndarray:
+    """The same, all but the last within one leaf or two with opposite signs, small leaves first and all in turn.
+
+    Hardly anything of a direction through all leaves lies in a small one, whose clip or noise may be missing; and noise
+    that two leaves share cancels between them alone. Each direction has numbers of its own, hence they are orthogonal.
+    """
+    order, starts, rng = np.argsort(sizes, kind="stable"), np.cumsum([0, *sizes]), np.random.default_rng(seed)
+    kinds = [order[n : n + many] for n in range(len(order)) for many in (1, 2) if n + many <= len(order)]
+    basis = np.zeros((count, sum(sizes)), np.float32)
+    for j in range(count - 1):
+        fitting = [kind for kind in kinds if sizes[kind[0]] > j]
+        leaves = fitting[j % len(fitting)]
+        places = np.arange(j, sizes[leaves[0]], count - 1)
+        drawn = rng.standard_normal(len(places))
+        for leaf, sign in zip(leaves, (1, -1)):
+            basis[j, starts[leaf] + places] = sign * drawn / np.linalg.norm(drawn) / np.sqrt(len(leaves))
+    rest = rng.standard_normal(sum(sizes))
+    for _ in range(2):  # once more for what rounding leaves
+        rest -= (rest @ basis.T) @ basis
+    basis[-1] = rest / np.linalg.norm(rest)
+    return basis
 
 
 def gradient_is_x(dim: int) -> Model:

@@ -12,20 +12,21 @@ from otafl.runs.audit.target import Target, Trial, adds_noise, cast, chosen, pat
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
-    """A client at its bound against its opposite or against nothing, always and in balanced turns."""
+    """A client at its bound against its opposite or against nothing, always and in balanced turns; the latter within
+    one or two leaves of the message each."""
     who = chosen(target, width_of(target))
-    clip_norm = target.clients.clip_norm
     on = cast(target, who)
-    stage = worlds.message_stage(target.template, clip_norm, target.uplink, on.link, who, seed)
     parts = 1 if target.gain is None else target.gain.shape[1]
-    stage = stage._replace(parts=parts)
     gain = target.link.weight[:, None] if target.gain is None else target.gain
     noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
     opposite = -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
     sent, arrived = sizes_of(target)
-    world = functools.partial(worlds.message_world, target.template, stage, on.seed, on.canaries)
     trials = []
     for name, sign in patterns(arrived > 0).items():
+        stage = worlds.message_stage(
+            target.template, target.clients.clip_norm, target.uplink, on.link, who, seed, by_leaf=name == "balanced"
+        )._replace(parts=parts)
+        world = functools.partial(worlds.message_world, target.template, stage, on.seed, on.canaries)
         frozen = np.ones(sent.shape)
         ours, theirs = frozen.copy(), frozen.copy()
         ours[:, who], theirs[:, who] = sign[:, who], opposite * sign[:, who]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from otafl.core.errors import InputError, OtaflError
 
+LOCK = ".lock"  # in a folder that cannot be locked itself
+
 
 class StorageError(OtaflError):
     """The folder cannot be written; what was saved before is still whole."""
@@ -46,18 +48,33 @@ def _left_of(path: Path) -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time writes into a folder; the lock goes with the process, however it ends."""
+def locked(path: Path, needed: bool = False) -> Iterator[None]:
+    """One process at a time writes into a folder; the lock goes with the process, however it ends.
+
+    Some file systems lock files that are open for writing alone, and no folders (NFS); where there are no locks at all,
+    a process goes on as if alone, unless a lock is `needed`.
+    """
     with storage(path):
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDONLY)
+        handles = [os.open(path, os.O_RDONLY)]
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderBusy(f"{path}: another process is writing this run; wait for it, or stop it first") from None
-        except OSError:  # a file system without locks of folders: as if alone
-            pass
+        if not _taken(handles[0], path):
+            with storage(path):
+                handles.append(os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666))
+            if not _taken(handles[1], path) and needed:
+                raise StorageError(f"{path}: cannot be locked, and two processes could go on there; use another disk")
         yield
     finally:
-        os.close(handle)
+        for handle in handles:
+            os.close(handle)
+
+
+def _taken(handle: int, path: Path) -> bool:
+    """Whether the lock is ours; False where there are none. FolderBusy if somebody else has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FolderBusy(f"{path}: another process is writing this run; wait for it, or stop it first") from None
+    except OSError:
+        return False
+    return True

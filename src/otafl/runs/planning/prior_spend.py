@@ -63,12 +63,13 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
     if before.budget.adaptive and not _goes_on(before.budget, replace(budget, adaptive=True)):
         before = at_its_cap(before, privacy.already_spent)
     left = float(np.min(Ledger(budget, clients, before.parts, before.releases, sums=before.sums).zcdp_left()))
-    if left <= 0:
+    eps = float(convert(left, privacy.delta)) if left > 0 else 0.0
+    if eps <= 0:  # of a small rest delta alone covers everything: no eps is left that a policy could plan with
         raise BudgetExceeded(
             f"privacy.already_spent={str(privacy.already_spent)!r}: nothing is left of eps={privacy.eps:g}, "
             f"delta={privacy.delta:g} ({privacy.accountant})"
         )
-    return float(convert(left, privacy.delta))
+    return eps
 
 
 def _goes_on(before: Budget, now: Budget) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, always
-from otafl.core.uplink import ANALOG, Uplink
+from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 
 Mode = Literal[
     "plain", "analytic", "digital-analytic", "fixed-point", "hybrid", "digital", "single-key", "lifted", "naive-reuse",
@@ -156,6 +156,12 @@ def _encrypted(config: Config, count: int, message: Message, seed: int) -> Uplin
         raise InputError(
             f"dp_noise={config.dp_noise:g} must be 0 or at least {job.least_noise:.3g}: rounded to this ring's grid, "
             "the clients' noises can be told apart in the sum; raise scale_bits"
+        )
+    shortest = message.bound / np.max(np.abs(job.fading.mu))
+    if config.dp_noise and job.rounding > FLOAT32_SLACK * shortest:
+        raise InputError(
+            f"scale_bits={config.scale_bits} must be larger: rounded to this grid, scalars of norm {shortest:.3g} may "
+            "become longer than they are charged"
         )
     made = uplink.make(job)
     extra = [_flooding(config), MEAN_REMARK, *([DP_REMARK] if config.dp_noise else [])]

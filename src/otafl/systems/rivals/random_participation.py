@@ -64,8 +64,14 @@ def random_participation(config: Config, deployment: Deployment, message: Messag
 
 def hiding(config: Config, message: Message, context: Context) -> Uplink:
     """The analog uplink with coins counted as sampling; refused where something gives them away."""
+    whole = message.bound * (2.0 if message.adjacency == "replace" else 1.0)
     if np.any(np.asarray(message.rate) < 1):
         raise InputError("credit='hidden' with sampled records has no known bound: a client's other records tell")
+    if message.unit == "record" or np.any(np.asarray(message.sensitivity) < whole):
+        raise InputError(
+            f"credit='hidden' with unit={message.unit!r} is void: what a client sends besides tells that it sends; it "
+            "needs unit='client' and the whole message as its sensitivity"
+        )
     if context.first is not None and np.any(context.first.rms_low < context.first.rms_high):
         raise InputError("credit='hidden' with pilots is void: a pilot tells who is there; drop channel.pilots")
 
