@@ -16,7 +16,7 @@ from otafl.privacy.events import pick
 from otafl.privacy.sums import Sums
 from otafl.runs.build import Site
 from otafl.runs.certificates import measured
-from otafl.runs.folder.results import Columns, per_round
+from otafl.runs.folder.results import Columns, RoundColumns, per_round
 
 ROUNDING = 1e-9  # relative, as for plans
 SPREAD = ("norm", "raw_norm", "energy", "noise_multiplier")  # told as quantiles over the clients of a round
@@ -106,6 +106,9 @@ class _Round(NamedTuple):
     bias: float
     dropped_weight: float
     noise: float
+
+
+COLUMNS = {*RoundColumns._fields, *SPREAD, "left_out", "zeroed", "energy_mean", *_Round._fields}  # of `Tally.add`
 
 
 def _quantiles(values: Floats) -> Floats:
