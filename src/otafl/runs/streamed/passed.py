@@ -22,18 +22,12 @@ class Passed(NamedTuple):
         found = {f"eval.{name}": leaf for name, leaf in self.eval._asdict().items()}
         return {"live": self.live, "update_norm": self.update_norm, **self.columns, **found}
 
+    @classmethod
+    def read(cls, arrays: Columns) -> "Passed":
+        """What `arrays` wrote, where it has all that is `REQUIRED`."""
+        columns = dict(arrays)
+        live, update_norm = columns.pop("live"), columns.pop("update_norm")
+        return cls(live, update_norm, columns, Evaluation(*(columns.pop(f"eval.{n}") for n in Evaluation._fields)))
+
 
 REQUIRED = {"live", "update_norm", *COLUMNS, *(f"eval.{n}" for n in Evaluation._fields)}
-
-
-def read(arrays: Columns) -> Passed:
-    """What `Passed.arrays` wrote, where it has all that is `REQUIRED`."""
-    columns = dict(arrays)
-    live, update_norm = columns.pop("live"), columns.pop("update_norm")
-    return Passed(live, update_norm, columns, Evaluation(*(columns.pop(f"eval.{n}") for n in Evaluation._fields)))
-
-
-def merge(chunks: list[Passed]) -> Passed:
-    """Join along the round axis."""
-    named = [chunk.arrays() for chunk in chunks]
-    return read({name: np.concatenate([one[name] for one in named], axis=1) for name in named[0]})
