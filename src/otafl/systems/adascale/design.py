@@ -7,12 +7,12 @@
     offline       the optimum in hindsight: water-filling, and the general dual form
     convergence   Theorem 1: the bound of a run, and the cap nu for a target gamma
     certificates  what is certain about a finished run
-    baselines     EqualAlloc, EstimFuture, constant scaling, StatLevel, StatWater, reconstructions of [20] and [23]
+    rivals        EqualAlloc, EstimFuture, constant scaling, StatLevel, StatWater, reconstructions of [20] and [23]
     tuning        V (and the parameters of the reconstructions) such that the cap is spent
-    statistics    the stationary water level of Rayleigh channels
-    system        from radios and messages to noise energies and back
+    stationary    the stationary water level of Rayleigh channels
+    variables     from radios and messages to noise energies and back
     setting       the published settings, and channels drawn as published
-    comparison    all methods on the same channels: the leakage of Figures 1 and 2
+    methods       all methods on the same channels: the leakage of Figures 1 and 2
 
 Host, float64 throughout.
 """

@@ -1,6 +1,6 @@
 """What AdaScale chooses for a site and a privacy target: the cap on excess noise, and which fades to skip.
 
-Under Rayleigh fading the floor is f = a / X with X standard exponential (`statistics`). At level W, rounds above
+Under Rayleigh fading the floor is f = a / X with X standard exponential (`stationary`). At level W, rounds above
 F = m W skipped, a round of noise energy N costs c / (2 N) of zCDP, so on average
 
     cost(W, F) = c/2 [exp(-a/W)/W + (g(a/W) - g(a/F)) / a],    g(x) = -(x + 1) exp(-x),
