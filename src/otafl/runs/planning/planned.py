@@ -217,4 +217,4 @@ class Planned:
 
     def count(self, ledger: Ledger, released: Events) -> Ledger:
         """A ledger with these rounds besides; nothing is spent."""
-        return Ledger(ledger.budget, ledger.clients, [*ledger.parts, released], [*ledger.releases], sums=ledger.sums)
+        return ledger.besides(released)
