@@ -19,6 +19,7 @@ from otafl.core.sharding import CLIENT
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build, certificates
 from otafl.runs.device_mapping import choose_client_map, choose_mesh, choose_seed_map, evaluations_per_call
+from otafl.runs.evaluation import evaluator
 from otafl.runs.feedback import measure_of
 from otafl.runs.finish import finish
 from otafl.runs.folder.checkpoints import fits, leaf_name
@@ -114,7 +115,7 @@ class Execution(Planned):
         )
 
     def _engine(self) -> Engine:
-        evaluate = build.evaluator(self.task.model, self.task.classes, self.task.metric)
+        evaluate = evaluator(self.task.model, self.task.classes, self.task.metric)
         policy, inside = self.setup.sites[0].policy, {}
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
