@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from otafl.core.files import as_toml, to_json, write_atomic
+from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
@@ -22,6 +22,8 @@ from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
 from otafl.systems.screen import Fitted
+
+SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
 
 def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
@@ -60,7 +62,7 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
     for line in gaps:
         console.print(line, markup=False, highlight=False)
     console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False)
-    note = "smoke version: too few rounds and seeds to mean anything" if quick else ""
+    note = SMOKE if quick else ""
     results = {
         "preset": path.stem,
         "source": preset.source,
@@ -116,7 +118,7 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     """Run a preset and print ours beside the paper's."""
     path = find(name)
     preset = read_preset(path)
-    overrides = [f"{key}={as_toml(value)}" for key, value in (preset.quick.items() if quick else ())] + overrides
+    overrides = preset.overrides(quick) + overrides
     if preset.analysis is None:
         function: Analysis = run_and_compare
     else:
