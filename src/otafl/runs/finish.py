@@ -108,7 +108,7 @@ def alarms_of(uplink: Uplink, policy: Policy) -> list[str]:
 
 
 def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, retired: list[int] | None) -> PrivacyCard:
-    site = run.setup.sites[worst]
+    site, clients, keep_noise = run.setup.sites[worst], run.ledgers[0].clients, run.experiment.privacy.retired_noise
     alarms = [*alarms_of(run.uplink, site.policy), *([] if run.affordable else [run.unaffordable])]
     known = [] if site.message.adjacency == "add-remove" else ["sizes"]
     said = [text for text in remarks if text not in alarms]
@@ -120,7 +120,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
-            *([] if retired is None else [retirement.in_words(run.loop, retired[worst], *_who(run))]),
+            *([] if retired is None else [retirement.in_words(run.loop, retired[worst], clients, keep_noise)]),
             *said_of_channel(run.experiment, run.horizon),
         ],
         observers=found.observers,
@@ -129,11 +129,6 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
     )
-
-
-def _who(run: "Execution") -> tuple[int, bool]:
-    """How many clients there are, and whether those who retire keep their noise on the air."""
-    return run.ledgers[0].clients, run.experiment.privacy.retired_noise
 
 
 def _identity(run: "Execution") -> dict[str, Any]:
