@@ -138,12 +138,8 @@ def show(found: Sweep, console: Console, wide: bool = False) -> None:
     entries = found.entries
     if entries:
         head, *cells = rows(entries, found.keys)
-        table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in head:
-            table.add_column(plain(name), justify="left" if name == "scheme" else "right")
-        for row in cells:
-            table.add_row(*map(plain, row))
-        table.show(console, wide)
+        shown = (map(plain, row) for row in cells)
+        Fitted.of(map(plain, head), shown, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)).show(console, wide)
         console.print(footer(entries), markup=False, highlight=False)
     for point in found.points:
         if point["outcome"] != DONE:

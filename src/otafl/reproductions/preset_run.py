@@ -52,12 +52,10 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
         if any(metric in targets for targets in preset.targets.values())
         or metric in ("final_accuracy", "final_eps", "rounds")
     ]
-    table = Fitted(title=escape(f"{preset.source or path.stem}: ours, and (paper)"), title_justify="left")
-    for name in ("scheme", *(METRICS[metric] for metric in shown)):
-        table.add_column(name, justify="left" if name == "scheme" else "right")
-    for entry in found:
-        table.add_row(escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown))
-    console.print(table)
+    heads = ("scheme", *(METRICS[metric] for metric in shown))
+    rows = [[escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
+    title = escape(f"{preset.source or path.stem}: ours, and (paper)")
+    console.print(Fitted.of(heads, rows, title=title, title_justify="left"))
     gaps = differences(found, preset)
     for line in gaps:
         console.print(line, markup=False, highlight=False)

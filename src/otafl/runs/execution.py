@@ -263,8 +263,8 @@ class Execution(Planned):
 
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""
-        (site, *_), server, sent = self.setup.sites, self.setup.server, self.scheme.clients or self.experiment.clients
-        return certificates.certificate(rows, site, self.task, server, self.budget.delta, sent.kind)
+        site, sent = self.setup.sites[0], self.scheme.clients or self.experiment.clients
+        return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.delta, sent.kind)
 
     # --- progress ----------------------------------------------------------------------------------------------------
 
