@@ -31,8 +31,8 @@ from otafl.core.engine import make_engine
 from otafl.core.messages import Data, Seed
 from otafl.core.plan import Link
 from otafl.core.rounds import Row, make_round
-from otafl.runs.build import blocks, evaluator
 from otafl.runs.device_mapping import choose_client_map, choose_seed_map
+from otafl.runs.evaluation import blocks, evaluator
 from otafl.tasks.ghost import evaluated_at_once
 from otafl.tasks.models import Model, build
 

@@ -15,7 +15,7 @@ from typer.core import TyperArgument
 
 from otafl import __version__
 from otafl.commands.before_training import advise, plan
-from otafl.commands.console import AsJson, On, Override, Wide, err, out, working
+from otafl.commands.console import AsJson, JsonLog, On, Override, Wide, err, out, working
 from otafl.commands.listing import doctor, list_
 from otafl.core.errors import InputError, OtaflError, RunError
 from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
@@ -61,7 +61,7 @@ def run(
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of experiment files and stop.")
     ] = False,
-    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+    json_log: JsonLog = False,
     wide: Wide = False,
 ) -> None:
     """Run an experiment: all its schemes, paired seeds, one ledger. Writes a run folder with a report."""
@@ -120,7 +120,7 @@ def sweep(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Its folder; default runs/sweep-<name>.")
     ] = None,
     executor: On = "local",
-    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+    json_log: JsonLog = False,
     wide: Wide = False,
 ) -> None:
     """Run an experiment for every combination of some keys' values, on many cores or machines; resumable."""
@@ -170,7 +170,7 @@ def compare(
     ] = None,
     executor: On = None,
     wide: Wide = False,
-    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+    json_log: JsonLog = False,
 ) -> None:
     """Compare schemes at one privacy target: paired seeds, a ranking that says when it is a tie."""
     working(file, json_log)
@@ -257,7 +257,7 @@ def reproduce(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke version: few rounds, few seeds.")] = False,
     executor: On = None,
-    json_log: Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")] = False,
+    json_log: JsonLog = False,
 ) -> None:
     """Reproduce a published table or figure: ours beside the paper's, with plots and a results file."""
     from otafl.connect.executors import elsewhere

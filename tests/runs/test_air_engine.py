@@ -16,6 +16,7 @@ import pytest
 import otafl
 from otafl.core.streams import Seed
 from otafl.runs import build, runner
+from otafl.runs.evaluation import evaluator
 from otafl.runs.schema import Experiment, load, options_of
 from otafl.runs.schemes import Chosen
 from otafl.systems import scheme as scheme_of
@@ -138,7 +139,7 @@ class OwnLoop:
             self.opt = self.setup.optimizer.init(self.params)
         programs = PROGRAMS.setdefault(experiment.model_copy(update={"scheme": []}).model_dump_json(), {})
         if not programs:
-            programs["evaluate"] = jax.jit(build.evaluator(self.task.model, self.task.classes))
+            programs["evaluate"] = jax.jit(evaluator(self.task.model, self.task.classes))
             programs["messages"], programs["lift"] = jax.jit(self._all_messages), jax.jit(self._lifted)
         self.evaluate, self._messages, self._lift = (programs[name] for name in ("evaluate", "messages", "lift"))
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from otafl.core.messages import Stats
 from otafl.core.plan import Plan
-from otafl.runs.folder.chunks import REQUIRED, Chunk, Evaluation, merge, read
+from otafl.runs.folder.chunks import REQUIRED, Chunk, Evaluation, merge
 
 NAMES = [
     *("plan.tx", "plan.noise", "plan.max_norm", "plan.rx_scale", "plan.send_prob", "plan.live"),
@@ -36,7 +36,7 @@ def test_the_names_in_a_file_are_those_of_the_fields_in_order() -> None:
 
 def test_what_was_written_is_read_back_and_chunks_join_along_the_rounds() -> None:
     first, second = chunk(4, 0), chunk(2, 200)
-    joined = merge([read(first.arrays()), read(second.arrays())]).arrays()
+    joined = merge([Chunk.read(first.arrays()), Chunk.read(second.arrays())]).arrays()
     for name, whole in joined.items():
         assert np.array_equal(whole[:, : first.arrays()[name].shape[1]], first.arrays()[name]), name
         assert np.array_equal(whole[:, first.arrays()[name].shape[1] :], second.arrays()[name]), name

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
-from otafl.runs.build import blocks
 from otafl.runs.device_mapping import choose_mesh
+from otafl.runs.evaluation import blocks
 from otafl.runs.folder.store import RunFolder
 
 

@@ -157,16 +157,19 @@ def conclude(
     """What measured rounds, `cost` (K,) added up, amount to; arguments as in `certify_sequence`."""
     weights = _weights(weights)
     bound = np.broadcast_to(np.asarray(clip_norm, float), weights.shape)
-    total = _convergence(
-        seen.bias,
-        seen.noise,
-        bound,
-        constants,
-        num_params=num_params,
-        loss_gap=loss_gap,
-        step_size=step_size,
-        smoothness=smoothness,
-        grad_var=grad_var,
+    validate.whole("num_params", num_params)
+    validate.not_negative("loss_gap", loss_gap)
+    validate.positive("step_size", step_size)
+    smoothness = 1 / (12 * step_size) if smoothness is None else smoothness
+    validate.positive("smoothness", smoothness)
+    grad_var = float(bound.max() ** 2) if grad_var is None else grad_var
+    validate.not_negative("grad_var", grad_var)
+    factors = bound_constants(constants, step_size, smoothness)
+    total = assemble(  # CARES (12)
+        initial_gap_term(factors, loss_gap, step_size, seen.bias.size),
+        factors.variance * step_size * grad_var,
+        factors.noise * step_size * num_params * np.mean(seen.noise**2),
+        factors.truncation * np.mean(seen.bias),
     )
     zcdp = seen.cost + seen.bias.size * np.asarray(beside, float)
     worst = int(np.argmax(zcdp))
@@ -181,34 +184,6 @@ def conclude(
         worst,
         float(eps_of(accounting, zcdp[worst], delta)),
         _notes(predictable),
-    )
-
-
-def _convergence(
-    bias: Floats,
-    noise: Floats,
-    bound: Floats,
-    name: ConstantSet,
-    *,
-    num_params: int,
-    loss_gap: float,
-    step_size: float,
-    smoothness: float | None,
-    grad_var: float | None,
-) -> ConvBound:
-    validate.whole("num_params", num_params)
-    validate.not_negative("loss_gap", loss_gap)
-    validate.positive("step_size", step_size)
-    smoothness = 1 / (12 * step_size) if smoothness is None else smoothness
-    validate.positive("smoothness", smoothness)
-    grad_var = float(bound.max() ** 2) if grad_var is None else grad_var
-    validate.not_negative("grad_var", grad_var)
-    constants = bound_constants(name, step_size, smoothness)
-    return assemble(  # CARES (12)
-        initial_gap_term(constants, loss_gap, step_size, bias.size),
-        constants.variance * step_size * grad_var,
-        constants.noise * step_size * num_params * np.mean(noise**2),
-        constants.truncation * np.mean(bias),
     )
 
 

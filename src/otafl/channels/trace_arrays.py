@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.arrays import Complexes, Floats, Integers
+from otafl.core.arrays import Array, Complexes, Floats, Integers
 from otafl.core.errors import InputError
 from otafl.core.streams import Host
 
@@ -67,12 +67,7 @@ def from_real(path: Path, value: Floats, unit: str, phase: str, seed: int) -> Co
 
 def double(path: Path, key: str, value: Any, notes: list[str]) -> Complexes:
     """Numbers as complex128; said where they had fewer digits."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "iufc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
-        raise InputError(f"{path}: {key} has dtype {array.dtype} but must be numbers in double precision or less")
-    if array.dtype in (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.complex64)):
-        notes.append(f"{key} came in single precision ({array.dtype}); used as double")
-    wide = np.asarray(array, np.complex128)
+    wide = np.asarray(_numbers(path, key, value, notes), np.complex128)
     if key != "gain":
         finite(path, key, wide)
     return wide
@@ -81,12 +76,16 @@ def double(path: Path, key: str, value: Any, notes: list[str]) -> Complexes:
 def real(path: Path, key: str, value: Any, notes: list[str]) -> Floats:
     if np.asarray(value).dtype.kind == "c":
         raise InputError(f"{path}: {key} must be real")
+    return np.asarray(_numbers(path, key, value, notes), np.float64)
+
+
+def _numbers(path: Path, key: str, value: Any, notes: list[str]) -> Array:
     array = np.asarray(value)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+    if array.dtype.kind not in "iufc" or array.dtype.itemsize > (16 if array.dtype.kind == "c" else 8):
         raise InputError(f"{path}: {key} has dtype {array.dtype} but must be numbers in double precision or less")
-    if array.dtype in (np.dtype(np.float16), np.dtype(np.float32)):
+    if array.dtype in (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.complex64)):
         notes.append(f"{key} came in single precision ({array.dtype}); used as double")
-    return np.asarray(array, np.float64)
+    return array
 
 
 def finite(path: Path, key: str, value: Any) -> None:

@@ -22,18 +22,6 @@ KINDS: dict[str, tuple[type, Callable[..., Clients]]] = {
 }
 
 __all__ = [
-    "KINDS",
-    "Clients",
-    "Data",
-    "Gradient",
-    "LocalSGD",
-    "PerSample",
-    "Seed",
-    "Stats",
-    "ZeroOrder",
-    "fold",
-    "gradient",
-    "local_sgd",
-    "per_sample",
-    "zero_order",
-]
+    "KINDS", "Clients", "Data", "Gradient", "LocalSGD", "PerSample", "Seed", "Stats", "ZeroOrder", "fold", "gradient",
+    "local_sgd", "per_sample", "zero_order",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -139,9 +140,6 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     validate.norm_bound("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
 
-    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
-        return draw_batch(seed, keys, ids, config.batch, min_size)
-
     def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, ...]:
         means, *norms = mean_gradients(model, params, data, seed, drawn, ids)
         return means, none_left_out(ids), *norms
@@ -154,4 +152,5 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
 
     layered = model.ghost is not None and not model.l2 and jax.default_backend() == "cpu"
     promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
+    draw = partial(draw_batch, batch=config.batch, min_size=min_size)
     return Clients(draw, messages, identity_lift, promise, config.clip_norm, unformed if layered else None)

@@ -174,8 +174,6 @@ def per_sample(config: PerSample, model: Model, min_size: int = 1) -> Clients:
     if config.sampling == "poisson":
         return Clients(clipped.draw, clipped.poisson, identity_lift, promise, np.inf)
 
-    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
-        return draw_batch(seed, keys, ids, batch_of(config), min_size)
-
+    draw = functools.partial(draw_batch, batch=batch_of(config), min_size=min_size)
     # The mean of clipped gradients is within the clip norm anyway; fold checks it once more.
     return Clients(draw, clipped.fixed, identity_lift, promise, config.clip_norm)

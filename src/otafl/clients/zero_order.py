@@ -1,6 +1,7 @@
 """Clients that send two-point loss differences along shared random directions: the message of EEZOFL."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -54,9 +55,6 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), streams.Round.DIRECTION)
         return draw_directions(key, params, config.law, config.directions)
 
-    def draw(seed: Seed, keys: Array, ids: Array) -> tuple[Batch, Array]:
-        return draw_batch(seed, keys, ids, config.batch, min_size)
-
     def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Array, Array]:
         x, y, weights = take(data, seed, drawn, ids)
         radius = np.float32(config.radius) * (1 + round_.astype(jnp.float32)) ** np.float32(-config.radius_decay)
@@ -77,4 +75,5 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
         return jax.tree.map(lambda d: jnp.tensordot(received, d, axes=1) / config.directions, phi)
 
     promise = clipped_promise(config.directions, config.clip_norm, config.adjacency, config.unit)
+    draw = partial(draw_batch, batch=config.batch, min_size=min_size)
     return Clients(draw, messages, lift, promise, config.clip_norm)

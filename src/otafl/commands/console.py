@@ -35,6 +35,7 @@ On = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+JsonLog = Annotated[bool, typer.Option("--json-log", help="Progress as JSON lines on stdout.")]
 Wide = Annotated[bool, typer.Option("--wide", help="All columns, also where they do not fit the screen.")]
 
 

@@ -213,6 +213,11 @@ class Policy(NamedTuple):
     spans: bool = False
 
 
+def stateless(key: Any) -> tuple[()]:
+    """`init` of a policy that keeps nothing from round to round."""
+    return ()
+
+
 def namespace(array: Array) -> Any:
     """numpy or jax.numpy, whichever the array belongs to: the same policy code runs ahead or inside the loop."""
     return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np

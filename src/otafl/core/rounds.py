@@ -8,7 +8,8 @@ learning in float32: all of it is traced inside one `jax.enable_x64(True)` scope
 """
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -239,12 +240,8 @@ def joined(total: Pytree, add: Callable[[Pytree, Pytree], Pytree], axis: str | N
     if axis is None:
         return total
     every = jax.lax.all_gather(total, axis)
-    first, *others = (jax.tree.map(partial(_at, n), every) for n in range(jax.lax.axis_size(axis)))
+    first, *others = (jax.tree.map(itemgetter(n), every) for n in range(jax.lax.axis_size(axis)))
     return reduce(add, others, first)
-
-
-def _at(n: int, leaf: Array) -> Array:
-    return leaf[n]
 
 
 def anywhere(flag: Array, axis: str | None) -> Array:

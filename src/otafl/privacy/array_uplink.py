@@ -11,7 +11,7 @@ from otafl.core.arrays import Array
 from otafl.core.plan import Deployment, Events, Message, Plan, Receiver, Trace
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy.antennas import full_charge, uncertain_charge
-from otafl.privacy.events import events
+from otafl.privacy.events import events, whitened
 
 WEAKER = (
     "WEAKER ADVERSARY: channel.server='combined' assumes that the server forgets all but its beam's output; "
@@ -37,10 +37,7 @@ def release_full(plans: Plan, trace: Trace, deployment: Deployment, message: Mes
     given = (trace.array_estimate, tx, noise, float(deployment.trusted_noise_var), unit)
     error = array_error(deployment)
     charge = full_charge(*given, colluders) if error == 0 else uncertain_charge(*given, error, colluders)
-    amp = np.where(plain.sensitivity > 0, np.sqrt(charge), 0.0)
-    return plain._replace(
-        amp=amp, artificial_var=np.zeros_like(amp), receiver_var=np.ones_like(plain.receiver_var), leak_angle=0.0
-    )
+    return whitened(plain, np.where(plain.sensitivity > 0, np.sqrt(charge), 0.0))
 
 
 def release_combined(plans: Plan, trace: Trace, deployment: Deployment, message: Message, colluders: Array) -> Events:

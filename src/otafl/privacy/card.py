@@ -109,7 +109,7 @@ class PrivacyCard:
             ],
             "not_applicable": dict(self.refused),
             "observers": [{**o._asdict(), "eps": None if o.eps is None else _number(o.eps)} for o in self.observers],
-            "identity": {key: _plain(value) for key, value in self.identity.items()},
+            "identity": {k: _number(v) if isinstance(v, float) else v for k, v in self.identity.items()},
             "trusted_noise": self.trusted_noise,
             "sampling": self.sampling,
             "assumptions": list(self.assumptions),
@@ -290,7 +290,3 @@ def _phases(ledger: Ledger) -> str:
 def _number(value: Any) -> float | str:
     value = float(value)
     return value if np.isfinite(value) else "inf"
-
-
-def _plain(value: Any) -> Any:
-    return _number(value) if isinstance(value, float) else value

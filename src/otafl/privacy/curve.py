@@ -1,6 +1,7 @@
 """eps over the rounds of a run, by the budget's own accountant. Host, float64."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from otafl.privacy.accountants import round_costs
 from otafl.privacy.by_rdp import rdp_total
 from otafl.privacy.events import join, pick
 from otafl.privacy.ledger import Budget, Ledger
-from otafl.privacy.spend import Release, release_square
+from otafl.privacy.spend import Release, release_square, with_rounds
 
 
 def eps_curve(
@@ -36,20 +37,11 @@ def eps_curve(
     curve, options = [], (budget.accounting, budget.orders, colluders, budget.adjacency)
     total = rdp_total(join([*before.parts, pick(events, slice(0))]), *options, before.releases)
     for part in parts:
-        live = int(np.sum(part.live))
-        released = [r._replace(times=r.times * live) for r in each_round] if live else []
-        total = total + rdp_total(part, *options, released)
+        total = total + rdp_total(part, *options, with_rounds(each_round, part))
         curve.append(float(np.max(total.eps(budget.delta, budget.orders)[0])))
     # The whole run by itself, also with Renyi: of many noise levels its chords lie a little above those of the parts.
-    last = _last(pick(events, slice(cuts[-1])), budget, each_round, before)
+    whole = pick(events, slice(cuts[-1]))
+    last = float(replace(before, budget=budget).besides(whole, with_rounds(each_round, whole)).spent().worst)
     found = np.minimum(curve, last)
     found[-1:] = last
     return found
-
-
-def _last(events: Events, budget: Budget, each_round: Sequence[Release], before: Ledger) -> float:
-    """What a ledger counts that holds all these events after what was spent before."""
-    live = int(np.sum(events.live))
-    released = [r._replace(times=r.times * live) for r in each_round] if live else []
-    whole = Ledger(budget, before.clients, [*before.parts, events], [*before.releases, *released])
-    return float(whole.spent().worst)

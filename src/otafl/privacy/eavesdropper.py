@@ -28,6 +28,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.plan import Deployment, Events, Message, Plan
+from otafl.privacy.events import whitened
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,7 @@ def overheard(plans: Plan, released: Events, who: Eavesdropper) -> Events:
     own = (np.abs(plans.tx) * who.gain) ** 2 * who.antennas / who.noise_std**2
     with np.errstate(divide="ignore", invalid="ignore"):
         server = np.where(released.amp > 0, released.amp**2 / released.receiver_var[..., None], 0.0)
-    amp = np.where(released.live[..., None], np.sqrt(own + server), 0.0)
-    return released._replace(
-        amp=amp, artificial_var=np.zeros_like(amp), receiver_var=np.ones_like(released.receiver_var), leak_angle=0.0
-    )
+    return whitened(released, np.where(released.live[..., None], np.sqrt(own + server), 0.0))
 
 
 def loudest(deployment: Deployment, message: Message, rounds: int, who: Eavesdropper) -> Array:

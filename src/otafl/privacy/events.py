@@ -240,6 +240,18 @@ def noise_multiplier(events: Events, colluders: Array = None) -> Array:
         return 1 / np.sqrt(inverse_square(events, colluders))
 
 
+def no_events(rate: Array, sensitivity: Array) -> Events:
+    """No rounds of clients with these (K,)."""
+    none = np.zeros((0, len(rate)))
+    return Events(none, none, none > 0, none, none[:, 0], none[:, 0] > 0, rate, sensitivity)
+
+
+def whitened(run: Events, amp: Array) -> Events:
+    """The same rounds as amplitudes (T, K) over unit noise of the receiver: whose noise it was is counted already."""
+    ones = np.ones_like(run.receiver_var)
+    return run._replace(amp=amp, artificial_var=np.zeros_like(amp), receiver_var=ones, leak_angle=0.0)
+
+
 def join(parts: list[Events]) -> Events:
     """Chunks of one run, in order, as one run. All must agree on rate and sensitivity."""
     if not parts:

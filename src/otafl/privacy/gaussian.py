@@ -62,7 +62,7 @@ def delta(eps: Array, mu: Array) -> Array:
 def eps(mu: Array, delta: Array) -> Array:
     """Smallest eps with delta(eps) <= delta, broadcast; rounded to the safe side of the last bisection step."""
     mu, target = np.broadcast_arrays(np.asarray(mu, np.float64), np.asarray(delta, np.float64))
-    _check_mu(mu)
+    validate.not_negative("mu", np.where(np.isinf(mu) & (mu > 0), 0.0, mu))
     validate.in_open("delta", target, 0, 1)
     log_target = np.log(target)
     finite = np.where(np.isfinite(mu), mu, 0.0)
@@ -113,7 +113,3 @@ def _bisect(below: Array, low: Array, high: Array) -> tuple[Array, Array]:
             break
         low, high = new_low, new_high
     return low, high
-
-
-def _check_mu(mu: Array) -> None:
-    validate.not_negative("mu", np.where(np.isinf(mu) & (mu > 0), 0.0, mu))

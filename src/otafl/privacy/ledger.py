@@ -23,8 +23,8 @@ from otafl.core.plan import Events, frozen
 from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs, spend_of_sums
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
-from otafl.privacy.events import checked, join, pick
-from otafl.privacy.spend import ADJACENCIES, Release, Spend
+from otafl.privacy.events import checked, join, no_events, pick
+from otafl.privacy.spend import ADJACENCIES, Release, Spend, with_rounds
 from otafl.privacy.sums import Sums, no_rounds
 
 # rdp and pld add floats in an order that depends on the chunks: plans stay this much (relative) below the cap.
@@ -135,6 +135,11 @@ class Ledger:
     def colluders(self) -> Array:
         return None if not self.budget.colluders else np.isin(np.arange(self.clients), self.budget.colluders)
 
+    def besides(self, events: Events | None, releases: Sequence[Release] = ()) -> "Ledger":
+        """A ledger that holds these rounds (T, K) and releases too; nothing is checked or spent."""
+        parts = self.parts if events is None else [*self.parts, events]
+        return Ledger(self.budget, self.clients, [*parts], [*self.releases, *releases], sums=self.sums)
+
     def rounds(self) -> int:
         """Live rounds charged so far."""
         return int(sum(np.sum(part.live) for part in self.parts)) + (0 if self.sums is None else self.sums.rounds)
@@ -158,7 +163,7 @@ class Ledger:
         events = checked(events, self.clients)
         if np.ndim(events.live) != 1:
             raise InputError("spend takes one run, events of shape (rounds, clients)")
-        extra = _per_round(each_round, events)
+        extra = with_rounds(each_round, events)
         if self.parts:
             join([self.parts[-1], events])  # refuses a change of rate or sensitivity
         if not self._fits(events, extra, margin=0.0):
@@ -227,7 +232,7 @@ class Ledger:
                 accountant or self.budget.accountant, self.zcdp(), self.sums.sampled, self.budget.delta,
                 self.budget.accounting, self.budget.orders,
             )  # fmt: skip
-        run = self.events if self.parts else _nothing(self.clients)
+        run = self.events if self.parts else self._no_rounds
         options: dict[str, Any] = (
             {"orders": self.budget.orders} if (accountant or self.budget.accountant) == "rdp" else {}
         )
@@ -287,12 +292,12 @@ class Ledger:
         """Largest number of leading rounds that fits; costs are never negative, so bisection finds it."""
         margin = 0.0 if self.budget.counted.additive else PLANNING_MARGIN
         low, high = 0, int(np.size(run.live))
-        if self._fits(run, _per_round(each_round, run), margin):
+        if self._fits(run, with_rounds(each_round, run), margin):
             return high
         while low < high:
             middle = (low + high + 1) // 2
             part = pick(run, slice(middle))
-            if self._fits(part, _per_round(each_round, part), margin):
+            if self._fits(part, with_rounds(each_round, part), margin):
                 low = middle
             else:
                 high = middle - 1
@@ -309,11 +314,7 @@ class Ledger:
         if budget.accountant == "rdp":
             total = self._rdp_total(events, [*self.releases, *releases])
             return bool(np.all(total.eps(budget.delta, budget.orders)[0] <= cap_eps))
-        trial = Ledger(
-            budget, self.clients, [*self.parts, *([] if events is None else [events])], [*self.releases, *releases],
-            sums=self.sums,
-        )  # fmt: skip
-        return bool(trial.spent().worst <= cap_eps)
+        return bool(self.besides(events, releases).spent().worst <= cap_eps)
 
     def _costs(self, events: Sequence[Events], releases: Sequence[Release]) -> Array:
         """All zCDP costs, (rounds and releases, K)."""
@@ -322,6 +323,10 @@ class Ledger:
         if self.sums is not None:
             rows.append(np.where(self.sums.bare, np.inf, self.sums.terms))
         return np.concatenate(rows)
+
+    @property
+    def _no_rounds(self) -> Events:
+        return no_events(np.ones(self.clients), np.zeros(self.clients))
 
     def _whole(self, releases: Sequence[Release] = ()) -> Sums:
         """The sums with all releases in them."""
@@ -333,8 +338,8 @@ class Ledger:
 
     def _rdp_total(self, events: Events | None, releases: Sequence[Release]) -> RdpTotal:
         """All parts so far with these events added; its releases are these."""
-        budget, none = self.budget, _nothing(self.clients)
-        beside = rdp_total(none, budget.accounting, budget.orders, releases=releases)
+        budget = self.budget
+        beside = rdp_total(self._no_rounds, budget.accounting, budget.orders, releases=releases)
         parts = [] if self._rdp is None else [self._rdp]
         if events is not None:
             parts.append(rdp_total(events, budget.accounting, budget.orders, self.colluders, budget.adjacency))
@@ -347,13 +352,3 @@ def _ran(run: Events) -> int:
     """Rounds up to the last live one: those after it released nothing, and their number is no part of a ledger."""
     live = np.flatnonzero(run.live)
     return int(live[-1]) + 1 if live.size else 0
-
-
-def _per_round(each_round: Sequence[Release], events: Events) -> list[Release]:
-    live = int(np.sum(events.live))
-    return [r._replace(times=r.times * live) for r in each_round] if live else []
-
-
-def _nothing(clients: int) -> Events:
-    none = np.zeros((0, clients))
-    return Events(none, none, none > 0, none, none[:, 0], none[:, 0] > 0, np.ones(clients), np.zeros(clients))

@@ -45,7 +45,11 @@ def run_rdp(
         return total_rdp(events.rate, _multiplier(charged(events, accounting, colluders)), orders)
     z = _multiplier(inverse_square(events, colluders))
     if accounting == "visible":
-        return _sum_rounds(events, z, orders, lambda k, p, z: visible_rdp(p, _one_client(events, k, z, orders), orders))
+
+        def seen(k: int, p: Array, z: Array) -> Array:
+            return visible_rdp(p, sampled_gaussian_rdp(events.rate[k], z, orders), orders)
+
+        return _sum_rounds(events, z, orders, seen)
     if np.any(events.rate < 1):
         raise InputError(
             "accounting='hidden' with record sampling (rate < 1) has no known bound: a client's other records give its "
@@ -148,10 +152,6 @@ def _sum_rounds(events: Events, z: Array, orders: Array, rdp_of: Array) -> Array
         rdp = rdp_of(index[-1], pairs[0], pairs[1])
         total[index] = np.sum(count[:, None] * rdp, 0)
     return total
-
-
-def _one_client(events: Events, client: int, z: Array, orders: Array) -> Array:
-    return sampled_gaussian_rdp(events.rate[client], z, orders)
 
 
 def _multiplier(square: Array) -> Array:

@@ -98,17 +98,13 @@ def compose(
     relation = NeighboringRelation.REPLACE_ONE if opposed else NeighboringRelation.ADD_OR_REMOVE_ONE
     factor = 2 if opposed else 1  # dp_accounting's opposed pair counts one of the two contributions
     step = interval or loss_interval(z, rate)
+    plain = [(1.0, plain_square**-0.5, 1)] if plain_square > 0 else []  # Gaussians without sampling, as one
     try:
-        return _composed(pld, relation, factor, step, [*_groups(z, rate, bins), *_plain(plain_square)])
+        return _composed(pld, relation, factor, step, [*_groups(z, rate, bins), *plain])
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError) as problem:
         raise InputError(
             f"accountant 'pld' cannot count these rounds (dp-accounting: {type(problem).__name__}); use 'rdp'"
         ) from None
-
-
-def _plain(square: float) -> list[tuple[float, float, int]]:
-    """Gaussians without sampling, as one."""
-    return [(1.0, square**-0.5, 1)] if square > 0 else []
 
 
 def _composed(pld: Any, relation: Any, factor: int, step: float, parts: list[tuple[float, float, int]]) -> Any:

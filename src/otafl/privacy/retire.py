@@ -79,7 +79,7 @@ def _first_rounds(ledger: Ledger, released: Events) -> Array:
     while np.any(low < high):
         middle = (low + high + 1) // 2
         trial = released._replace(amp=np.where(of(middle), released.amp, 0.0))
-        eps = Ledger(ledger.budget, ledger.clients, [*ledger.parts, trial], ledger.releases).spent().eps
+        eps = ledger.besides(trial).spent().eps
         fits = eps <= cap
         low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
     return of(low)

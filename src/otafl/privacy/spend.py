@@ -45,6 +45,12 @@ def release_square(releases: Sequence[Release], clients: int) -> Array:
     return sum((r.times * r.square(clients) for r in releases), np.zeros(clients))
 
 
+def with_rounds(each_round: Sequence[Release], events: Events) -> list[Release]:
+    """Releases that accompany every live round of one run (T, K), as often as it has such rounds."""
+    live = int(np.sum(events.live))
+    return [r._replace(times=r.times * live) for r in each_round] if live else []
+
+
 class Spend(NamedTuple):
     """What a run cost by one accountant."""
 

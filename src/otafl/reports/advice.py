@@ -14,18 +14,8 @@ from otafl.runs.advice.forms import FALSE_POSITIVES, base_of
 from otafl.runs.advice.value import Advice, option_dict
 
 HEADS = (
-    "scheme",
-    "Q",
-    "e",
-    "rounds",
-    "heard",
-    "covered",
-    "J per device",
-    "dB below limit",
-    "seconds",
-    "CSI",
-    "noise of",
-)
+    "scheme", "Q", "e", "rounds", "heard", "covered", "J per device", "dB below limit", "seconds", "CSI", "noise of",
+)  # fmt: skip
 SYMBOLS = (
     ("Q", "learning signal over noise with what is known of the data: 25 is useful, 10 marginal"),
     ("e", "share of the limit S_max that no power control passes at this privacy"),

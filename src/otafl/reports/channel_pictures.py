@@ -29,7 +29,7 @@ from otafl.channels import (
     roll,
     stale_gain_error,
 )
-from otafl.reports.plots import COLOURS, STYLE, as_svg
+from otafl.reports.plots import COLOURS, FOR_SVG, as_svg
 
 Paint = Callable[..., None]
 SITES = {
@@ -45,7 +45,7 @@ def drawn(paint: Paint, panels: int = 1, height: float = 3.2) -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
+    with matplotlib.rc_context(FOR_SVG):
         figure = Figure(figsize=(3.6 * panels if panels > 1 else 5.2, height), layout="constrained")
         paint(*np.atleast_1d(figure.subplots(1, panels)))
         return as_svg(figure, tight=False)

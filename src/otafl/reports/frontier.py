@@ -15,7 +15,7 @@ from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports.comparison import placed
-from otafl.reports.plots import COLOURS, MARKERS, STYLE, as_svg, label_ends
+from otafl.reports.plots import COLOURS, FOR_SVG, MARKERS, as_svg, label_ends
 from otafl.runs.comparing.compare import Part, compare, question_of
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.comparing.tune import settings_of
@@ -78,8 +78,7 @@ def picture(told: dict[str, Any]) -> str:
 
     counts = sorted({point["devices"] for point in told["points"]})
     labels = list(dict.fromkeys(point["label"] for point in told["points"] if point["private"]))
-    style = {**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(FOR_SVG):
         figure = Figure(figsize=(7.2, 5.6))
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         bands = {count: [p for p in told["points"] if p["devices"] == count and p["private"]] for count in counts}

@@ -10,7 +10,7 @@ from otafl.bounds import merit
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
 from otafl.reports.phases_trained import overlay, stored
-from otafl.reports.plots import STYLE, as_svg
+from otafl.reports.plots import FOR_SVG, as_svg
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
@@ -49,7 +49,7 @@ def picture(told: dict[str, Any], points: dict[str, Any] | None = None) -> str:
     from matplotlib.figure import Figure
 
     joules, devices = np.array(told["joules"]), np.geomspace(10, 1e5, 200)
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
+    with matplotlib.rc_context(FOR_SVG):
         figure = Figure(figsize=(9.6, 3.9), layout="constrained")
         panels = figure.subplots(1, len(told["sheets"]), sharey=True, squeeze=False)[0]
         for axes, sheet in zip(panels, told["sheets"]):

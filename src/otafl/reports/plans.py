@@ -74,13 +74,9 @@ LEFT = ("scheme", "binds", "CSI", "noise of", "verdict", "constraint")
 
 def table(found: PlanTable) -> Fitted:
     """All columns that say something."""
-    made = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown = [name for name, cell in COLUMNS.items() if any(cell(row) != NONE for row in found.rows)]
-    for name in shown:
-        made.add_column(name, justify="left" if name in LEFT else "right")
-    for row in found.rows:
-        made.add_row(*(escape(COLUMNS[name](row)) for name in shown))
-    return made
+    rows = [[escape(COLUMNS[name](row)) for name in shown] for row in found.rows]
+    return Fitted.of(shown, rows, LEFT, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
 def show(found: PlanTable, console: Console, wide: bool = False) -> None:

@@ -22,6 +22,7 @@ STYLE: Any = {
     "text.parse_math": False, "figure.subplot.left": 0.13, "figure.subplot.right": 0.98, "figure.subplot.bottom": 0.14,
     "figure.subplot.top": 0.97,
 }  # fmt: skip
+FOR_SVG = {**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}  # the same bytes for the same data, text as text
 SIZE_INCHES = (5.2, 3.4)
 NAMES_INSIDE = 4
 

@@ -17,7 +17,7 @@ from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
 from otafl.reports.plain_page import plain_page, scrolling_table
-from otafl.reports.plots import COLOURS, DASHES, MARKERS, STYLE, as_svg
+from otafl.reports.plots import COLOURS, DASHES, FOR_SVG, MARKERS, as_svg
 from otafl.reports.tables import attack_cells, footer, metric_of, named, result, spent
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.executors import DONE, Outcome
@@ -138,12 +138,8 @@ def show(found: Sweep, console: Console, wide: bool = False) -> None:
     entries = found.entries
     if entries:
         head, *cells = rows(entries, found.keys)
-        table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for name in head:
-            table.add_column(plain(name), justify="left" if name == "scheme" else "right")
-        for row in cells:
-            table.add_row(*map(plain, row))
-        table.show(console, wide)
+        shown = (map(plain, row) for row in cells)
+        Fitted.of(map(plain, head), shown, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)).show(console, wide)
         console.print(footer(entries), markup=False, highlight=False)
     for point in found.points:
         if point["outcome"] != DONE:
@@ -217,7 +213,7 @@ def picture(entries: list[Entry], keys: list[str]) -> str:
     alone = len(keys) == 1 or len(labels) > PANELS  # one panel, a line per scheme
     panels = [None] if alone else labels
     ticks = list(dict.fromkeys(entry["values"][over] for entry in entries))
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
+    with matplotlib.rc_context(FOR_SVG):
         figure = Figure(figsize=(min(4.2 * len(panels) + 1.4, 12.6), 3.6))
         for axes, label in zip(np.ravel(figure.subplots(1, len(panels), sharey=True, squeeze=False)), panels):
             own = [entry for entry in entries if label in (None, entry["label"])]

@@ -65,13 +65,9 @@ def comparison(folder: Path) -> tuple[Fitted, str]:
     with reading(folder, AGAIN):
         found = summaries(folder)
         title = RunFolder.open(folder).manifest["title"]
-        table = Fitted(title=escape(title) if title else None, title_justify="left")
         columns = _columns(found)
-        for name in columns:
-            table.add_column(name, justify="left" if name == "scheme" else "right")
-        for cells in zip(*columns.values()):
-            table.add_row(*map(escape, cells))
-        return table, footer(found)
+        rows = (map(escape, cells) for cells in zip(*columns.values()))
+        return Fitted.of(columns, rows, title=escape(title) if title else None, title_justify="left"), footer(found)
 
 
 def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -74,12 +74,8 @@ def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Seque
     """Print the tables and write what a page is made of: results.json, with `data` besides, results.md, results.svg."""
     shown = [*grids, verdict_grid(verdicts)] if verdicts else list(grids)
     for grid in shown:
-        table = Fitted(title=f"{preset.source}: {grid.title}", title_justify="left")
-        for name in grid.head:
-            table.add_column(name)
-        for row in grid.rows:
-            table.add_row(*row)
-        console.print(table)
+        title = f"{preset.source}: {grid.title}"
+        console.print(Fitted.of(grid.head, grid.rows, words=grid.head, title=title, title_justify="left"))
     for note in notes:
         console.print(note, highlight=False)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core.interval import half_width
-from otafl.reports.plots import COLOURS, DASHES, STYLE, as_svg
+from otafl.reports.plots import COLOURS, DASHES, FOR_SVG, as_svg
 
 MOST_POINTS = 60  # of a curve: the file stays small
 PAPER: dict[str, Any] = {
@@ -103,7 +103,7 @@ def picture(panels: Sequence[Panel]) -> str:
 
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "otafl", "svg.fonttype": "none"}):
+    with matplotlib.rc_context(FOR_SVG):
         figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for own, panel in zip(axes, panels):

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from otafl.core.files import as_toml, to_json, write_atomic
+from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
@@ -22,6 +22,8 @@ from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
 from otafl.systems.screen import Fitted
+
+SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
 
 def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
@@ -50,17 +52,15 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
         if any(metric in targets for targets in preset.targets.values())
         or metric in ("final_accuracy", "final_eps", "rounds")
     ]
-    table = Fitted(title=escape(f"{preset.source or path.stem}: ours, and (paper)"), title_justify="left")
-    for name in ("scheme", *(METRICS[metric] for metric in shown)):
-        table.add_column(name, justify="left" if name == "scheme" else "right")
-    for entry in found:
-        table.add_row(escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown))
-    console.print(table)
+    heads = ("scheme", *(METRICS[metric] for metric in shown))
+    rows = [[escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
+    title = escape(f"{preset.source or path.stem}: ours, and (paper)")
+    console.print(Fitted.of(heads, rows, title=title, title_justify="left"))
     gaps = differences(found, preset)
     for line in gaps:
         console.print(line, markup=False, highlight=False)
     console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False)
-    note = "smoke version: too few rounds and seeds to mean anything" if quick else ""
+    note = SMOKE if quick else ""
     results = {
         "preset": path.stem,
         "source": preset.source,
@@ -116,7 +116,7 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     """Run a preset and print ours beside the paper's."""
     path = find(name)
     preset = read_preset(path)
-    overrides = [f"{key}={as_toml(value)}" for key, value in (preset.quick.items() if quick else ())] + overrides
+    overrides = preset.overrides(quick) + overrides
     if preset.analysis is None:
         function: Analysis = run_and_compare
     else:

@@ -7,18 +7,9 @@ import shutil
 from typing import Any
 
 PACKAGES = (
-    "otafl",
-    "jax",
-    "jaxlib",
-    "optax",
-    "numpy",
-    "scipy",
-    "dp-accounting",
-    "pydantic",
-    "pyarrow",
-    "scikit-learn",
+    "otafl", "jax", "jaxlib", "optax", "numpy", "scipy", "dp-accounting", "pydantic", "pyarrow", "scikit-learn",
     "matplotlib",
-)
+)  # fmt: skip
 EXTRAS = {"cvxpy": "successive convex approximation", "python-flint": "tests of the ring"}
 
 

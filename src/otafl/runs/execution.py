@@ -19,15 +19,15 @@ from otafl.core.sharding import CLIENT
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build, certificates
 from otafl.runs.device_mapping import choose_client_map, choose_mesh, choose_seed_map, evaluations_per_call
+from otafl.runs.evaluation import evaluator
 from otafl.runs.feedback import measure_of
 from otafl.runs.finish import finish
 from otafl.runs.folder.checkpoints import fits, leaf_name
-from otafl.runs.folder.chunks import Chunk, Evaluation, merge, read, scalars
+from otafl.runs.folder.chunks import Chunk, Evaluation, merge, scalars
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.interrupts import StopFlag
 from otafl.runs.kept import Findings, kept
 from otafl.runs.planning.channel_risk import statistics_known
-from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
@@ -37,6 +37,8 @@ NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken
 
 class Execution(Planned):
     """One scheme from its plan to its tables."""
+
+    records: Any = Chunk  # what is kept of rounds
 
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task, folder: SchemeFolder, reporter: Reporter):
         super().__init__(experiment, scheme, task)
@@ -61,7 +63,7 @@ class Execution(Planned):
         seeds = build.seeds_of(self.experiment, self.task)
         public = self.task.public if inside else ()
         carry = engine.init(seeds.key, self._loop_states())
-        carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
+        carry = carry._replace(opt=build.with_numbers(carry.opt, self.setup.server))
         done, state, saved_parts, damages = self.folder.latest(
             lambda round_, state, segments: (
                 round_ <= self.horizon and self._fits(round_, state, segments, jax.tree.leaves(carry))
@@ -69,10 +71,10 @@ class Execution(Planned):
         )
         for warning in damages:
             self.reporter.note(f"{self.label}: {warning}")
-        segments = [self.reading(part) for part in saved_parts]
+        segments = [self.records.read(part) for part in saved_parts]
         if state:
             carry = self._restore(carry, state)
-            self._count(self.merging(segments), 0)
+            self._count(merge(segments), 0)
         pending: list[Any] = []
         if self.uplink.alarm:
             self.reporter.note(f"{self.label}: {self.uplink.alarm}")
@@ -88,10 +90,10 @@ class Execution(Planned):
             self._tick(chunk, done, (done - fresh) / max(time.monotonic() - began, 1e-9))
             if stop.requested or time.monotonic() - saved >= self.experiment.engine.checkpoint_seconds:
                 self._checkpoint(done, carry, pending)
-                segments, pending, saved = [*segments, self.merging(pending)], [], time.monotonic()
+                segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
             if stop.requested and done < self.horizon:
                 raise Interrupted(f"checkpoint {self.folder.checkpoint(done)}")
-        finish(self, self.merging([*segments, *pending]), carry, time.monotonic() - began)
+        finish(self, merge([*segments, *pending]), carry, time.monotonic() - began)
 
     @property
     def _shareable(self) -> bool:
@@ -102,7 +104,7 @@ class Execution(Planned):
     @property
     def program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
-        choice, server = self.scheme.clients or self.experiment.clients, build.server_of(self.experiment, self.scheme)
+        choice, server = self.scheme.clients or self.experiment.clients, self.setup.server
         return (
             "planned" if self._shareable else self.label,
             choice.model_dump_json(),
@@ -113,7 +115,7 @@ class Execution(Planned):
         )
 
     def _engine(self) -> Engine:
-        evaluate = build.evaluator(self.task.model, self.task.classes, self.task.metric)
+        evaluate = evaluator(self.task.model, self.task.classes, self.task.metric)
         policy, inside = self.setup.sites[0].policy, {}
         if self.loop == "round":
             measure = measure_of(policy.feedback, self.task.model, evaluate)
@@ -189,10 +191,8 @@ class Execution(Planned):
         self._check(kept, first)
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
-            for s, (seed, site) in enumerate(zip(self.experiment.seed_list, self.setup.sites)):
-                own = Plan(*(leaf[s] for leaf in plan))
-                where = f"{self.label}: seed {seed}"
-                check_energy(own, kept.live[s], site.deployment, site.message, where, first, self.uplink)
+            for s in range(len(self.setup.sites)):
+                self._check_radiated(s, Plan(*(leaf[s] for leaf in plan)), kept.live[s], first)
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
             check_silence(policy, message, plan._replace(live=kept.live), first)
             self._check_played(plan._replace(live=kept.live), first)
@@ -234,16 +234,8 @@ class Execution(Planned):
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
-    def reading(self, arrays: dict[str, np.ndarray]) -> Any:
-        """Records as they were written beside a checkpoint."""
-        return read(arrays)
-
-    def merging(self, chunks: list[Any]) -> Any:
-        """Records of rounds that follow each other as one."""
-        return merge(chunks)
-
     def _checkpoint(self, done: int, carry: Carry, pending: list[Any]) -> None:
-        self.folder.save(done, self._state(carry), self.merging(pending).arrays())
+        self.folder.save(done, self._state(carry), merge(pending).arrays())
 
     def _state(self, carry: Carry) -> dict[str, np.ndarray]:
         return {leaf_name(n): np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(carry))}
@@ -266,15 +258,13 @@ class Execution(Planned):
 
     def certified(self, s: int, seen: Measured) -> SequenceCertificate:
         """The certificate of one seed's rounds."""
-        server, known = build.server_of(self.experiment, self.scheme), statistics_known(self.experiment)
-        at, delta = self.setup.sites[s], self.budget.delta
-        return certificates.concluded(seen, at, self.task, server, delta, self.releases[s], known)
+        at, server, known = self.setup.sites[s], self.setup.server, statistics_known(self.experiment)
+        return certificates.concluded(seen, at, self.task, server, self.budget.delta, self.releases[s], known)
 
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""
-        server = build.server_of(self.experiment, self.scheme)
-        kind = (self.scheme.clients or self.experiment.clients).kind
-        return certificates.certificate(rows, self.setup.sites[0], self.task, server, self.budget.delta, kind)
+        site, sent = self.setup.sites[0], self.scheme.clients or self.experiment.clients
+        return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.delta, sent.kind)
 
     # --- progress ----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ import numpy as np
 
 from otafl import __version__, systems
 from otafl.core.files import to_json
+from otafl.core.plan import Policy
 from otafl.core.rounds import Carry
+from otafl.core.uplink import Uplink
 from otafl.privacy import PrivacyCard, attack_success, make_card
 from otafl.runs.feedback import in_words
 from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncertified
@@ -99,12 +101,15 @@ def retired_at_end(run: "Execution", carry: Carry) -> list[int] | None:
     return run.retired if run.loop == "open" else np.sum(~np.asarray(carry.policy.active), axis=-1).tolist()
 
 
+def alarms_of(uplink: Uplink, policy: Policy) -> list[str]:
+    """What stands on top of a card whatever was run: what the uplink says aloud, and silence that tells of messages."""
+    insecure = [text for text in uplink.remarks if text.startswith("insecure")]
+    return [*([uplink.alarm] if uplink.alarm else []), *insecure, *([SILENCE] if policy.gate == "message" else [])]
+
+
 def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, retired: list[int] | None) -> PrivacyCard:
-    site = run.setup.sites[worst]
-    insecure = [text for text in run.uplink.remarks if text.startswith("insecure")]
-    alarms = [*([run.uplink.alarm] if run.uplink.alarm else []), *insecure]
-    alarms += [SILENCE] if site.policy.gate == "message" else []
-    alarms += [] if run.affordable else [run.unaffordable]
+    site, clients, keep_noise = run.setup.sites[worst], run.ledgers[0].clients, run.experiment.privacy.retired_noise
+    alarms = [*alarms_of(run.uplink, site.policy), *([] if run.affordable else [run.unaffordable])]
     known = [] if site.message.adjacency == "add-remove" else ["sizes"]
     said = [text for text in remarks if text not in alarms]
     known += ["other-runs"] if len(run.ledgers) * len(run.experiment.scheme) > 1 else []
@@ -115,7 +120,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
-            *([] if retired is None else [retirement.in_words(run.loop, retired[worst], *_who(run))]),
+            *([] if retired is None else [retirement.in_words(run.loop, retired[worst], clients, keep_noise)]),
             *said_of_channel(run.experiment, run.horizon),
         ],
         observers=found.observers,
@@ -124,11 +129,6 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
     )
-
-
-def _who(run: "Execution") -> tuple[int, bool]:
-    """How many clients there are, and whether those who retire keep their noise on the air."""
-    return run.ledgers[0].clients, run.experiment.privacy.retired_noise
 
 
 def _identity(run: "Execution") -> dict[str, Any]:

@@ -42,8 +42,9 @@ def check_kept(
     each = BYTES_PER_DEVICE_ROUND + (BYTES_PER_ANTENNA * antennas if antennas > 1 else 0)
     needed = seeds * rounds * clients * each + besides
     if needed > memory_bytes():
+        array = f" x antennas={antennas}" if antennas > 1 else ""
         raise InputError(
-            f"seeds={seeds} x rounds={of or rounds} x clients={clients}{_array(antennas)} need about {_gib(needed)} of "
+            f"seeds={seeds} x rounds={of or rounds} x clients={clients}{array} need about {_gib(needed)} of "
             f"memory, this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
 
@@ -55,10 +56,6 @@ def check_message(num_params: int) -> None:
             f"num_params={num_params} needs about {_gib(needed)} of memory for a sum and its noise, this machine has "
             f"{_gib(memory_bytes())}; send fewer numbers"
         )
-
-
-def _array(antennas: int) -> str:
-    return f" x antennas={antennas}" if antennas > 1 else ""
 
 
 def check_model(experiment: Experiment, parameters: int) -> None:

@@ -1,7 +1,9 @@
 """Tables on a terminal: as many columns as fit, the first first. Words may break; no number is ever cut."""
 
 from bisect import bisect_right
+from collections.abc import Collection, Iterable
 from copy import copy
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -19,6 +21,18 @@ class Fitted(Table):
     """
 
     elsewhere = ""
+
+    @classmethod
+    def of(
+        cls, heads: Iterable[str], rows: Iterable[Iterable[str]], words: Collection[str] = ("scheme",), **style: Any
+    ) -> "Fitted":
+        """With these columns and cells; columns of `words` stand left."""
+        made = cls(**style)
+        for head in heads:
+            made.add_column(head, justify="left" if head in words else "right")
+        for row in rows:
+            made.add_row(*row)
+        return made
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = copy(self)

@@ -1,7 +1,5 @@
 """Every scheme that designs itself for a site and a privacy target, by name."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from otafl.channels import Channel
@@ -10,10 +8,7 @@ from otafl.core.errors import OtaflError
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
 from otafl.systems import SCHEMES, SYSTEMS, system_of
-from otafl.systems.simulated import Options, Refusal
-
-# (deployment, message, budget, rounds, channel, seed) -> options of the scheme, from plans alone
-Rule = Callable[[Deployment, Message, Budget, int, Channel, int], Options | Refusal]
+from otafl.systems.simulated import Options, Refusal, Rule
 
 
 def names() -> list[str]:

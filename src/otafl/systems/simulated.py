@@ -9,7 +9,7 @@ are drawn here under another seed than any run's.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,10 @@ class Refusal(NamedTuple):
     """Why a system has no setting for this site and target."""
 
     why: str
+
+
+# (deployment, message, budget, rounds, channel, seed) -> options of the scheme, from plans alone
+Rule = Callable[[Deployment, Message, Budget, int, Channel, int], Options | Refusal]
 
 
 class Bench(NamedTuple):
@@ -84,6 +88,22 @@ def bench(deployment: Deployment, message: Message, budget: Budget, rounds: int,
     trace, deployment = receive(_drawn(channel, len(deployment.weights), rounds, seed), deployment)
     multiplier = calibrate(budget, rounds, message, np.asarray(deployment.weights, float))
     return Bench(deployment, message, budget, rounds, trace, seed, multiplier)
+
+
+def without_trusted_noise(deployment: Deployment) -> Refusal | None:
+    if deployment.trusted_noise_var > 0:
+        return None
+    return Refusal("its only noise is the receiver's, of which nothing is trusted (trusted_noise_var=0)")
+
+
+def on_bench(choose: Callable[[Bench], Options | Refusal]) -> Rule:
+    """The rule of a scheme that only the receiver's noise protects, refused where nothing of that is trusted."""
+
+    @wraps(choose)
+    def rule(deployment: Deployment, *rest: Any) -> Options | Refusal:
+        return without_trusted_noise(deployment) or choose(bench(deployment, *rest))
+
+    return rule
 
 
 @lru_cache(maxsize=2)

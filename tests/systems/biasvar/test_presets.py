@@ -27,7 +27,7 @@ NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
 @pytest.mark.parametrize("quick", [False, True])
 def test_presets_parse(name, quick):
     preset = read_preset(find(name))
-    experiment = load(find(name), [f"{k}={as_toml(v)}" for k, v in preset.quick.items()] if quick else [])
+    experiment = load(find(name), preset.overrides(quick))
     assert set().union(*(_labels(claim) for claim in preset.targets["claims"])) <= set(experiment.labels)
     ratio_db = 10 * np.log10(experiment.radio.energy(1) / (2 * experiment.radio.noise_var()))
     assert ratio_db == pytest.approx(113.0)

@@ -34,8 +34,7 @@ def test_every_table_and_figure_has_a_preset():
 @pytest.mark.parametrize("name", NAMES)
 def test_preset_is_an_experiment_also_in_its_quick_version(name: str):
     preset, path = presets()[name], find(name)
-    quick = [f"{key}={json.dumps(value)}" for key, value in preset.quick.items()]
-    whole, small = load(path), load(path, quick)
+    whole, small = load(path), load(path, preset.overrides(quick=True))
     assert whole.privacy.eps == 500 and whole.privacy.delta == 1e-5
     assert small.rounds * len(small.seed_list) < whole.rounds * len(whole.seed_list) or name in (
         "cares-sweep",

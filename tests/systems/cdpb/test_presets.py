@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 from rich.console import Console
 
-from otafl.core.files import as_toml, read_toml
+from otafl.core.files import read_toml
 from otafl.core.plan import Events
 from otafl.privacy import inverse_square
 from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED
@@ -30,7 +30,7 @@ def run(name, folder, overrides=(), quick=True):
 
 
 def quick_overrides(name):
-    return [f"{key}={as_toml(value)}" for key, value in read_preset(find(name)).quick.items()]
+    return read_preset(find(name)).overrides(quick=True)
 
 
 def test_all_presets_are_listed():

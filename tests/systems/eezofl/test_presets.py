@@ -9,7 +9,7 @@ from rich.console import Console
 
 from otafl.crypto.randomness import insecure_test_rng
 from otafl.crypto.ring import RING_4096, RING_8192
-from otafl.reproductions.preset_run import as_toml, reproduce
+from otafl.reproductions.preset_run import reproduce
 from otafl.runs import runner
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
@@ -21,7 +21,7 @@ TRAINED = ("eezofl-table3", "eezofl-fig2", "eezofl-fig3", "eezofl-packing", "eez
 
 
 def quick(name, *more):
-    return [*(f"{key}={as_toml(value)}" for key, value in read_preset(find(name)).quick.items()), *more]
+    return [*read_preset(find(name)).overrides(quick=True), *more]
 
 
 def reproduced(name, folder, *more):

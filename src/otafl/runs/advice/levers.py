@@ -6,6 +6,7 @@ answer is one division, and is then checked on a plan of its own.
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ class Lever(NamedTuple):
     ratio: float  # how large the change is; 1 is free
     quality: float  # Q of the plan after it
     scheme: str
+
+
+Tries = Iterator[Lever | None]  # of one kind, the smallest change first; None where nothing can be planned
 
 
 def best_of(question: Question, names: list[str] | None = None) -> Option | None:
@@ -57,13 +61,9 @@ def free_changes(question: Question) -> tuple[Question, list[Lever]]:
 def single_changes(question: Question, best: Option) -> list[Lever]:
     """Each kind of change that alone makes this question useful, the smallest first."""
     q, names = best.quality, [best.name]
-    found = [
-        _devices(question, q, names),
-        _eps(question, q, names),
-        _size(question, q),
-        _power(question, best, names),
-        _rounds(question, names),
-    ]
+    kinds = (_devices(question, q, names), _eps(question, q, names), _size(question, q),
+             _power(question, best, names), _rounds(question, names))  # fmt: skip
+    found = [next((one for one in tries if one and one.quality >= merit.USEFUL), None) for tries in kinds]
     return sorted((lever for lever in found if lever is not None), key=lambda lever: lever.ratio)
 
 
@@ -72,21 +72,18 @@ def _lever(what: str, said: str, ratio: float, question: Question, names: list[s
     return None if option is None else Lever(what, said, ratio, option.quality, option.name)
 
 
-def _devices(question: Question, q: float, names: list[str]) -> Lever | None:
+def _devices(question: Question, q: float, names: list[str]) -> Tries:
     now = question.site.num_devices
     count = merit.devices_for(q, now)
     for _ in range(CHECKS):
         if not now < count <= LARGEST:
-            return None
+            return
         changed = dataclasses.replace(question, site=question.site.copied(count))
-        lever = _lever("devices", f"{count} devices like these instead of {now}", count / now, changed, names)
-        if lever is not None and lever.quality >= merit.USEFUL:
-            return lever
+        yield _lever("devices", f"{count} devices like these instead of {now}", count / now, changed, names)
         count = math.ceil(count * STEP)
-    return None
 
 
-def _eps(question: Question, q: float, names: list[str]) -> Lever | None:
+def _eps(question: Question, q: float, names: list[str]) -> Tries:
     counted = ACCOUNTANTS[question.accountant]
     convert = counted.convert or eps_from_rho
     cap = counted if counted.cap is not None else ACCOUNTANTS["gaussian"]
@@ -95,39 +92,27 @@ def _eps(question: Question, q: float, names: list[str]) -> Lever | None:
     for _ in range(CHECKS):
         eps = math.ceil(100 * float(np.asarray(convert(np.asarray(target**2 / 2), question.delta)))) / 100
         changed = dataclasses.replace(question, eps=eps)
-        lever = _lever("eps", f"ε = {eps:g} instead of {question.eps:g}", eps / question.eps, changed, names)
-        if lever is not None and lever.quality >= merit.USEFUL:
-            return lever
+        yield _lever("eps", f"ε = {eps:g} instead of {question.eps:g}", eps / question.eps, changed, names)
         target *= STEP
-    return None
 
 
-def _size(question: Question, q: float) -> Lever | None:
+def _size(question: Question, q: float) -> Tries:
     size = merit.params_for(q, question.num_params)
-    if size is None or size >= question.num_params or question.blocks.get("task"):
-        return None
-    said = f"{size:,} parameters instead of {question.num_params:,}"
-    return Lever("num_params", said, question.num_params / size, merit.USEFUL, "")
+    if size is not None and size < question.num_params and not question.blocks.get("task"):
+        said = f"{size:,} parameters instead of {question.num_params:,}"
+        yield Lever("num_params", said, question.num_params / size, merit.USEFUL, "")
 
 
-def _power(question: Question, best: Option, names: list[str]) -> Lever | None:
-    row = best.row
-    if row is None or not row.binding.startswith("power"):
-        return None
-    for db in POWER_DB:
+def _power(question: Question, best: Option, names: list[str]) -> Tries:
+    binding = "" if best.row is None else best.row.binding
+    for db in POWER_DB if binding.startswith("power") else ():
         changed = dataclasses.replace(question, site=question.site.louder(db))
-        lever = _lever("power", f"{db:g} dB more transmit power", 10 ** (db / 10), changed, names)
-        if lever is not None and lever.quality >= merit.USEFUL:
-            return lever
-    return None
+        yield _lever("power", f"{db:g} dB more transmit power", 10 ** (db / 10), changed, names)
 
 
-def _rounds(question: Question, names: list[str]) -> Lever | None:
+def _rounds(question: Question, names: list[str]) -> Tries:
     for rounds in HORIZONS:
         if rounds > question.rounds:
             changed = dataclasses.replace(question, rounds=rounds)
             said = f"{rounds} rounds instead of {question.rounds}"
-            lever = _lever("rounds", said, rounds / question.rounds, changed, names)
-            if lever is not None and lever.quality >= merit.USEFUL:
-                return lever
-    return None
+            yield _lever("rounds", said, rounds / question.rounds, changed, names)

@@ -8,7 +8,7 @@ import numpy as np
 from otafl import __version__
 from otafl.privacy import PrivacyCard, make_card
 from otafl.runs.feedback import in_words as reward_in_words
-from otafl.runs.finish import HINDSIGHT, SILENCE
+from otafl.runs.finish import HINDSIGHT, alarms_of
 from otafl.runs.folder.results import uncertified
 from otafl.runs.planning.channel_risk import said_of
 from otafl.runs.planning.retirement import in_words
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def card_of(air: "Air") -> PrivacyCard:
     job, seed = air.job, air.settings.seed
     remarks = remarks_of(air)
-    insecure = [text for text in job.uplink.remarks if text.startswith("insecure")]
-    alarms = [*([job.uplink.alarm] if job.uplink.alarm else []), *insecure]
-    alarms += [SILENCE] if job.policy.gate == "message" else []
+    alarms = alarms_of(job.uplink, job.policy)
     known = [] if job.message.adjacency == "add-remove" else ["sizes"]
     said = [text for text in remarks if text not in alarms]
     site = SimpleNamespace(policy=job.policy, message=job.message, deployment=job.deployment)

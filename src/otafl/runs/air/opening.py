@@ -66,8 +66,7 @@ def from_json(plain: dict[str, Any], path: Path) -> Settings:
     plain["site"] = _site_of(plain["site"])
     for name, keys in (("radio", RADIO), ("privacy", PRIVACY)):
         plain[name] = {key: plain[name].get(key) for key in keys}
-    for name in ("sizes", "weights", "outside"):
-        plain[name] = None if plain[name] is None else tuple(plain[name])
+    plain |= _tuples(plain)
     if plain["message"] is not None:
         one = plain["message"]
         arrays = {name: np.asarray(one[name], float) for name in ("mean_square", "sensitivity", "rate")}
@@ -128,8 +127,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
     given = {**given, "num_params": given["num_params"] if message is None else message.dim}
     door = parse(Door, {name: _plain(given[name]) for name in Door.model_fields}, "Air").model_dump()
     door["clip_norm"] = door["clip_norm"] if message is None else float(message.bound)
-    for name in ("sizes", "weights", "outside"):
-        door[name] = None if door[name] is None else tuple(door[name])
     given = {**given, "already_spent": None if spent is None else _path("already_spent", spent)}
     return Settings(
         scheme=chosen(given["scheme"]),
@@ -138,8 +135,13 @@ def settings_of(given: dict[str, Any]) -> Settings:
         radio={name: _plain(given[name]) for name in RADIO},
         privacy={name: _plain(given[name]) for name in PRIVACY},
         message=None if message is None else frozen(message),
-        **door,
+        **(door | _tuples(door)),
     )
+
+
+def _tuples(lists: dict[str, Any]) -> dict[str, Any]:
+    named = {name: lists[name] for name in ("sizes", "weights", "outside")}
+    return {name: None if value is None else tuple(value) for name, value in named.items()}
 
 
 def _site_of(site: Any) -> int | str:

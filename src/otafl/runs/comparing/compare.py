@@ -2,8 +2,8 @@
 
 Each private scheme runs until its budget is spent; a scheme whose unit, adjacency, delta or accountant differs from the
 others', or that spent more than the target, is not ranked. Own knobs come from plans, rounds, step and clip norm from
-the same trials for all (`settings`, `trials`). The ranking is by mean accuracy after the last round over paired seeds,
-and says who cannot be told from the first, and after how many seeds one could.
+the same trials for all (`from_plans`, `trials`). The ranking is by mean accuracy after the last round over paired
+seeds, and says who cannot be told from the first, and after how many seeds one could.
 """
 
 from itertools import pairwise

@@ -38,7 +38,7 @@ def choose(experiment: Experiment, scheme: Any, task: Task, step_scale: float | 
     place, entry = place_of(experiment, scheme, task), systems.SCHEMES[scheme.name]
     planned_as = entry.plans_as or scheme.name
     names = {field.name for field in dataclasses.fields(systems.scheme(planned_as).config)}
-    known = {name: value for name, value in _given(scheme).items() if name in names}
+    known = {name: getattr(scheme, name) for name in scheme.model_fields_set if name in names}
     own, why_not = _own(planned_as, scheme, place, known, experiment.radio.run_energy)
     of_policy = {name: value for name, value in own.items() if name in names}
     place = place._replace(deployment=limited(place.deployment, own.get("max_energy")))
@@ -67,11 +67,6 @@ def _own(
     if isinstance(found, simulated.Refusal):
         return {}, found.why
     return found, ""
-
-
-def _given(scheme: Any) -> dict[str, Any]:
-    """What the file itself says about a scheme."""
-    return {name: getattr(scheme, name) for name in scheme.model_fields_set}
 
 
 def _planned(

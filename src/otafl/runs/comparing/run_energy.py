@@ -13,7 +13,6 @@ import numpy as np
 
 from otafl import systems
 from otafl.core.errors import OtaflError
-from otafl.core.plan import Message, Plan
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget
 from otafl.runs.build import limited
@@ -88,14 +87,10 @@ def _one(scheme: str, rule: Rule, at: Bench, joules: float, limit: float | None,
         options = rule(limit, softened(at.budget, share))
         if isinstance(options, Refusal):
             return None
-        change = _cut(at.message, joules)
-        return Found(trial(scheme, options, at._replace(deployment=site), change).snr, options, limit, share)
+        kept = trial(scheme, options, at._replace(deployment=site), lambda plan: within_run(plan, at.message, joules))
+        return Found(kept.snr, options, limit, share)
     except OtaflError:
         return None
-
-
-def _cut(message: Message, joules: float) -> Callable[[Plan], Plan]:
-    return lambda plan: within_run(plan, message, joules)
 
 
 def softened(budget: Budget, share: float) -> Budget:

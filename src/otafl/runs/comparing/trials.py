@@ -128,7 +128,8 @@ def search(
     tried = points(count, experiment.rounds, STEP_SCALE[is_linear(experiment)])
     held_out = on_validation(experiment)
     scores: dict[str, list[tuple[float, float]]] = {label: [] for label in experiment.labels}
-    trials = {n: _planned(at(held_out, point), point, shared) for n, point in enumerate(tried)}
+    bare = [at(held_out, point) for point in tried]
+    trials = {n: from_plans(one, shared.task(one), tried[n].step_scale)[0] for n, one in enumerate(bare)}
     places = {n: folder / f"trial-{n:03d}" for n in trials}
     if elsewhere is not None:
         store = made(folder)
@@ -152,10 +153,6 @@ def search(
         f"rounds, step and clip norm were chosen by {count} trials per scheme on a validation split of the private data"
     )
     return _with_best(experiment, tried, best, outside, shared.task(experiment)), said
-
-
-def _planned(trial: Experiment, point: Point, shared: Workbench) -> Experiment:
-    return from_plans(trial, shared.task(trial), point.step_scale)[0]
 
 
 def _said(tried: list[Point], best: dict[str, int], edges: dict[str, list[str]]) -> list[str]:

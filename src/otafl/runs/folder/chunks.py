@@ -39,6 +39,24 @@ class Chunk(NamedTuple):
         parts = {name: _fields(part) for name, part in self._asdict().items()}
         return {_name(whole, name): leaf for whole, part in parts.items() for name, leaf in part.items()}
 
+    @classmethod
+    def read(cls, arrays: Arrays) -> "Chunk":
+        """What `arrays` wrote, where it has all that is `REQUIRED`."""
+
+        def part(whole: str) -> dict[str, np.ndarray]:
+            begin = f"{whole}."
+            return {name.removeprefix(begin): leaf for name, leaf in arrays.items() if name.startswith(begin)}
+
+        return cls(
+            plan=Plan(**part("plan")),
+            stats=Stats(**part("stats"), overflow=()),
+            live=arrays["live"],
+            update_norm=arrays["update_norm"],
+            refused=arrays["refused"],
+            info=part("info"),
+            eval=Evaluation(**part("eval")),
+        )
+
 
 REQUIRED = {
     *("live", "update_norm", "refused"),
@@ -48,28 +66,10 @@ REQUIRED = {
 }
 
 
-def read(arrays: Arrays) -> Chunk:
-    """What `Chunk.arrays` wrote, where it has all that is `REQUIRED`."""
-
-    def part(whole: str) -> dict[str, np.ndarray]:
-        begin = f"{whole}."
-        return {name.removeprefix(begin): leaf for name, leaf in arrays.items() if name.startswith(begin)}
-
-    return Chunk(
-        plan=Plan(**part("plan")),
-        stats=Stats(**part("stats"), overflow=()),
-        live=arrays["live"],
-        update_norm=arrays["update_norm"],
-        refused=arrays["refused"],
-        info=part("info"),
-        eval=Evaluation(**part("eval")),
-    )
-
-
-def merge(chunks: list[Chunk]) -> Chunk:
-    """Join chunks along the round axis."""
+def merge(chunks: list[Any]) -> Any:
+    """Join chunks of one kind along the round axis."""
     named = [chunk.arrays() for chunk in chunks]
-    return read({name: np.concatenate([one[name] for one in named], axis=1) for name in named[0]})
+    return chunks[0].read({name: np.concatenate([one[name] for one in named], axis=1) for name in named[0]})
 
 
 def scalars(info: Any, axes: int) -> dict[str, np.ndarray]:

@@ -18,9 +18,7 @@ def least_eps(ledger: Ledger, planned: Events) -> float:
     if not np.any(planned.live):
         return float("nan")
     rounds = int(np.argmax(planned.live)) + 1
-    first = pick(planned, slice(rounds))
-    held = ([*ledger.parts, first], ledger.releases)
-    return Ledger(ledger.budget, ledger.clients, *held, sums=ledger.sums).worst()
+    return ledger.besides(pick(planned, slice(rounds))).worst()
 
 
 def least(eps: float | None) -> str:

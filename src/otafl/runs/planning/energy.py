@@ -43,13 +43,26 @@ def check_energy(
     """Raise RunError with the round and the client where a plan (T, K) of rounds from `first` on passes a limit."""
     with np.errstate(invalid="ignore"):  # dead rounds may hold anything
         energy = planned_energy(plan, message, uplink)
+    _refuse_above(deployment, energy, live, where, first, "" if np.isfinite(message.bound) else " on average")
+
+
+def check_sent(
+    energy: Array, live: Array, deployment: Deployment, message: Message, where: str, first: int = 0
+) -> None:
+    """The same of what was really sent, J, (T, K): a bounded message never breaks its limit.
+
+    A Poisson sum may in a round; its limit is one on the mean, which `check_energy` holds its plans to.
+    """
+    if np.isfinite(message.bound):
+        _refuse_above(deployment, energy, live, where, first)
+
+
+def _refuse_above(deployment: Deployment, energy: Array, live: Array, where: str, first: int, kind: str = "") -> None:
     limit = np.broadcast_to(np.asarray(deployment.energy, float), energy.shape)
     over = np.asarray(live, bool)[:, None] & ~(energy <= limit * (1 + ROUNDING))
-    if not np.any(over):
-        return
-    round_, client = (int(i) for i in np.argwhere(over)[0])
-    kind = "" if np.isfinite(message.bound) else " on average"
-    raise RunError(
-        f"{where}, round {first + round_}: client {client} would radiate {energy[round_, client]:.6g} J{kind}, "
-        f"limit {limit[round_, client]:.6g} J; the policy must scale down or stay silent"
-    )
+    if np.any(over):
+        round_, client = (int(i) for i in np.argwhere(over)[0])
+        raise RunError(
+            f"{where}, round {first + round_}: client {client} would radiate {energy[round_, client]:.6g} J{kind}, "
+            f"limit {limit[round_, client]:.6g} J; the policy must scale down or stay silent"
+        )

@@ -12,6 +12,7 @@ import numpy as np
 
 from otafl import systems
 from otafl.core import uplink
+from otafl.core.arrays import Array
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
 from otafl.core.rounds import plan_ahead
@@ -116,8 +117,7 @@ class Planned:
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""
-        seeds = self.experiment.seed_list
-        for seed, site, state, ledger in zip(seeds, self.setup.sites, self.states, self.ledgers):
+        for s, (site, state, ledger) in enumerate(zip(self.setup.sites, self.states, self.ledgers)):
             _, wanted, info = plan_ahead(site.policy, state, site.trace)
             check_silence(site.policy, site.message, wanted)
             plan = wanted
@@ -126,8 +126,7 @@ class Planned:
             plan = self._retire(plan, site, ledger)
             silenced = (plan.max_norm < 0) & (wanted.max_norm >= 0)
             charged = self._charge(plan, site, site.trace, ledger)
-            where = f"{self.label}: seed {seed}"
-            check_energy(charged, charged.live, site.deployment, site.message, where, uplink=self.uplink)
+            self._check_radiated(s, charged, charged.live, 0)
             self._try_uplink(charged, site.trace, site)
             if self.capped and not np.any(charged.live):
                 released = self.released(plan, site.trace, site)
@@ -139,6 +138,17 @@ class Planned:
     def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
         """What plans of some rounds (T, K) release through this scheme's uplink."""
         return release(self.uplink, plan, trace, site.deployment, site.message)
+
+    def checked_release(self, plan: Plan, trace: Trace, site: build.Site, first: int = 0) -> Events:
+        """The same of rounds from `first` on, held against the true channel."""
+        released = self.released(plan, trace, site)
+        check_release(self.uplink, released, plan, trace, site.deployment, site.message, first=first)
+        return released
+
+    def _check_radiated(self, s: int, plan: Plan, live: Array, first: int) -> None:
+        """Planned or played rounds (T, K) of one seed stay within the radios' limits."""
+        site, where = self.setup.sites[s], f"{self.label}: seed {self.experiment.seed_list[s]}"
+        check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
 
     def _retire(self, plan: Plan, site: build.Site, ledger: Ledger) -> Plan:
         """Clients that reach their own cap fall silent, where the experiment says so; the others go on."""
@@ -159,8 +169,7 @@ class Planned:
 
     def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
         """Clear `live` from the first round on that the budget does not cover."""
-        released = self.released(plan, trace, site)
-        check_release(self.uplink, released, plan, trace, site.deployment, site.message)
+        released = self.checked_release(plan, trace, site)
         return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
 
     def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
@@ -208,4 +217,4 @@ class Planned:
 
     def count(self, ledger: Ledger, released: Events) -> Ledger:
         """A ledger with these rounds besides; nothing is spent."""
-        return Ledger(ledger.budget, ledger.clients, [*ledger.parts, released], [*ledger.releases], sums=ledger.sums)
+        return ledger.besides(released)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.core.plan import Events, Message
+from otafl.core.plan import Message
 from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release
-from otafl.privacy.events import join
+from otafl.privacy.events import join, no_events
 from otafl.runs.schema import Privacy
 
 
@@ -49,7 +49,7 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
     except BudgetExceeded as refusal:
         raise BudgetExceeded(f"privacy.already_spent={str(earlier)!r}: {refusal}") from None
     if ledger.parts:
-        join([ledger.parts[-1], _nothing(message)])  # refuses another rate or sensitivity now, not after the last round
+        join([ledger.parts[-1], no_events(message.rate, message.sensitivity)])  # refuses now, not after the last round
     return ledger
 
 
@@ -113,9 +113,3 @@ def _refuse_more_colluders(before: Ledger, budget: Budget, earlier: Path) -> Non
             f"privacy.already_spent={str(earlier)!r}: may count the noise of client {more[0]}, who colludes in this "
             "run; charge the earlier run with the same privacy.colluders"
         )
-
-
-def _nothing(message: Message) -> Events:
-    """No rounds of these messages."""
-    none = np.zeros((0, len(message.rate)))
-    return Events(none, none, none > 0, none, none[:, 0], none[:, 0] > 0, message.rate, message.sensitivity)

@@ -6,28 +6,25 @@ and mu are those of every seed, and the other figures are means over seeds.
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, learning_snr, learning_snr_max, merit
+from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, learning_snr_max, merit
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
-from otafl.core.plan import Events, Plan
 from otafl.privacy import attack_success
-from otafl.privacy.events import total_noise_var
 from otafl.runs import build
 from otafl.runs.frames import as_html, as_text
 from otafl.runs.limits import check_traces
-from otafl.runs.planning.energy import planned_energy
 from otafl.runs.planning.facts import Facts, facts_of
+from otafl.runs.planning.figures import Figures, clip_norm
 from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
 from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.planned import StreamedPlanned
 
 UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients
-AT_LIMIT = 0.999  # share of a device's energy limit from which on the limit is what binds
 
 TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
         "least_eps", "reason")  # fmt: skip
@@ -153,14 +150,14 @@ def row_of(planned: Planned, agreement: float) -> Row:
         seeds = f" under {len(planned.least_eps)} of {len(planned.ran)} seeds" if planned.affordable else ""
         return Row(**about, feasible=False, reason=f"0 rounds affordable{seeds}", least_eps=planned.least,
                    rounds=planned.ran, binding="privacy")  # fmt: skip
-    seen = [_Seed(planned, s) for s in range(len(planned.ran))]
+    seen = [Figures(planned, s) for s in range(len(planned.ran))]
     attacks = [attack_success(one.ledger) for one in seen]
 
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in seen]))
 
     radio = planned.uplink.radio
-    uses = max(one.uses for one in seen)
+    uses, fill = max(one.uses for one in seen), max(one.fill for one in seen)
     bandwidth = build.bandwidth_of(planned.experiment)
     return Row(
         **about, feasible=True, reason="", least_eps=None, rounds=[one.rounds for one in seen],
@@ -169,7 +166,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
         merit=_merit(planned, seen, agreement), dropped_weight=mean("dropped_weight"), bias=mean("bias"),
         energy_mean=mean("energy_mean") if radio else None,
         energy_max=max(one.energy_max for one in seen) if radio else None,
-        power_margin_db=_margin_db(max(one.fill for one in seen)) if radio else None,
+        power_margin_db=max(0.0, -10 * float(np.log10(fill))) if radio and fill > 0 else None,
         channel_uses=uses if radio else None, seconds=uses / bandwidth if radio and bandwidth else None,
         noise_of=_noise_of(planned, seen), binding=_binding(planned, seen, horizon),
     )  # fmt: skip
@@ -184,73 +181,7 @@ def _kind(experiment: Experiment, scheme: Any) -> str:
     return str((scheme.clients or experiment.clients).kind)
 
 
-class _Rounds(NamedTuple):
-    """Figures of live rounds, (T,) each."""
-
-    heard: np.ndarray  # weight
-    noise: np.ndarray  # per coordinate of the update
-    dropped: np.ndarray  # weight that is not heard
-    uses: np.ndarray  # of the channel
-    noisy: np.ndarray  # bool: any noise is counted
-    of_devices: np.ndarray  # share of that noise which devices add
-
-
-class _Seed:
-    """What the plan of one seed comes to, live rounds only. Host, float64."""
-
-    def __init__(self, planned: Planned, s: int):
-        site, self.ledger, self.rounds = planned.setup.sites[s], planned.ledgers[s], planned.ran[s]
-        bound, limit = clip_norm(site.message), np.asarray(site.deployment.energy, float)
-        wanted = np.asarray(site.deployment.weights, float)
-        parts, total, energy = [], np.zeros(wanted.size), np.zeros(wanted.size)
-        self.fill, self.at_limit, ever = 0.0, np.zeros(wanted.size, bool), np.zeros(wanted.size, bool)
-        self.devices_add_noise = False
-        for trace, whole in planned.blocks(s):
-            live = np.asarray(whole.live, bool)
-            released = planned.released(whole, trace, site)
-            self.ledger = planned.count(self.ledger, released)
-            plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
-            link = planned._link(whole, trace, site, 0, released)
-            allowed = np.asarray(plan.max_norm) >= min(bound, site.message.bound)
-            weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)
-            sent = planned_energy(plan, site.message, planned.uplink)
-            uses = planned.uplink.uses(whole, trace, site.deployment)[live]
-            dropped = np.sum(np.where(allowed, 0.0, wanted), -1)
-            parts.append(_Rounds(weight.sum(-1), np.asarray(link.noise_std)[live], dropped, uses, *_noises(released)))
-            total, energy = total + weight.sum(0), energy + sent.sum(0)
-            self.fill = max(self.fill, float(np.max(sent / limit, initial=0.0)))
-            self.at_limit, ever = self.at_limit | np.any(sent >= AT_LIMIT * limit, axis=0), ever | np.any(allowed, 0)
-            self.devices_add_noise |= bool(np.any(whole.noise))
-        self.each = each = _Rounds(*map(np.concatenate, zip(*parts)))
-        self.snr = learning_snr(bound, each.heard, each.noise)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            relative = np.sqrt(site.message.dim) * each.noise / (bound * each.heard)
-            share = total / self.rounds / (total / self.rounds).sum()
-            self.noise_over_clip = float(np.sqrt(np.mean(np.square(relative))))
-        self.dropped_weight = float(np.mean(each.dropped))
-        self.bias = float(np.sum(np.abs(share - wanted)) / 2)
-        self.energy_mean, self.energy_max = float(energy.mean()), float(energy.max())
-        self.uses, self.silent = round(float(each.uses.sum())), int(np.sum(~ever))
-
-
-def _noises(released: Events) -> tuple[np.ndarray, np.ndarray]:
-    """(T,) of live rounds: whether any noise is counted, and the share of it that devices add."""
-    total, receiver = total_noise_var(released)[released.live], released.receiver_var[released.live]
-    return total > 0, (total - receiver) / np.where(total > 0, total, 1.0)
-
-
-def _margin_db(fill: float) -> float | None:
-    """How far below a limit of 1; None where nothing is sent."""
-    return max(0.0, -10 * float(np.log10(fill))) if fill > 0 else None
-
-
-def clip_norm(message: Any) -> float:
-    """The norm bound, or the root mean square where Poisson batches have none."""
-    bounded = np.isfinite(message.bound)
-    return float(message.bound) if bounded else float(np.sqrt(np.max(message.mean_square)))
-
-
-def _merit(planned: Planned, seen: list[_Seed], agreement: float) -> Merit:
+def _merit(planned: Planned, seen: list[Figures], agreement: float) -> Merit:
     """S is the mean over seeds; S_max counts the whole budget, spent or not, and not where sampling amplifies."""
     site = planned.setup.sites[0]
     sensitivity = np.asarray(site.message.sensitivity, float)
@@ -275,7 +206,7 @@ def _closed_loop(planned: Planned, about: dict[str, Any]) -> Row:
                binding=f"the training decides; ε is {'each client’s' if planned.retires else 'the'} cap")  # fmt: skip
 
 
-def _noise_of(planned: Planned, seen: list[_Seed]) -> str:
+def _noise_of(planned: Planned, seen: list[Figures]) -> str:
     """Who adds the noise that the ledger counts."""
     if planned.uplink.release is not None:
         return "receiver, devices" if any(one.devices_add_noise for one in seen) else "receiver"
@@ -287,7 +218,7 @@ def _noise_of(planned: Planned, seen: list[_Seed]) -> str:
     return "receiver" if own < 1e-9 else f"receiver, devices {own:.0%}"
 
 
-def _binding(planned: Planned, seen: list[_Seed], horizon: int) -> str:
+def _binding(planned: Planned, seen: list[Figures], horizon: int) -> str:
     """What keeps the scheme from more: the budget, somebody's power, or the number of rounds."""
     if min(one.rounds for one in seen) < horizon:
         return "privacy"

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from otafl.core.errors import InputError
-from otafl.core.files import FileModel, parse, read_toml
+from otafl.core.files import FileModel, as_toml, parse, read_toml
 from otafl.systems import SYSTEMS
 
 
@@ -25,6 +25,10 @@ class Preset(FileModel):
     settings: dict[str, Any] = Field(default_factory=dict)  # for the analysis
     targets: dict[str, Any] = Field(default_factory=dict)
     quick: dict[str, Any] = Field(default_factory=dict)  # overrides of the smoke version, as in --set
+
+    def overrides(self, quick: bool) -> list[str]:
+        """`key=value` each: none, or those of the smoke version."""
+        return [f"{key}={as_toml(value)}" for key, value in self.quick.items()] if quick else []
 
 
 def packaged() -> dict[str, Path]:

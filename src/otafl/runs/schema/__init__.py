@@ -6,21 +6,6 @@ from otafl.runs.schema.reading import assign, config_hash, extreme_numbers, load
 from otafl.runs.schema.tagged import options_of, tagged, union
 
 __all__ = [
-    "EngineOptions",
-    "Experiment",
-    "Own",
-    "Privacy",
-    "Radio",
-    "Server",
-    "Task",
-    "assign",
-    "config_hash",
-    "extreme_numbers",
-    "follow_schemes",
-    "load",
-    "options_of",
-    "override_all",
-    "resolved",
-    "tagged",
-    "union",
-]
+    "EngineOptions", "Experiment", "Own", "Privacy", "Radio", "Server", "Task", "assign", "config_hash",
+    "extreme_numbers", "follow_schemes", "load", "options_of", "override_all", "resolved", "tagged", "union",
+]  # fmt: skip

@@ -17,13 +17,15 @@ from otafl.runs.folder.chunks import Evaluation, scalars
 from otafl.runs.folder.results import Columns, Energies, RoundColumns, Seen, evaluations_table, rounds_table
 from otafl.runs.kept import Findings
 from otafl.runs.streamed.ahead import Ahead, Block, soon
-from otafl.runs.streamed.passed import REQUIRED, Passed, merge, read
+from otafl.runs.streamed.passed import REQUIRED, Passed
 from otafl.runs.streamed.planned import StreamedPlanned
 from otafl.runs.streamed.tally import Tally, quantile_table
 
 
 class StreamedExecution(StreamedPlanned, Execution):
     """`Execution`, without keeping what grows with rounds x clients."""
+
+    records = Passed
 
     def __init__(self, experiment: Any, scheme: Any, *others: Any):
         super().__init__(experiment, scheme, *others)
@@ -89,18 +91,11 @@ class StreamedExecution(StreamedPlanned, Execution):
             self._link(plan._replace(live=live), block.trace, site, first)
         plan = plan._replace(live=live)
         check_silence(site.policy, site.message, plan, first)  # who is asked once more may answer otherwise
-        released = self.released(plan, block.trace, site)
-        self._check_channel(site, released, plan, block.trace, first)
+        released = self.checked_release(plan, block.trace, site, first)
         columns = self._tallies[s].add(plan, block.trace, released, stats, first)
         return columns | {f"info.{name}": value for name, value in scalars(info, axes=1).items()}
 
     # --- checkpoints and progress ------------------------------------------------------------------------------------
-
-    def reading(self, arrays: dict[str, np.ndarray]) -> Passed:
-        return read(arrays)
-
-    def merging(self, chunks: list[Passed]) -> Passed:
-        return merge(chunks)
 
     def _state(self, carry: Carry) -> dict[str, np.ndarray]:
         own = {f"tally.{s}.{name}": v for s, tally in enumerate(self._tallies) for name, v in tally.arrays().items()}

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.runs.folder.chunks import Evaluation
-from otafl.runs.folder.results import Columns, RoundColumns
+from otafl.runs.folder.results import Columns
+from otafl.runs.streamed.tally import COLUMNS
 
 
 class Passed(NamedTuple):
@@ -21,18 +22,12 @@ class Passed(NamedTuple):
         found = {f"eval.{name}": leaf for name, leaf in self.eval._asdict().items()}
         return {"live": self.live, "update_norm": self.update_norm, **self.columns, **found}
 
-
-REQUIRED = {"live", "update_norm", "rho_worst", *RoundColumns._fields, *(f"eval.{n}" for n in Evaluation._fields)}
-
-
-def read(arrays: Columns) -> Passed:
-    """What `Passed.arrays` wrote, where it has all that is `REQUIRED`."""
-    columns = dict(arrays)
-    live, update_norm = columns.pop("live"), columns.pop("update_norm")
-    return Passed(live, update_norm, columns, Evaluation(*(columns.pop(f"eval.{n}") for n in Evaluation._fields)))
+    @classmethod
+    def read(cls, arrays: Columns) -> "Passed":
+        """What `arrays` wrote, where it has all that is `REQUIRED`."""
+        columns = dict(arrays)
+        live, update_norm = columns.pop("live"), columns.pop("update_norm")
+        return cls(live, update_norm, columns, Evaluation(*(columns.pop(f"eval.{n}") for n in Evaluation._fields)))
 
 
-def merge(chunks: list[Passed]) -> Passed:
-    """Join along the round axis."""
-    named = [chunk.arrays() for chunk in chunks]
-    return read({name: np.concatenate([one[name] for one in named], axis=1) for name in named[0]})
+REQUIRED = {"live", "update_norm", *COLUMNS, *(f"eval.{n}" for n in Evaluation._fields)}

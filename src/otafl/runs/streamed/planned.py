@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 
 from otafl.core.plan import Events, Plan, Trace, check_silence
-from otafl.privacy import Ledger, check_release
+from otafl.privacy import Ledger
 from otafl.privacy.sums import Sums
-from otafl.runs.build import Site
-from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.planned import Planned
 from otafl.runs.streamed import choice
 from otafl.runs.streamed.ahead import Ahead, cut, soon
@@ -31,9 +29,6 @@ class StreamedPlanned(Planned):
         choice.refuse_ahead(self.experiment, self.label, self.retires)
         self.ran.extend(self._afford(s) for s in range(len(self.setup.sites)))
 
-    def _check_channel(self, site: Site, released: Events, plan: Plan, trace: Trace, first: int) -> None:
-        check_release(self.uplink, released, plan, trace, site.deployment, site.message, first=first)
-
     def _afford(self, s: int) -> int:
         """How many rounds of this seed fit the budget; every one of them is checked on the way."""
         site, ledger = self.setup.sites[s], self.ledgers[s]
@@ -45,8 +40,7 @@ class StreamedPlanned(Planned):
             first = block.first
             assert block.plan is not None
             check_silence(site.policy, site.message, block.plan, first)
-            released = self.released(block.plan, block.trace, site)
-            self._check_channel(site, released, block.plan, block.trace, first)
+            released = self.checked_release(block.plan, block.trace, site, first)
             live = released.live.copy()
             for t in np.flatnonzero(live) if self.capped else ():
                 more = sums.add_round(released, int(t), self.budget.accounting)
@@ -65,11 +59,6 @@ class StreamedPlanned(Planned):
     def _opening(self, s: int) -> Sums:
         message = self.setup.sites[s].message
         return self.ledgers[s].opening(message.rate, message.sensitivity)
-
-    def _check_radiated(self, s: int, plan: Plan, live: np.ndarray, first: int) -> None:
-        site, seed = self.setup.sites[s], self.experiment.seed_list[s]
-        where = f"{self.label}: seed {seed}"
-        check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
 
     def blocks(self, s: int) -> Iterator[tuple[Trace, Plan]]:
         ahead = Ahead(self.setup.sites[s], self.experiment.seed_list[s])

@@ -7,12 +7,12 @@
     offline       the optimum in hindsight: water-filling, and the general dual form
     convergence   Theorem 1: the bound of a run, and the cap nu for a target gamma
     certificates  what is certain about a finished run
-    baselines     EqualAlloc, EstimFuture, constant scaling, StatLevel, StatWater, reconstructions of [20] and [23]
+    rivals        EqualAlloc, EstimFuture, constant scaling, StatLevel, StatWater, reconstructions of [20] and [23]
     tuning        V (and the parameters of the reconstructions) such that the cap is spent
-    statistics    the stationary water level of Rayleigh channels
-    system        from radios and messages to noise energies and back
+    stationary    the stationary water level of Rayleigh channels
+    variables     from radios and messages to noise energies and back
     setting       the published settings, and channels drawn as published
-    comparison    all methods on the same channels: the leakage of Figures 1 and 2
+    methods       all methods on the same channels: the leakage of Figures 1 and 2
 
 Host, float64 throughout.
 """
@@ -27,30 +27,8 @@ from otafl.systems.adascale.tuning import tune_V
 from otafl.systems.adascale.variables import leakage_of, noise_floor, noise_multiplier, receive_scaling, unit_noise
 
 __all__ = [
-    "CIFAR10",
-    "MNIST",
-    "Certificate",
-    "Convergence",
-    "Leakage",
-    "Rule",
-    "Run",
-    "Setting",
-    "View",
-    "adascale_rule",
-    "algorithm1",
-    "best_excess",
-    "best_excess_offline",
-    "certify",
-    "draw",
-    "dual_excess",
-    "leakage_of",
-    "next_queue",
-    "noise_floor",
-    "noise_multiplier",
-    "optimal_excess",
-    "play",
-    "receive_scaling",
-    "tune_V",
-    "unit_noise",
+    "CIFAR10", "MNIST", "Certificate", "Convergence", "Leakage", "Rule", "Run", "Setting", "View", "adascale_rule",
+    "algorithm1", "best_excess", "best_excess_offline", "certify", "draw", "dual_excess", "leakage_of", "next_queue",
+    "noise_floor", "noise_multiplier", "optimal_excess", "play", "receive_scaling", "tune_V", "unit_noise",
     "water_level",
-]
+]  # fmt: skip

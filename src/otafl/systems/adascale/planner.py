@@ -271,14 +271,13 @@ def show(report: dict[str, Any], console: Console) -> None:
         )
     if "certificate" in report:
         _show_certificate(report["certificate"], console)
-    table = Fitted(title="the same channels, other methods")
-    for column in ("method", "mean excess", "RDP mean", "to Optimal", "eps mean", "eps worst"):
-        table.add_column(column, justify="left" if column == "method" else "right")
+    heads = ("method", "mean excess", "RDP mean", "to Optimal", "eps mean", "eps worst")
+    keys = ("mean_y", "rdp_mean", "ratio_to_optimal", "eps_rdp_mean", "eps_rdp_worst")
+    rows = []
     for row in report["comparison"]:
         name = row["method"] + (" (reconstruction)" if row["reconstruction"] else "")
-        keys = ("mean_y", "rdp_mean", "ratio_to_optimal", "eps_rdp_mean", "eps_rdp_worst")
-        table.add_row(name, *(f"{row[key]:.4g}" for key in keys))
-    console.print(table)
+        rows.append([name, *(f"{row[key]:.4g}" for key in keys)])
+    console.print(Fitted.of(heads, rows, words=("method",), title="the same channels, other methods"))
     for key, text in report["guarantee"].items():
         console.print(f"[dim]{key}: {text}[/dim]")
 

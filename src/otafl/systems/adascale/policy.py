@@ -110,8 +110,8 @@ def rule_policy(
         floor = variables.noise_floor(obs.estimate, deployment, message)
         typical = variables.typical_floor(obs.rms, deployment, message)
         optimistic = variables.optimistic_floor(obs.rms, deployment, message)
-        begun = stateless or state.rule is not None
-        values = () if stateless else state.parameters if begun else parameters(_first_row(obs.rms, obs.round))
+        begun, first = stateless or state.rule is not None, obs.rms[0] if np.ndim(obs.round) else obs.rms
+        values = () if stateless else state.parameters if begun else parameters(first)
         values = tuple(np.asarray(value, float) for value in values)
         rule = remembered(*((value.tobytes(), value.shape) for value in values))
         before = (() if stateless else state.rule) if begun else rule.init()
@@ -126,10 +126,6 @@ def rule_policy(
         return () if stateless else State((), None)
 
     return Policy(name, init, step, loop="open", csi="global", gate="open", spans=True)
-
-
-def _first_row(rms: Array, round_: Any) -> Array:
-    return rms[0] if np.ndim(round_) else rms
 
 
 def floors_of(

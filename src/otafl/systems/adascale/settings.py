@@ -1,6 +1,6 @@
 """What AdaScale chooses for a site and a privacy target: the cap on excess noise, and which fades to skip.
 
-Under Rayleigh fading the floor is f = a / X with X standard exponential (`statistics`). At level W, rounds above
+Under Rayleigh fading the floor is f = a / X with X standard exponential (`stationary`). At level W, rounds above
 F = m W skipped, a round of noise energy N costs c / (2 N) of zCDP, so on average
 
     cost(W, F) = c/2 [exp(-a/W)/W + (g(a/W) - g(a/F)) / a],    g(x) = -(x + 1) exp(-x),
@@ -13,13 +13,9 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
-from otafl.channels import Channel
-from otafl.core.plan import Deployment, Message
-from otafl.privacy import Budget
 from otafl.systems.adascale.stationary import expected_fill
 from otafl.systems.adascale.variables import typical_floor, unit_noise
-from otafl.systems.baselines.settings import without_trusted_noise
-from otafl.systems.simulated import Options, Refusal, bench, best
+from otafl.systems.simulated import Bench, Options, Refusal, best, on_bench
 
 # A round is worth sending iff its noise energy is below twice the others' mean, so the best m lies near 2.
 SKIPPED_ABOVE = (1.5, 2.0, 3.0, 5.0, 10.0)
@@ -51,16 +47,16 @@ def level_for(target: float, skip: float, typical: float, unit: float) -> float 
     return float(brentq(lambda level: mean_cost(level, skip, typical, unit) - target, low, high, rtol=1e-10))
 
 
-def choices(at_rms: np.ndarray, deployment: Deployment, message: Message, target: float) -> list[Options]:
+def choices(at: Bench) -> list[Options]:
     """One setting per m, from statistics alone.
 
     Where the budget outlasts even the level that costs most, full power is left, and the choice of fades to skip.
     """
-    typical = float(typical_floor(at_rms, deployment, message))
-    unit = float(np.max(unit_noise(deployment, message))) * (1 + float(deployment.gain_error)) ** 2
+    typical = float(typical_floor(at.rms, at.deployment, at.message))
+    unit = float(np.max(unit_noise(at.deployment, at.message))) * (1 + float(at.deployment.gain_error)) ** 2
     found: list[Options] = []
     for skip in SKIPPED_ABOVE:
-        level = level_for(target, skip, typical, unit)
+        level = level_for(at.rho / at.rounds, skip, typical, unit)
         if level is None:
             found.append({"nu": 0.0, "max_floor": skip * typical})
         else:
@@ -68,24 +64,13 @@ def choices(at_rms: np.ndarray, deployment: Deployment, message: Message, target
     return found
 
 
-def settings(
-    deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
-) -> Options | Refusal:
+@on_bench
+def settings(at: Bench) -> Options | Refusal:
     """nu and max_floor of `adascale` with the largest S on simulated channels."""
-    return _settings("adascale", deployment, message, budget, rounds, channel, seed)
+    return best("adascale", choices(at), at)
 
 
-def stat_level(
-    deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
-) -> Options | Refusal:
+@on_bench
+def stat_level(at: Bench) -> Options | Refusal:
     """The same of `adascale-stat-level`."""
-    return _settings("adascale-stat-level", deployment, message, budget, rounds, channel, seed)
-
-
-def _settings(
-    name: str, deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
-) -> Options | Refusal:
-    if (refusal := without_trusted_noise(deployment)) is not None:
-        return refusal
-    at = bench(deployment, message, budget, rounds, channel, seed)
-    return best(name, choices(at.rms, deployment, message, at.rho / rounds), at)
+    return best("adascale-stat-level", choices(at), at)

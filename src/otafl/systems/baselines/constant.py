@@ -4,7 +4,7 @@ This is the fixed scaling that CARES compares with under the name OTA-FFL (witho
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from otafl.core.plan import (
     namespace,
     silent_by_bound,
     silent_by_message,
+    stateless,
 )
 
 
@@ -62,13 +63,10 @@ def constant(config: Config, deployment: Deployment, message: Message, context: 
     validate.positive("rx_scale", config.rx_scale)
     weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         scale = np.full(obs.coin.shape[:-1], config.rx_scale)
         plan, threshold = truncated_inversion(scale, weights, energy, obs, message, config.silence)
         return state, plan, Info(np.broadcast_to(threshold, obs.coin.shape))
 
     gate: Literal["message", "bound"] = "message" if config.silence == "norm" else "bound"
-    return Policy("constant", init, step, loop="open", csi="own", gate=gate)
+    return Policy("constant", stateless, step, loop="open", csi="own", gate=gate)

@@ -4,11 +4,9 @@ import math
 
 import numpy as np
 
-from otafl.channels import Channel
-from otafl.core.plan import Deployment, Message
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import Ledger
 from otafl.privacy.events import events
-from otafl.systems.simulated import Bench, Options, Refusal, bench, best, cost, planned, trial
+from otafl.systems.simulated import Bench, Options, Refusal, best, cost, on_bench, planned, trial
 
 HEARD = 0.95  # weight from which on energy does not bind
 LESS, LEAST = 0.84, 1e-9  # factor of the headroom from one try to the next, and where tries end
@@ -39,30 +37,17 @@ def best_scale(at: Bench) -> float:
     return spending if isinstance(found, Refusal) else float(found["rx_scale"])
 
 
-def without_trusted_noise(deployment: Deployment) -> Refusal | None:
-    if deployment.trusted_noise_var > 0:
-        return None
-    return Refusal("its only noise is the receiver's, of which nothing is trusted (trusted_noise_var=0)")
-
-
-def constant(
-    deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
-) -> Options | Refusal:
+@on_bench
+def constant(at: Bench) -> Options | Refusal:
     """Spends the budget exactly in `rounds` rounds, unless energy is what binds."""
-    if (refusal := without_trusted_noise(deployment)) is not None:
-        return refusal
-    return {"rx_scale": best_scale(bench(deployment, message, budget, rounds, channel, seed))}
+    return {"rx_scale": best_scale(at)}
 
 
-def weakest(
-    deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
-) -> Options | Refusal:
+@on_bench
+def weakest(at: Bench) -> Options | Refusal:
     """Costs grow in proportion to energy, so the back-off is one division on simulated channels; more with sampling."""
-    if (refusal := without_trusted_noise(deployment)) is not None:
-        return refusal
-    at = bench(deployment, message, budget, rounds, channel, seed)
     headroom = min(1.0, at.rho / cost("weakest", {"headroom": 1.0}, at))
-    while not budget.counted.additive and headroom > LEAST and not _affords(at, headroom):
+    while not at.budget.counted.additive and headroom > LEAST and not _affords(at, headroom):
         headroom *= LESS
     return {"headroom": headroom}
 

@@ -1,13 +1,13 @@
 """Full channel inversion: everybody arrives with its weight, so the weakest device sets the receive scaling."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,6 @@ def weakest(config: Config, deployment: Deployment, message: Message, context: C
     # Poisson messages have no norm bound; their energy limit is one on the mean (AdaScale (14)).
     size = np.sqrt(np.asarray(message.mean_square, float))
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         with np.errstate(divide="ignore", invalid="ignore"):
             reach = np.where(
@@ -46,4 +43,4 @@ def weakest(config: Config, deployment: Deployment, message: Message, context: C
         plan = Plan(tx, np.zeros_like(tx), always(tx), np.where(faded, np.inf, scale), 1.0, np.ones_like(faded))
         return state, plan, Info(np.argmin(reach, axis=-1))
 
-    return Policy("weakest", init, step, loop="open", csi="global", gate="open")
+    return Policy("weakest", stateless, step, loop="open", csi="global", gate="open")

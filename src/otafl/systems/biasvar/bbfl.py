@@ -10,14 +10,14 @@ truncated      the original scheme: each device inverts its own channel if |h|^2
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound, stateless
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,6 @@ def bbfl(config: Config, deployment: Deployment, message: Message, context: Cont
         check_bound(message)
     plan = _zero_forcing if config.mode == "zero_forcing" else _truncated
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         everybody = (
             obs.coin[..., :1] < 0.5 if config.variant == "alternative" else np.zeros_like(obs.coin[..., :1], bool)
@@ -72,8 +69,8 @@ def bbfl(config: Config, deployment: Deployment, message: Message, context: Cont
         return state, made, Info(scheduled, made.max_norm >= 0)
 
     if config.mode == "zero_forcing":
-        return Policy(f"bbfl-{config.variant}", init, step, loop="open", csi="global", gate="open")
-    return Policy(f"bbfl-{config.variant}-truncated", init, step, loop="open", csi="own", gate="bound")
+        return Policy(f"bbfl-{config.variant}", stateless, step, loop="open", csi="global", gate="open")
+    return Policy(f"bbfl-{config.variant}-truncated", stateless, step, loop="open", csi="own", gate="bound")
 
 
 def interior_mask(config: Config, num_clients: int) -> Array:

@@ -6,12 +6,12 @@ The paper names this baseline without a formula; ours is the minimum over the le
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core.arrays import Array
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound, stateless
 from otafl.systems.biasvar.design import check, params_from_rho
 from otafl.systems.biasvar.policy import once_per_row, radio, truncated_plan
 from otafl.systems.biasvar.yardsticks import design_lcpc
@@ -46,12 +46,9 @@ def lcpc(config: Config, deployment: Deployment, message: Message, context: Cont
 
     levels = once_per_row(design)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         gamma, alpha, prob = levels(obs.rms)
         plan = truncated_plan(gamma, alpha, prob, obs, deployment, message)
         return state, plan, Info(gamma * prob / alpha[..., None], plan.max_norm >= 0)
 
-    return Policy("lcpc", init, step, loop="open", csi="own", gate="bound")
+    return Policy("lcpc", stateless, step, loop="open", csi="own", gate="bound")

@@ -13,13 +13,13 @@ Devices below w_m / xi send at full power, the others invert their channel. Nobo
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import streams, validate
 from otafl.core.arrays import Array
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 from otafl.systems.biasvar.policy import once_per_row
 
 
@@ -76,9 +76,6 @@ def opc(config: Config, deployment: Deployment, message: Message, context: Conte
 
     totals = once_per_row(mean_total)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         size = np.abs(obs.estimate)
         reach = size * amplitude
@@ -92,4 +89,4 @@ def opc(config: Config, deployment: Deployment, message: Message, context: Conte
         plan = Plan(tx, np.zeros_like(tx), always(tx), rx_scale, np.ones(tx.shape), np.ones(xi.shape, bool))
         return state, plan, Info(reach * xi[..., None] < weights, level / rx_scale[..., None])
 
-    return Policy("opc", init, step, loop="open", csi="global", gate="open")
+    return Policy("opc", stateless, step, loop="open", csi="global", gate="open")

@@ -7,14 +7,14 @@ shape (least noise, best zero bias, best common pre-scaler) differ only in how g
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound, silent_by_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound, silent_by_bound, stateless
 from otafl.systems.biasvar import design as designs
 from otafl.systems.biasvar.exact import normal, optimum
 from otafl.systems.biasvar.sca import solve_sca
@@ -62,9 +62,6 @@ def biasvar(config: Config, deployment: Deployment, message: Message, context: C
 
     designed = once_per_row(design)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         (gamma,) = designed(obs.rms)
         prob = np.exp(-((gamma * message.bound / obs.rms) ** 2) / deployment.energy)  # Rayleigh
@@ -72,7 +69,7 @@ def biasvar(config: Config, deployment: Deployment, message: Message, context: C
         plan = truncated_plan(gamma, alpha, prob, obs, deployment, message)
         return state, plan, Info(gamma * prob / alpha[..., None], plan.max_norm >= 0)
 
-    return Policy(f"biasvar-{config.design}", init, step, loop="open", csi="own", gate="bound")
+    return Policy(f"biasvar-{config.design}", stateless, step, loop="open", csi="own", gate="bound")
 
 
 def bound_params(config: Config, deployment: Deployment, message: Message) -> designs.BoundParams:

@@ -11,7 +11,7 @@ from otafl.reproductions import curves
 from otafl.reproductions.curves import Scheme, collect
 from otafl.reproductions.findings import Grid, Record, Verdict, draw, each, publish, write_records
 from otafl.reproductions.pictures import Panel
-from otafl.reproductions.preset_run import run_in
+from otafl.reproductions.preset_run import SMOKE, run_in
 from otafl.runs import build
 from otafl.runs.comparing.statistics import mean_sd
 from otafl.runs.comparing.tune import Metric, settings_of, tune_step_size, with_step_sizes
@@ -22,7 +22,6 @@ from otafl.systems.biasvar.probe import Probe, minibatch_variance, probe_kappa_L
 from otafl.systems.biasvar.reproduce_designs import design_side, paint_frontier
 from otafl.tasks.models import penalty
 
-SMOKE = "smoke version: too few rounds and seeds to mean anything"
 FIXED, DRAWN = "fixed", "drawn"
 PARTS = ("accuracy", "objective", "cross_entropy", "penalty")
 

@@ -12,9 +12,8 @@ from scipy.optimize import brentq
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
-from otafl.systems.baselines.settings import without_trusted_noise
 from otafl.systems.biasvar.policy import Config, backed_off, bound_params, pre_scalers
-from otafl.systems.simulated import Bench, Options, Refusal, bench, best
+from otafl.systems.simulated import Bench, Options, Refusal, bench, best, without_trusted_noise
 
 RHOS = (1e4, 1e6, 1e2, 1.0)  # a tie goes to the first: little bias
 

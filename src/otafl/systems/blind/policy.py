@@ -16,18 +16,7 @@ import numpy as np
 from otafl.channels.antennas import receive
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import (
-    ArrayTrace,
-    Context,
-    Deployment,
-    Link,
-    Message,
-    Obs,
-    Plan,
-    Policy,
-    Trace,
-    always,
-)
+from otafl.core.plan import ArrayTrace, Context, Deployment, Link, Message, Obs, Plan, Policy, Trace, always, stateless
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy.array_uplink import array_uplink
 
@@ -71,9 +60,6 @@ def blind(config: Config, deployment: Deployment, message: Message, context: Con
     weights, antennas = np.asarray(deployment.weights, float), deployment.receiver.antennas
     largest = np.sqrt(config.power * np.asarray(deployment.energy, float) / np.asarray(message.mean_square, float))
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         mean_power = _mean_power(deployment)
         if config.correct:
@@ -90,7 +76,7 @@ def blind(config: Config, deployment: Deployment, message: Message, context: Con
         return state, plan, Info(np.full(rounds, np.abs(heard / rx_scale - weights).sum() / 2))
 
     csi: Any = "statistical" if config.correct else "none"
-    return Policy("blind", init, step, loop="open", csi=csi, gate="open", uplink=uplink_to(deployment))
+    return Policy("blind", stateless, step, loop="open", csi=csi, gate="open", uplink=uplink_to(deployment))
 
 
 def _mean_power(deployment: Deployment) -> Array:

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from otafl.core.files import as_toml
 from otafl.reports.tables import METRICS, footer, paired_difference
 from otafl.reproductions.findings import Grid, Record, Verdict, publish
-from otafl.reproductions.preset_run import run_in
+from otafl.reproductions.preset_run import SMOKE, run_in
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
@@ -25,7 +24,6 @@ from otafl.systems.cares.reproduce_claims import gap_text, judge, larger_gain, l
 from otafl.systems.cares.reproduce_figures import FIGURES, level_panels, printed, read_curves
 from otafl.systems.cares.reproduce_scalings import ASKED
 
-SMOKE = "smoke version: too few rounds and seeds to mean anything"
 OPTIMISTIC = "best acc is the maximum over evaluations on the reported data, hence optimistic"
 BAND = "mean over the seeds that reach a point, as long as half of them do, with its 95 % interval"
 TUNED = "tuning looked at private data: outside the guarantee"
@@ -39,7 +37,8 @@ def table(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     found, said = summaries(run), printed(preset.targets.get("schemes", {}))
     verdicts = judged(preset, run, found)
     if easier := preset.settings.get("easier"):
-        other = run_in(_beside(folder, easier, quick) / "run", load(find(easier), _quick(easier, quick)), reporter)
+        experiment = load(find(easier), read_preset(find(easier)).overrides(quick))
+        other = run_in(_beside(folder, easier, quick) / "run", experiment, reporter)
         verdicts.append(larger_gain(found, summaries(other), preset.settings["reference"]))
     if said:
         verdicts += levels(found, said, preset.settings)
@@ -70,10 +69,6 @@ def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
 
 def _beside(folder: Path, name: str, quick: bool) -> Path:
     return folder.parent / (name + ("-quick" if quick else ""))
-
-
-def _quick(name: str, quick: bool) -> list[str]:
-    return [f"{key}={as_toml(value)}" for key, value in read_preset(find(name)).quick.items()] if quick else []
 
 
 def judged(preset: Preset, run: Path, found: list[Record]) -> list[Verdict]:

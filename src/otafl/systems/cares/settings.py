@@ -2,26 +2,20 @@
 
 from typing import Any
 
-from otafl.channels import Channel
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.plan import Context, Deployment, Message, Trace, first_look
-from otafl.privacy import Budget
-from otafl.systems.baselines.settings import best_scale, without_trusted_noise
+from otafl.systems.baselines.settings import best_scale
 from otafl.systems.cares.certifier import certify
 from otafl.systems.cares.policy import problem_of
-from otafl.systems.simulated import Options, Refusal, bench, planned
+from otafl.systems.simulated import Bench, Options, Refusal, on_bench, planned
 
 ARMS_AROUND = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the bandit
 
 
-def settings(
-    deployment: Deployment, message: Message, budget: Budget, rounds: int, channel: Channel, seed: int
-) -> Options | Refusal:
+@on_bench
+def settings(at: Bench) -> Options | Refusal:
     """`diagnostic` where no certificate is given for the arm: the plan then goes on without one and says so."""
-    if (refusal := without_trusted_noise(deployment)) is not None:
-        return refusal
-    at = bench(deployment, message, budget, rounds, channel, seed)
-    arm: Options = {"arms": (best_scale(at),), "silence": "bound" if message.unit == "record" else "norm"}
+    arm: Options = {"arms": (best_scale(at),), "silence": "bound" if at.message.unit == "record" else "norm"}
     try:
         planned("cares-static", arm, at)
     except Infeasible:

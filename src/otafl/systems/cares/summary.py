@@ -45,6 +45,7 @@ def summarise(problem: Problem, certificate: Certificate, rounds: int | None = N
     arms = certificate.arms
     middle = certificate.init if certificate.init is not None else len(arms.rx_scale) // 2
     fixed = rounds or max(int(arms.horizon[middle]), 1)
+    changes = [] if certificate.feasible else relaxations(problem, certificate)
     return {
         "scheme": "cares",
         "label": certificate.label,
@@ -65,7 +66,7 @@ def summarise(problem: Problem, certificate: Certificate, rounds: int | None = N
         "sets": _sets(problem, certificate, fixed),
         "conv_budget": _conv_budget(problem, certificate, fixed),
         "privacy": {level: _level(problem, certificate, level) for level in ("client", "record")},
-        "relaxations": [{**r._asdict(), "text": str(r)} for r in _relaxations(problem, certificate)],
+        "relaxations": [{**r._asdict(), "text": str(r)} for r in changes],
         "nearest_arm": None if certificate.feasible else nearest_arm(problem, certificate)._asdict(),
         "curves": _curves(problem, certificate, fixed),
         "targets": {
@@ -191,10 +192,6 @@ def _conv_budget(problem: Problem, certificate: Certificate, rounds: int) -> dic
     if not np.isfinite(certificate.conv_target):
         return None
     return conv_budget(problem, certificate.arms.rx_scale, rounds, certificate.conv_target)._asdict()
-
-
-def _relaxations(problem: Problem, certificate: Certificate) -> list[Any]:
-    return [] if certificate.feasible else relaxations(problem, certificate)
 
 
 def _level(problem: Problem, certificate: Certificate, level: Granularity) -> dict[str, Any] | None:

@@ -188,21 +188,17 @@ def show(report: dict[str, Any], console: Console) -> None:
 def _losses(report: dict[str, Any]) -> Fitted:
     """Every accountant on the same design; the one that was designed for is marked."""
     delta = report["eps_delta"]["delta"]
-    table = Fitted(title=f"Privacy of one client, {report['adjacency']}, after {report['tau']} rounds")
-    for column in ("accounting", f"RDP, order {report['alpha']:g}", f"eps at delta {delta:g}", "by PLD"):
-        table.add_column(column, justify="left" if column == "accounting" else "right")
+    rows = []
     for name, row in report["accountings"].items():
         mark = " (designed for)" if name == report["accounting"] else ""
         tight = "none: no mechanism" if row["pld"] is None else _number(row["pld"])
-        table.add_row(name + mark, _number(row["eps"]), _number(row["eps_dp"]), tight)
-    return table
+        rows.append((name + mark, _number(row["eps"]), _number(row["eps_dp"]), tight))
+    heads = ("accounting", f"RDP, order {report['alpha']:g}", f"eps at delta {delta:g}", "by PLD")
+    title = f"Privacy of one client, {report['adjacency']}, after {report['tau']} rounds"
+    return Fitted.of(heads, rows, words=("accounting",), title=title)
 
 
 def _table(report: dict[str, Any]) -> Fitted:
-    table = Fitted(title=f"CDPB, {report['strategy']}: rho = {report['rho']:.6g} for {report['tau']} rounds")
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    table.add_column("limit", justify="right")
     limits = report["limits"]
     rows = [
         ("load u, threshold over mean gain", report["u"], limits["u_max"]),
@@ -218,9 +214,9 @@ def _table(report: dict[str, Any]) -> Fitted:
         ("RDP of all rounds", report["eps"], limits["ebar"]),
         ("utility G", report["G"], None),
     ]
-    for name, value, limit in rows:
-        table.add_row(name, _number(value), "" if limit is None else _number(limit))
-    return table
+    cells = [(name, _number(value), "" if limit is None else _number(limit)) for name, value, limit in rows]
+    title = f"CDPB, {report['strategy']}: rho = {report['rho']:.6g} for {report['tau']} rounds"
+    return Fitted.of(("quantity", "value", "limit"), cells, words=("quantity",), title=title)
 
 
 def _number(value: Any) -> str:

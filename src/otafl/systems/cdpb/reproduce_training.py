@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from otafl.core.files import as_toml, parse
+from otafl.core.files import parse
 from otafl.core.plan import Events
 from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
@@ -14,7 +14,7 @@ from otafl.reproductions import claims, curves
 from otafl.reproductions.curves import Scheme, collect, step_size_of
 from otafl.reproductions.findings import HOLDS, UNDECIDED, Grid, Record, Verdict, by_accounting, publish, write_records
 from otafl.reproductions.pictures import Line, Panel, line
-from otafl.reproductions.preset_run import run_in
+from otafl.reproductions.preset_run import SMOKE, run_in
 from otafl.runs.comparing.statistics import mean_sd, paired
 from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
@@ -22,8 +22,6 @@ from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
 from otafl.systems.cdpb.design import Params, feasibility_law, solve_paper, theorem1
-
-SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
 
 def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter, changes: list[str] | None = None,
@@ -112,7 +110,7 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     """RDP over the rounds of another preset's run, by several accountings."""
     settings = settings_of(path, overrides)
     other = find(settings["run"])
-    changes = [f"{key}={as_toml(value)}" for key, value in (read_preset(other).quick.items() if quick else ())]
+    changes = read_preset(other).overrides(quick)
     rest = [change for change in overrides if not change.startswith("preset.")]
     experiment, place = trained(other, folder.parent / settings["run"], [*changes, *rest], reporter)
     records = rdp_records(place, experiment, settings)

@@ -6,18 +6,13 @@ the published comparison charges its competitors a looser one (CDPB E9).
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 from otafl.systems.cdpb.policy import Info, balance, receive_scale, rho_rule, send_probability
-
-
-def init(key: Any) -> tuple[()]:
-    """Every baseline is stateless: one call plans all rounds."""
-    return ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def gbar_based(config: GbarConfig, deployment: Deployment, message: Message, con
         live = np.broadcast_to(np.asarray(obs.round) < tau_gmin, shape)
         return state, Plan(tx, noise, max_norm, receive_scale(rho, prob.sum(-1)), prob, live), Info(max_norm > 0, rho)
 
-    return Policy("cdpb-gbar", init, step, loop="open", csi="own", gate="bound")
+    return Policy("cdpb-gbar", stateless, step, loop="open", csi="own", gate="bound")
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ def hmin_based(config: HminConfig, deployment: Deployment, message: Message, con
         scale = receive_scale(rho, np.full(rho.shape, float(energy.size)))
         return state, Plan(tx, noise, always(tx), scale, np.ones(tx.shape), rho > 0), Info(max_norm > 0, rho)
 
-    return Policy("cdpb-hmin", init, step, loop="open", csi="global", gate="bound")
+    return Policy("cdpb-hmin", stateless, step, loop="open", csi="global", gate="bound")
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def independent_sampling(config: SamplingConfig, deployment: Deployment, message
         plan = Plan(tx, noise, max_norm, scale, prob, np.ones(rho.shape, bool))
         return state, plan, Info(max_norm > 0, rho)
 
-    return Policy("cdpb-is", init, step, loop="open", csi="own", gate="bound")
+    return Policy("cdpb-is", stateless, step, loop="open", csi="own", gate="bound")
 
 
 @dataclass(frozen=True)
@@ -141,4 +136,4 @@ def noise_free(config: NoiseFreeConfig, deployment: Deployment, message: Message
         scale = receive_scale(rho, prob.sum(-1))
         return state, Plan(tx, 0 * noise, max_norm, scale, prob, np.ones(rho.shape, bool)), Info(max_norm > 0, rho)
 
-    return Policy("cdpb-noise-free", init, step, loop="open", csi="own", gate="bound")
+    return Policy("cdpb-noise-free", stateless, step, loop="open", csi="own", gate="bound")

@@ -28,6 +28,7 @@ from otafl.core.plan import (
     Trace,
     check_bound,
     silent_by_bound,
+    stateless,
 )
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink, add_noise, lower, weighted_sum
 from otafl.privacy.events import events
@@ -59,9 +60,6 @@ def obda(config: Config, deployment: Deployment, message: Message, context: Cont
     amplitude = config.vote * np.sqrt(deployment.noise_var) / unit  # of a message of norm `bound`
     energy = np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         faded = obs.estimate == 0
         tx = np.where(faded, 0, amplitude / np.where(faded, 1, obs.estimate))
@@ -72,7 +70,8 @@ def obda(config: Config, deployment: Deployment, message: Message, context: Cont
         plan = Plan(tx, np.zeros_like(tx), max_norm, scale, send_prob, np.ones(shape, bool))
         return state, plan, Info(np.sum(max_norm >= 0, axis=-1))
 
-    return Policy("obda", init, step, loop="open", csi="own", gate="bound", uplink=votes(message.bound, message.dim))
+    uplink = votes(message.bound, message.dim)
+    return Policy("obda", stateless, step, loop="open", csi="own", gate="bound", uplink=uplink)
 
 
 def votes(bound: float, dim: int) -> Uplink:

@@ -17,7 +17,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.draws import in_a_row
-from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace, check_bound
+from otafl.core.plan import Context, Deployment, Events, Link, Message, Obs, Plan, Policy, Trace, check_bound, stateless
 from otafl.core.uplink import ANALOG, Uplink, weighted_sum
 from otafl.privacy import Budget, calibrate
 from otafl.privacy.events import events
@@ -67,9 +67,6 @@ def orthogonal(config: Config, deployment: Deployment, message: Message, context
     noise = own_noise(deployment, message, context) if config.noise_std is None else config.noise_std
     energy = np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         found = channel_uses(snr(obs.estimate, energy, message.dim, deployment.noise_var), message.dim, config.bits)
         reached = np.isfinite(found.each)
@@ -81,7 +78,7 @@ def orthogonal(config: Config, deployment: Deployment, message: Message, context
         return state, plan, Info(each.sum(-1), each.max(-1))
 
     uplink = slots(config.bits, message.bound, message.dim, noise, energy, deployment.noise_var)
-    return Policy("orthogonal", init, step, loop="open", csi="own", gate="bound", uplink=uplink)
+    return Policy("orthogonal", stateless, step, loop="open", csi="own", gate="bound", uplink=uplink)
 
 
 def slots(bits: int, bound: float, dim: int, noise_std: float, energy: Array, noise_var: float) -> Uplink:

@@ -90,13 +90,9 @@ def show(report: dict[str, Any], console: Console) -> None:
     time = "" if report["seconds"] is None else f", {report['seconds']:.4g} s"
     console.print(f"[bold]{report['uses']:,.0f} channel uses per round[/bold]{time}; "
                   f"{report['uses_over_analog']:.4g} times the analog superposition's")  # fmt: skip
-    table = Fitted()
-    for head in ("uplink", "channel uses per round"):
-        table.add_column(head, justify="left" if head == "uplink" else "right")
-    table.add_row("digital, orthogonal", f"{report['uses']:,.0f}")
-    for name, uses in report["uses_others"].items():
-        table.add_row(OTHERS[name], f"{uses:,}")
-    console.print(table)
+    others = [(OTHERS[name], f"{uses:,}") for name, uses in report["uses_others"].items()]
+    rows = [("digital, orthogonal", f"{report['uses']:,.0f}"), *others]
+    console.print(Fitted.of(("uplink", "channel uses per round"), rows, words=("uplink",)))
     for line in report["notes"]:
         console.print(f"[dim]{line}[/dim]")
 

@@ -22,6 +22,7 @@ from otafl.crypto.participant import Client
 from otafl.crypto.randomness import Source
 from otafl.crypto.realchannel import LiteralAir
 from otafl.runs import build
+from otafl.runs.evaluation import evaluator
 from otafl.runs.schema import Experiment, options_of
 from otafl.systems.eezofl.policy import Config, job_of
 
@@ -51,7 +52,7 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
     devices = overair.gather_clients(agreed, count, sources[1:] if sources else None)
     gains = np.real(draw(experiment.channel, count, rounds, seed).gain)
     talk, learn = _compiled(setup.clients, setup.optimizer, task.data, jax.tree.map(lambda leaf: leaf[0], seeds))
-    evaluate, rng = jax.jit(build.evaluator(task.model, task.classes)), np.random.default_rng(seed)
+    evaluate, rng = jax.jit(evaluator(task.model, task.classes)), np.random.default_rng(seed)
     low_bits = np.random.default_rng([seed, streams.Host.LOW_BITS])
     losses, refused = [], []
     with jax.enable_x64(True):

@@ -211,13 +211,10 @@ def show(result: dict[str, Any], console: Console) -> None:
     """Two tables: the noise by term, and what it all costs."""
     terms = result["noise"]["terms_decoded_variance"]
     total = sum(terms.values())
-    table = Fitted(title=f"Noise of one decoded sum ({result['mode']}, n={result['n']}, f={result['f']})")
-    for column, side in (("term", "left"), ("meaning", "left"), ("variance", "right"), ("share", "right")):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
-    for name, value in terms.items():
-        table.add_row(name, TERM_MEANING[name], f"{value:.3e}", f"{value / total:.1%}")
-    table.add_row("sum", f"standard deviation {result['noise']['decoded_std']:.3e}", f"{total:.3e}", "")
-    console.print(table)
+    rows = [(name, TERM_MEANING[name], f"{value:.3e}", f"{value / total:.1%}") for name, value in terms.items()]
+    rows.append(("sum", f"standard deviation {result['noise']['decoded_std']:.3e}", f"{total:.3e}", ""))
+    title = f"Noise of one decoded sum ({result['mode']}, n={result['n']}, f={result['f']})"
+    console.print(Fitted.of(("term", "meaning", "variance", "share"), rows, words=("term", "meaning"), title=title))
     console.print(_facts(result))
     if result["security"]["insecure"]:
         console.print("[bold red]This parameter set is outside the security table: nothing here is secret.[/]")

@@ -15,7 +15,7 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, Trace, always, stateless
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink
 
 Mode = Literal[
@@ -74,9 +74,6 @@ def eezofl(config: Config, deployment: Deployment, message: Message, context: Co
     if not np.isfinite(message.bound):
         raise InputError("EEZOFL needs clients with a norm bound: its scalars must fit the ring")
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, tuple[()]]:
         if config.mode not in DIGITAL_MODES:
             _check_statistics(obs.rms, mu, sigma)
@@ -86,7 +83,7 @@ def eezofl(config: Config, deployment: Deployment, message: Message, context: Co
 
     plain = config.mode == "plain"
     uplink = _plain(config.sigma_n) if plain else _encrypted(config, count, message, context.seed)
-    return Policy("eezofl", init, step, loop="open", csi="statistical", gate="open", uplink=uplink)
+    return Policy("eezofl", stateless, step, loop="open", csi="statistical", gate="open", uplink=uplink)
 
 
 def _statistics(config: Config, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from otafl.reproductions.claims import ahead, comparable, fact, joined, level
 from otafl.reproductions.curves import Pair, Scheme, area, collect, curve_records, difference, lines
 from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict, publish, write_records
 from otafl.reproductions.pictures import Panel, Said
-from otafl.reproductions.preset_run import run_in
+from otafl.reproductions.preset_run import SMOKE, run_in
 from otafl.runs.comparing.statistics import Gap, mean_sd
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.store import RunFolder
@@ -104,7 +104,7 @@ def _training(judge: Callable[[Found], list[Verdict]], metric: str, log: bool, p
     runs = trained(path, folder, overrides, reporter)
     schemes, reference = collect(runs), settings.get("reference")
     grids = [accuracy_grid(schemes, run, preset.targets.get("accuracy", {})) for run in runs]
-    notes = ["smoke version: too few rounds and seeds to mean anything"] * quick + list(settings.get("notes", []))
+    notes = [SMOKE] * quick + list(settings.get("notes", []))
     notes += [line for run in runs for line in (paired(schemes, run, reference) if reference else [])]
     write_records(folder, "curves", curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
     verdicts = judge(Found(schemes, runs, preset.targets, settings, path, overrides))

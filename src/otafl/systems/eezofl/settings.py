@@ -32,7 +32,8 @@ def settings(
     z = calibrate(budget, rounds, message, np.full(count, 1 / count))
     noise = float(message.sensitivity[0]) * z / math.sqrt(count)
     radio = over_the_air(channel, count, seed)
-    largest = count * message.bound / _least_gain(radio) + TAIL * math.sqrt(count) * noise
+    least_gain = float(np.min(np.abs(radio.get("mu", 1.0))))
+    largest = count * message.bound / least_gain + TAIL * math.sqrt(count) * noise
     common = {**radio, "dp_noise": noise * (1 + 1e-9), "Mmax": 2.0 ** math.ceil(math.log2(max(largest, 1.0)))}
     why = ""
     for ring in RINGS:
@@ -57,10 +58,6 @@ def over_the_air(channel: Channel, count: int, seed: int) -> Options:
     alike = np.ptp(mu) == 0 and np.ptp(sigma) == 0
     as_option = (lambda x: float(x[0])) if alike else (lambda x: tuple(float(value) for value in x))
     return {"mode": "analytic", "mu": as_option(mu), "sigma": as_option(sigma)}
-
-
-def _least_gain(radio: Options) -> float:
-    return float(np.min(np.abs(radio.get("mu", 1.0))))
 
 
 def _check(job: Any) -> None:

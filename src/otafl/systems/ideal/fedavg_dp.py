@@ -1,13 +1,12 @@
 """FedAvg with Gaussian noise, calibrated so that the horizon just fits the privacy target."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 from otafl.privacy import Budget, calibrate
 
 
@@ -37,13 +36,10 @@ def fedavg_dp(config: Config, deployment: Deployment, message: Message, context:
         validate.positive("noise_std", config.noise_std)
         std = config.noise_std
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, tuple[()]]:
         tx = np.broadcast_to(weights + 0j, obs.coin.shape)
         one = np.ones(tx.shape[:-1])
         noise = np.full(tx.shape, std / np.sqrt(len(weights)) + 0j)
         return state, Plan(tx, noise, always(tx), one, 1.0, one > 0), ()
 
-    return Policy("fedavg-dp", init, step, loop="open", csi="none", gate="open", uplink="perfect")
+    return Policy("fedavg-dp", stateless, step, loop="open", csi="none", gate="open", uplink="perfect")

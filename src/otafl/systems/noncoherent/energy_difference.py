@@ -7,12 +7,12 @@ sqrt(D) G of the weakest device.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, check_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, check_bound, stateless
 from otafl.systems.noncoherent.energies import energy_scale, refuse_fading
 from otafl.systems.noncoherent.uplink import differences
 
@@ -32,9 +32,6 @@ def energy_difference(config: Config, deployment: Deployment, message: Message, 
     check_bound(message)
     weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, tuple[()]]:
         scale = np.array([energy_scale(energy, rms, weights, message.bound, message.dim)
                           for rms in obs.rms.reshape(-1, obs.rms.shape[-1])])  # fmt: skip
@@ -44,4 +41,4 @@ def energy_difference(config: Config, deployment: Deployment, message: Message, 
         return state, plan, ()
 
     uplink = differences(message.bound, message.dim)
-    return Policy("energy-difference", init, step, loop="open", csi="statistical", gate="bound", uplink=uplink)
+    return Policy("energy-difference", stateless, step, loop="open", csi="statistical", gate="bound", uplink=uplink)

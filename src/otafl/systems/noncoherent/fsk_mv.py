@@ -5,12 +5,12 @@ its energy, E_k/D per coordinate at most. The update is the decided signs at the
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, check_bound
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, check_bound, stateless
 from otafl.systems.noncoherent.energies import refuse_fading
 from otafl.systems.noncoherent.uplink import votes
 
@@ -30,12 +30,10 @@ def fsk_mv(config: Config, deployment: Deployment, message: Message, context: Co
     check_bound(message)
     level = np.sqrt(config.share * np.asarray(deployment.energy, float) / message.dim)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, tuple[()]]:
         tx = np.broadcast_to(level + 0j, obs.coin.shape)
         one = np.ones(tx.shape[:-1])
         return state, Plan(tx, np.zeros_like(tx), always(tx), one, np.ones(tx.shape), one > 0), ()
 
-    return Policy("fsk-mv", init, step, loop="open", csi="none", gate="bound", uplink=votes(message.bound, message.dim))
+    uplink = votes(message.bound, message.dim)
+    return Policy("fsk-mv", stateless, step, loop="open", csi="none", gate="bound", uplink=uplink)

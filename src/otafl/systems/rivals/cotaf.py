@@ -7,14 +7,14 @@ scale is sqrt(E) / B_t. Identity: the message of a round is then sqrt(E)/G times
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, stateless
 from otafl.systems.baselines.constant import Info, truncated_inversion
 
 
@@ -57,12 +57,9 @@ def cotaf(config: Config, deployment: Deployment, message: Message, context: Con
         )
     weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         scale = receive_scale(obs.rms, energy, weights, message.bound, config.threshold)
         plan, threshold = truncated_inversion(scale, weights, energy, obs, message, "bound")
         return state, plan, Info(np.broadcast_to(threshold, obs.coin.shape))
 
-    return Policy("cotaf", init, step, loop="open", csi="own", gate="bound")
+    return Policy("cotaf", stateless, step, loop="open", csi="own", gate="bound")

@@ -13,7 +13,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, stateless
 from otafl.core.uplink import ANALOG
 from otafl.systems.rivals.seif import aligned
 from otafl.systems.rivals.split import jammed
@@ -59,9 +59,6 @@ def jammer(config: Config, deployment: Deployment, message: Message, context: Co
     noise_energy = np.where(jams, config.share * energy, 0.0)
     site = {"energy": energy, "weights": weights, "bound": size, "dim": deployment.dim}
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         split = jammed(obs.estimate, **site, trusted_noise_var=deployment.trusted_noise_var, multiplier=multiplier,
                        sensitivity=message.sensitivity, noise_energy=noise_energy)  # fmt: skip
@@ -72,4 +69,4 @@ def jammer(config: Config, deployment: Deployment, message: Message, context: Co
 
     # An array brings its own account of the noise that it leaves.
     uplink: Any = ANALOG._replace(assumed=(REMARK,)) if deployment.receiver.antennas == 1 else "analog"
-    return Policy("jammer", init, step, loop="open", csi="global", gate="bound", uplink=uplink)
+    return Policy("jammer", stateless, step, loop="open", csi="global", gate="bound", uplink=uplink)

@@ -8,13 +8,13 @@ rounds cost most.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array, Floats
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,10 @@ def phase_only(config: Config, deployment: Deployment, message: Message, context
     weights, size = np.asarray(deployment.weights, float), np.sqrt(np.asarray(message.mean_square, float))
     energy = config.headroom * np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         scale = receive_scale(obs.rms, energy, weights, size)
         tx = scale[..., None] * weights / mean_gain(obs.rms) * np.exp(-1j * np.angle(obs.estimate))
         plan = Plan(tx, np.zeros_like(tx), always(tx), scale, np.ones(tx.shape), np.ones(scale.shape, bool))
         return state, plan, Info(np.sum(np.abs(obs.estimate * tx), axis=-1) / scale)
 
-    return Policy("phase-only", init, step, loop="open", csi="own", gate="open")
+    return Policy("phase-only", stateless, step, loop="open", csi="own", gate="open")

@@ -15,7 +15,7 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Context, Deployment, Events, Message, Obs, Plan, Policy, Trace, silent_by_bound
+from otafl.core.plan import Context, Deployment, Events, Message, Obs, Plan, Policy, Trace, silent_by_bound, stateless
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy.events import events
 
@@ -43,9 +43,6 @@ def random_participation(config: Config, deployment: Deployment, message: Messag
     validate.positive("rx_scale", config.rx_scale)
     weights, energy = np.asarray(deployment.weights, float), np.asarray(deployment.energy, float)
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         amplitude = config.rx_scale * weights / config.participation
         faded = obs.estimate == 0
@@ -59,7 +56,7 @@ def random_participation(config: Config, deployment: Deployment, message: Messag
         return state, plan, Info(np.sum(max_norm >= 0, axis=-1))
 
     uplink: Any = hiding(config, message, context) if config.credit == "hidden" else "analog"
-    return Policy("random-participation", init, step, loop="open", csi="own", gate="bound", uplink=uplink)
+    return Policy("random-participation", stateless, step, loop="open", csi="own", gate="bound", uplink=uplink)
 
 
 def hiding(config: Config, message: Message, context: Context) -> Uplink:

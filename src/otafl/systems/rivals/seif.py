@@ -5,13 +5,13 @@ adds up with the part of the receiver's noise that is trusted; counting others' 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array
-from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always
+from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 from otafl.systems.rivals.split import power_split
 from otafl.systems.rivals.target import round_multiplier
 
@@ -38,16 +38,13 @@ def seif(config: Config, deployment: Deployment, message: Message, context: Cont
     weights, size = np.asarray(deployment.weights, float), np.sqrt(np.asarray(message.mean_square, float))
     site = {"energy": deployment.energy, "weights": weights, "bound": size, "dim": deployment.dim}
 
-    def init(key: Any) -> tuple[()]:
-        return ()
-
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         split = power_split(obs.estimate, **site, trusted_noise_var=deployment.trusted_noise_var,
                             sensitivity=message.sensitivity, multiplier=multiplier)  # fmt: skip
         plan = aligned(np.sqrt(split.square), weights, np.sqrt(split.shares), obs.estimate)
         return state, plan, Info(split.artificial)
 
-    return Policy("seif", init, step, loop="open", csi="global", gate="open")
+    return Policy("seif", stateless, step, loop="open", csi="global", gate="open")
 
 
 def aligned(amplitude: Array, weights: Array, noise_std: Array, estimate: Array) -> Plan:
