@@ -157,6 +157,9 @@ def test_later_channels_change_nothing_that_was_sent():
 def test_refusals():
     with pytest.raises(InputError, match="exclude each other"):
         ridge(Config(kappa=0.1, joules=1.0), EQUAL, MESSAGE, CONTEXT)
+    for kept in (0.0, 1.0):
+        with pytest.raises(InputError, match="efficiency="):
+            ridge(Config(efficiency=kept), EQUAL, MESSAGE, CONTEXT)
     with pytest.raises(InputError, match="privacy target"):
         ridge(Config(), EQUAL, MESSAGE, CONTEXT._replace(eps=np.inf))
 

@@ -81,7 +81,8 @@ def spending(config: Config, allowance: Array, rms: Array, deployment: Deploymen
     share = (weights / weights.max()) ** 2 if config.aim == "weights" else 1.0
     privacy = np.broadcast_to(allowance * share, np.broadcast_shapes(np.shape(allowance), np.shape(rms))).copy()
     if config.joules is None:
-        kappa = config.kappa if config.kappa is not None else kappa_for_efficiency(config.efficiency or 0.95)
+        wanted = 0.95 if config.efficiency is None else config.efficiency
+        kappa = kappa_for_efficiency(wanted) if config.kappa is None else config.kappa
         return Spending(privacy, np.full(privacy.shape, float(kappa)), np.full(privacy.shape, np.inf))
     validate.positive("joules", config.joules)
     each = config.joules * np.asarray(rms, float) ** 2 / (np.asarray(message.mean_square, float) * privacy)
