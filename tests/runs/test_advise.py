@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from otafl.bounds import merit
 from otafl.core.errors import InputError
 from otafl.reports.advice import write_advice
 from otafl.runs import runner
-from otafl.runs.advice.advise import asked, consider
+from otafl.runs.advice import advise as advising
+from otafl.runs.advice.advise import Option, asked, consider, horizon_for, ranked
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.site import read_site
 from otafl.runs.advice.trained import simulate
@@ -260,6 +262,49 @@ def test_a_design_that_fails_numerically_is_a_refusal(problem: Exception, monkey
     monkeypatch.setattr(designing, "rule", lambda name: fails)
     found = consider(asked(3, 650, 8.0, rounds=3), ["constant"])
     assert "fails numerically on this site" in found[0].why_not and found[0].merit is None
+
+
+def test_where_nothing_can_be_planned_no_change_is_said_to_have_been_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no bracket")
+
+    monkeypatch.setattr(designing, "rule", lambda name: fails)
+    found = advise(3, 650, 8.0, rounds=3)
+    assert found.best is None and found.prepared is None and not found.useful
+    assert found.sentence == "Not usefully feasible: no scheme affords a round at ε = 8."
+
+
+def option(name: str, q: float, joules: float | None = 1.0, csi: str = "own", bias: float = 0.0) -> Option:
+    return Option(name, {}, SimpleNamespace(bias=bias, energy_mean=joules, csi=csi), SimpleNamespace(quality=q))
+
+
+def test_schemes_are_ranked_by_quality_then_energy_then_channel_knowledge() -> None:
+    order = [
+        option("biasvar", 9.75, 1.1),  # a tenth more joules than the thriftiest is no difference: Q decides
+        option("ridge", 9.71, 1.0),
+        option("weakest", 9.8, 1.2, csi="global"),  # and channel knowledge before Q
+        option("constant", 10.0, 2.0),  # the best Q, but its ties are thriftier
+        option("adascale-stat-level", 9.9, None),  # what is not known is no saving
+        option("cares-static", 9.69, 0.01),  # more than 3 % below the best: no tie
+        option("eezofl", 50.0),  # scalars, on which Q was not calibrated
+        option("cdpb", 20.0, bias=0.11),  # the mean of other weights
+        option("fedavg-dp", 100.0),  # no radio
+        Option("adascale", {}, None, None, "refused"),
+    ]
+    assert [o.name for o in ranked(order[::-1])] == [o.name for o in order]
+
+
+@pytest.mark.parametrize(("dropped", "rounds"), [((0.021, 0.02, 0.0), 200), ((0.5, 0.4, 0.3), 400), ((None,), 100)])
+def test_rounds_are_the_fewest_in_which_nearly_all_are_heard(
+    dropped: tuple[float | None, ...], rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(question: object, names: list[str]) -> list[Option]:
+        lost = dict(zip((100, 200, 400), dropped))[question.rounds]
+        return [Option(names[0], {}, SimpleNamespace(dropped_weight=lost), SimpleNamespace())]
+
+    question = asked(3, 650, 8.0, rounds=1)
+    monkeypatch.setattr(advising, "consider", planned)
+    assert horizon_for(question) == rounds
 
 
 def test_names_in_a_site_file_are_short_and_on_one_line(tmp_path: Path) -> None:
