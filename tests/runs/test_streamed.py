@@ -174,10 +174,18 @@ def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, t
     ("privacy.accountant='rdp'", "needs every round"),
     ("privacy.stop='each'", "retire"),
     ("scheme=[{name='adascale', nu=1.0, tuning='hindsight'}]", "whole channel"),
+    ("channel.antennas=2", "channel.antennas=2"),
+    ("channel={trace={file='gains.npz'}}", "plays measured gains"),
+    ("privacy.accounting='hidden'", "privacy.accounting='hidden'"),
+    ("radio.run_energy=1.0", "radio.run_energy"),
+    ("privacy.eavesdropper={gain=1.0, noise_std=0.1}", "eavesdropper"),
+    ("scheme=[{name='fsk-mv'}]", "uplink 'energy votes' of its own"),
 ])  # fmt: skip
 def test_what_needs_all_rounds_at_once_is_refused(tiny: Tiny, tmp_path: Path, setting: str, reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
+    np.savez(tmp_path / "gains.npz", gain=np.ones((5, 4), complex))
+    with pytest.raises(InputError, match=reason) as refusal:
         runner.start(tiny("engine.stream=true", "scheme=[{name='constant'}]", setting), tmp_path / "run")
+    assert str(refusal.value).count("constant: ") + str(refusal.value).count("fsk-mv: ") <= 1
 
 
 def test_large_runs_go_by_unless_told_otherwise(tiny: Tiny) -> None:
