@@ -240,7 +240,7 @@ def test_rho_follows_the_channel_law():
     """A fixed load: rho is proportional to the mean power gain, at once, every n rounds, or with a delay."""
     rms = np.repeat([1.0, 2.0], [5, 7])[:, None] * np.ones(K)
     tr = trace(rms=rms, rounds=12)
-    expect = {(1, 0): 5, (1, 3): 8, (4, 0): 8, (4, 2): 10}
+    expect = {(1, 0): 5, (1, 1): 6, (1, 3): 8, (2, 0): 6, (4, 0): 8, (4, 2): 10}
     for (every, delay), first in expect.items():
         policy, plan, info = planned(Config(load=0.5, resolve_every=every, solver_delay=delay), tr=tr)
         assert info.rho / info.rho[0] == pytest.approx([1.0] * first + [4.0] * (12 - first))
