@@ -15,6 +15,7 @@ from otafl.core.errors import InputError
 from otafl.reports.advice import write_advice
 from otafl.runs import runner
 from otafl.runs.advice import advise as advising
+from otafl.runs.advice import levers
 from otafl.runs.advice.advise import Option, asked, consider, horizon_for, ranked
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.site import read_site
@@ -305,6 +306,29 @@ def test_rounds_are_the_fewest_in_which_nearly_all_are_heard(
     question = asked(3, 650, 8.0, rounds=1)
     monkeypatch.setattr(advising, "consider", planned)
     assert horizon_for(question) == rounds
+
+
+def test_where_fades_silence_many_more_power_is_tried_and_the_least_that_is_enough_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether somebody is at the limit is a matter of the draw; that two fifths of the weight are lost is not."""
+    monkeypatch.setattr(levers, "CHECKS", 0)  # no other change is looked for
+    monkeypatch.setattr(levers, "HORIZONS", ())
+    question = asked(60, 650, 8.0, rounds=30, radio={"noise_w": 1e-7})
+    (best,) = consider(question, ["constant"])
+    assert best.quality < merit.USEFUL and best.row.dropped_weight > 0.3
+    best = dataclasses.replace(best, row=dataclasses.replace(best.row, binding="rounds"))
+    found = next(lever for lever in levers.single_changes(question, best) if lever.what == "power")
+    assert (found.said, found.ratio) == ("20 dB more transmit power", pytest.approx(100))
+    (less,) = consider(dataclasses.replace(question, site=question.site.louder(10)), ["constant"])
+    assert less.quality < merit.USEFUL <= found.quality
+
+
+def test_where_power_is_no_limit_no_more_of_it_is_offered() -> None:
+    question = asked(20, 650, 8.0, rounds=100)
+    (best,) = consider(question, ["constant"])
+    assert best.row.dropped_weight == 0 and best.quality < merit.USEFUL
+    assert "power" not in {lever.what for lever in levers.single_changes(question, best)}
 
 
 def test_names_in_a_site_file_are_short_and_on_one_line(tmp_path: Path) -> None:

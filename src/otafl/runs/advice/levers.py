@@ -13,7 +13,7 @@ import numpy as np
 from otafl.bounds import merit
 from otafl.privacy import ACCOUNTANTS, Budget
 from otafl.privacy.gaussian import eps_from_rho
-from otafl.runs.advice.advise import HORIZONS, REFERENCE, Option, Question, consider
+from otafl.runs.advice.advise import HEARD, HORIZONS, REFERENCE, Option, Question, consider
 
 LARGEST = 20_000  # devices of a plan that is made only to check an answer
 UNEVEN = 1.02  # K wmax above which unequal weights cost something worth a word
@@ -112,7 +112,7 @@ def _size(question: Question, q: float) -> Lever | None:
 
 def _power(question: Question, best: Option, names: list[str]) -> Lever | None:
     row = best.row
-    if row is None or not row.binding.startswith("power"):
+    if row is None or not (row.binding.startswith("power") or (row.dropped_weight or 0.0) > 1 - HEARD):
         return None
     for db in POWER_DB:
         changed = dataclasses.replace(question, site=question.site.louder(db))
