@@ -19,6 +19,7 @@ from otafl.runs.advice import levers
 from otafl.runs.advice.advise import Option, asked, consider, horizon_for, ranked
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.site import read_site
+from otafl.runs.advice.stand_in import prepare
 from otafl.runs.advice.trained import simulate
 from otafl.runs.advice.value import Advice, advise
 from otafl.runs.progress import Reporter
@@ -202,6 +203,31 @@ def test_the_page_s_forms_agree_with_plans_made_anew(changes: dict[str, float]) 
     assert got["quality"] == pytest.approx(after.quality, rel=1e-3)
     assert got["tpr"] == pytest.approx(after.row.tpr_at_1pct, rel=1e-3)
     assert got["energy"] == pytest.approx(after.row.energy_mean, rel=0.3)  # other fades, heavy tails
+
+
+def test_the_page_s_forms_follow_the_receiver_s_noise_and_spread_energy_over_rounds() -> None:
+    """Twice the noise on the same fades costs twice the energy, 3 dB of the margin; twice the rounds give them back."""
+    quiet, loud = (asked(40, 650, 8.0, rounds=50, radio={"noise_w": noise}) for noise in (1e-14, 2e-14))
+    (before,), (after,) = consider(quiet, ["constant"]), consider(loud, ["constant"])
+    base, at = base_of(quiet, before), State(8.0, 40, 650, 50, 10 * np.log10(2))
+    got, longer = forms(base, at), forms(base, at._replace(rounds=100))
+    assert got["energy"] == pytest.approx(after.row.energy_mean, rel=1e-6)
+    assert got["margin_db"] == pytest.approx(after.row.power_margin_db, abs=1e-5)
+    assert longer["energy"] == got["energy"]
+    assert longer["margin_db"] == pytest.approx(before.row.power_margin_db, abs=1e-9)
+
+
+def test_who_is_not_heard_is_named_and_the_others_share_the_mean(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("name,gain_db,power_dbm,samples\na,-90,10,5\nfar,-190,10,5\nb,-90,10,10\n")
+    question = asked(path, 650, 8.0, rounds=20)
+    found = prepare(question, consider(question, ["constant"]))
+    assert found.unheard == ["far"]
+    near, far, twice = found.devices
+    assert (near["weight"], far["weight"], twice["weight"]) == (0.25, 0.25, 0.5)
+    assert (near["share"], far["share"], twice["share"]) == (pytest.approx(1 / 3), 0, pytest.approx(2 / 3))
+    assert (near["heard"], far["heard"]) == (1, 0) and 0 == far["energy"] < near["energy"] < near["limit"]
+    assert (near["gain_db"], far["gain_db"]) == (pytest.approx(-90), pytest.approx(-190))
 
 
 def test_the_command_line_says_it_first_writes_everything_and_exits_3_where_nothing_is_useful(

@@ -114,6 +114,23 @@ def test_every_client_spends_its_budget_and_never_more(config, accountant):
         assert np.all(planned_energy(plan, MESSAGE).sum(0) <= 1.0 + 1e-9)
 
 
+@pytest.mark.parametrize("joules", [0.01, 1.0])
+def test_what_arrives_depends_on_the_joules_that_could(joules):
+    """J through a gain of 3 arrive like 9 J through 1; so do limits of single rounds."""
+    one, arriving = trace(CONTEXT.rounds), []
+    for gain in (1.0, 3.0):
+        site, channel = (
+            EQUAL._replace(energy=EQUAL.energy / gain**2),
+            one._replace(
+                **{name: gain * getattr(one, name) for name in ("gain", "estimate", "rms_gain", "rms_estimate")}
+            ),
+        )
+        policy = ridge(Config(joules=joules / gain**2), site, MESSAGE, CONTEXT)
+        _, plan, _ = plan_ahead(policy, policy.init(None), channel)
+        arriving.append(np.abs(plan.tx * channel.gain))
+    np.testing.assert_allclose(*arriving, rtol=1e-9, atol=1e-9)
+
+
 def test_unlike_sensitivities_and_errors_of_the_estimates_are_spent_exactly_too():
     site, message = EQUAL._replace(gain_error=0.2), MESSAGE._replace(sensitivity=np.array([3.0, 1.5, 0.3, 2.0]))
     policy, channel = ridge(Config(aim="signal"), site, message, CONTEXT), trace(CONTEXT.rounds)
@@ -171,6 +188,10 @@ def test_refusals():
     for kept in (0.0, 1.0):
         with pytest.raises(InputError, match="efficiency="):
             ridge(Config(efficiency=kept), EQUAL, MESSAGE, CONTEXT)
+    with pytest.raises(InputError, match="aim="):
+        ridge(Config(aim="noise"), EQUAL, MESSAGE, CONTEXT)
+    with pytest.raises(InputError, match="joules="):
+        ridge(Config(joules=0.0), EQUAL, MESSAGE, CONTEXT)
     with pytest.raises(InputError, match="trusted_noise_var"):
         ridge(Config(), EQUAL._replace(trusted_noise_var=0.0), MESSAGE, CONTEXT)
     with pytest.raises(InputError, match="privacy target"):
