@@ -114,6 +114,15 @@ def test_every_client_spends_its_budget_and_never_more(config, accountant):
         assert np.all(planned_energy(plan, MESSAGE).sum(0) <= 1.0 + 1e-9)
 
 
+@pytest.mark.parametrize("config", [Config(kappa=0.05), Config(kappa=1.37), Config(efficiency=0.861)])
+def test_the_first_round_is_regularised_as_asked(config):
+    """a(x) = c x/(x + kappa), one c for clients that are alike; efficiency 0.861 is kappa = 1.37."""
+    plan, _, channel = planned(config)
+    x, kappa = np.abs(channel.gain[0]) ** 2, config.kappa or 1.37
+    level = np.abs(plan.tx * channel.gain)[0] * (x + kappa) / x
+    assert level == pytest.approx(np.full(4, level[0]), rel=2e-3)
+
+
 @pytest.mark.parametrize("joules", [0.01, 1.0])
 def test_what_arrives_depends_on_the_joules_that_could(joules):
     """J through a gain of 3 arrive like 9 J through 1; so do limits of single rounds."""
