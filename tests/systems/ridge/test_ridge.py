@@ -137,6 +137,7 @@ def test_what_arrives_depends_on_the_joules_that_could(joules):
         policy = ridge(Config(joules=joules / gain**2), site, MESSAGE, CONTEXT)
         _, plan, _ = plan_ahead(policy, policy.init(None), channel)
         arriving.append(np.abs(plan.tx * channel.gain))
+        assert np.all(planned_energy(plan, MESSAGE).sum(0) <= joules / gain**2 * (1 + 1e-9))
     np.testing.assert_allclose(*arriving, rtol=1e-9, atol=1e-9)
 
 
