@@ -123,6 +123,16 @@ def test_the_first_round_is_regularised_as_asked(config):
     assert level == pytest.approx(np.full(4, level[0]), rel=2e-3)
 
 
+@pytest.mark.parametrize("config", [Config(), Config(kappa=0.0), Config(joules=1.0)])
+def test_a_channel_that_is_gone_for_a_round_sends_nothing_and_spends_nothing(config):
+    policy, channel = ridge(config, EQUAL, MESSAGE, CONTEXT), trace(CONTEXT.rounds)
+    gain = channel.gain.copy()
+    gain[0] = 0
+    _, plan, info = plan_ahead(policy, policy.init(None), channel._replace(gain=gain, estimate=gain))
+    assert np.all(plan.tx[0] == 0) and np.all(plan.tx[1:] != 0)
+    assert info.unspent[0] == 1 and 0.9 < info.unspent[1] < 1
+
+
 @pytest.mark.parametrize("joules", [0.01, 1.0])
 def test_what_arrives_depends_on_the_joules_that_could(joules):
     """J through a gain of 3 arrive like 9 J through 1; so do limits of single rounds."""

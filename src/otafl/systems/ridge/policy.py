@@ -123,11 +123,12 @@ def ridge(config: Config, deployment: Deployment, message: Message, context: Con
         x = (gain / obs.rms) ** 2
         rounds_left = np.maximum(context.rounds - obs.round, 1)
         level = peak * levels.of(state.privacy / rounds_left)
-        per_joule = gain / np.sqrt(message.mean_square)
+        heard = gain > 0
+        per_joule = np.where(heard, gain, 1.0) / np.sqrt(message.mean_square)  # 0 times unlimited joules is no number
         wanted = level * x / (x + levels.kappa)
         amplitude = np.minimum(wanted, np.minimum(peak * np.sqrt(x), purse.loudest(state.privacy)))
         amplitude = np.minimum(amplitude, per_joule * np.sqrt(state.joules))
-        tx = np.where(gain > 0, amplitude / np.where(gain > 0, obs.estimate, 1), 0)
+        tx = np.where(heard, amplitude / np.where(heard, obs.estimate, 1), 0)
         after = State(
             np.maximum(state.privacy - purse.cost(amplitude), 0.0),
             np.maximum(state.joules - np.abs(tx) ** 2 * message.mean_square, 0.0),
