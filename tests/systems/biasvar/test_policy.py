@@ -151,6 +151,21 @@ def test_exact_policy_follows_the_design_in_physical_units():
     np.testing.assert_allclose(plan.send_prob[0], design.tx_prob, rtol=1e-12)
 
 
+@pytest.mark.parametrize("design", ["exact", "min-noise"])
+def test_headroom_lowers_all_mean_levels_alike_and_silences_fewer(design):
+    """The designed shares stay, their sum is 0.4 of the designed one: by its plan, and by counting who sends."""
+    obs, deployment, message = observe(5000), site(WEIGHTS, np.linspace(20, 60, K)), gradient_message()
+    (_, full, shares), (_, less, same) = (
+        bv.biasvar(bv.Config(rho=0.3, design=design, headroom=room), deployment, message, Context()).step((), obs)
+        for room in (1.0, 0.4)
+    )
+    np.testing.assert_allclose(same.level, shares.level, rtol=1e-9)
+    np.testing.assert_allclose(less.rx_scale, 0.4 * full.rx_scale, rtol=1e-9)
+    assert np.all(less.send_prob > full.send_prob)
+    level = np.abs(less.tx * obs.estimate) * same.sends / less.rx_scale[:, None]
+    assert np.all(np.abs(level.mean(0) - same.level[0]) < SIGMAS * level.std(0) / np.sqrt(len(level)) + 1e-12)
+
+
 def test_drifting_statistics_are_designed_for_row_by_row():
     rms = np.stack([RMS, 2 * RMS, RMS])
     obs = observe(3, rms=rms)._replace(rms=rms)
@@ -307,6 +322,8 @@ def test_bbfl_refuses_unclear_interiors(config, text):
         (bv.Config(design="best"), "design"),
         (bv.Config(sigma2=(1.0, 2.0)), "sigma2"),
         (bv.Config(sigma2=-1.0), "sigma2"),
+        (bv.Config(headroom=0.0), "headroom"),
+        (bv.Config(headroom=1.1), "headroom"),
     ],
 )
 def test_biasvar_refuses_unclear_configs(config, text):
