@@ -159,7 +159,7 @@ def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, t
     first = tiny(scheme)
     budget = Planned(first, first.scheme[0], build_task(first)).budget
     before = Ledger(dataclasses.replace(budget, eps=1e9), first.task.clients)
-    before.release(Release("a noisy count", 1.0, 0.4))
+    before.release(Release("a noisy count", 1.0, 0.25, times=2))  # nearly half of what is to be had
     before.save(spent)
     asked = [scheme, f"privacy.already_spent='{spent}'", "privacy.eps=60", "rounds=40"]
     kept, passed = (
