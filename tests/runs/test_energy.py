@@ -1,7 +1,6 @@
 """No policy may radiate more than the limit, whatever the messages: refused before anything runs, or in its chunk."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ import pytest
 from otafl import systems as policies
 from otafl.core.errors import InputError, RunError
 from otafl.core.plan import Deployment, Message, Plan
-from otafl.runs import kept, runner
+from otafl.runs import runner
 from otafl.runs.planning import planned as planning
-from otafl.runs.planning.energy import check_energy, planned_energy, within_run
+from otafl.runs.planning.energy import check_energy, check_sent, planned_energy, within_run
 
 ONES = np.ones(2)
 SITE = Deployment(np.array([4.0, 9.0]), 0.01, 0.01, ONES / 2, 10)
@@ -49,18 +48,16 @@ def test_a_plan_to_the_limit_passes_and_one_above_it_names_round_and_client(mess
 @pytest.mark.parametrize("message", [BOUNDED, POISSON])
 def test_what_was_sent_is_held_to_its_limit_but_for_rounding(message: Message) -> None:
     """In rounds that were run, of messages with a bound: a Poisson sum's limit is one on the mean."""
-    setup = SimpleNamespace(sites=[SimpleNamespace(message=message)])
-    run = SimpleNamespace(label="here", setup=setup, experiment=SimpleNamespace(seed_list=[7]))
-    limit, live = SITE.energy * np.ones((1, 3, 1)), np.array([[True, True, False]])
+    live = np.array([True, True, False])
     for above in (1e-12, 1e-7, 0.5):
-        energy = limit * np.ones((1, 3, 1))
-        energy[0, 1, 1] *= 1 + above
-        energy[0, 2] *= 9
+        energy = SITE.energy * np.ones((3, 1))
+        energy[1, 1] *= 1 + above
+        energy[2] *= 9
         if above > 1e-10 and message is BOUNDED:
-            with pytest.raises(RunError, match=r"here: round 1, seed 7: client 1 would radiate .* limit 9 J"):
-                kept._check_energy(run, live, energy, limit)  # type: ignore[arg-type]
+            with pytest.raises(RunError, match=r"here: seed 7, round 5: client 1 would radiate .* limit 9 J"):
+                check_sent(energy, live, SITE, message, "here: seed 7", first=4)
         else:
-            kept._check_energy(run, live, energy, limit)  # type: ignore[arg-type]
+            check_sent(energy, live, SITE, message, "here: seed 7", first=4)
 
 
 POISSON_RUN = (
@@ -88,8 +85,9 @@ def test_a_policy_that_radiates_too_much_under_poisson_sampling_is_refused_befor
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("stream", ["false", "true"])
 def test_a_policy_inside_the_loop_is_held_to_the_limit_too(
-    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: str, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = policies.make
 
@@ -103,8 +101,9 @@ def test_a_policy_inside_the_loop_is_held_to_the_limit_too(
         return policy._replace(step=step)
 
     monkeypatch.setattr(policies, "make", greedy)
+    asked = ("title=greedy", "scheme=[{name='cares-adaptive'}]", f"engine.stream={stream}")
     with pytest.raises(RunError, match=r"cares-adaptive: seed 0, round 0: client 0 would radiate"):
-        runner.start(tiny("title=greedy", "scheme=[{name='cares-adaptive'}]"), tmp_path / "run")  # compiled for itself
+        runner.start(tiny(*asked), tmp_path / "run")  # compiled for itself
 
 
 # --- what else is refused before the first round ----------------------------------------------------------------------

@@ -7,7 +7,6 @@ import numpy as np
 
 from otafl.bounds.sequence import SequenceCertificate
 from otafl.core import uplink
-from otafl.core.errors import RunError
 from otafl.core.plan import cut
 from otafl.privacy import account, check_release, eps_curve, release
 from otafl.privacy.accountants import spend_of_sums
@@ -31,6 +30,7 @@ from otafl.runs.folder.results import (
     radiated,
     rounds_table,
 )
+from otafl.runs.planning.energy import check_sent
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution
@@ -59,8 +59,9 @@ def kept(run: "Execution", records: Chunk) -> Findings:
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
         ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
     seeds, seen = run.experiment.seed_list, outcome.seen
-    energy, limit = radiated(outcome, run.setup)
-    _check_energy(run, records.live, energy, limit)
+    energy, _ = radiated(outcome, run.setup)
+    for seed, sent, ran, site in zip(seeds, energy, records.live, run.setup.sites):
+        check_sent(sent, ran, site.deployment, site.message, f"{run.label}: seed {seed}")
     live, clients = records.live, energy.shape[-1]
     recorded = run.experiment.engine.record_devices
 
@@ -157,14 +158,3 @@ def _outcome(run: "Execution", records: Chunk) -> Outcome:
     if run.uplink.decode != uplink.ANALOG.decode:
         info = {**info, "refused": records.refused.astype(float)}
     return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
-
-
-def _check_energy(run: "Execution", live: np.ndarray, energy: np.ndarray, limit: np.ndarray) -> None:
-    """What was really sent: a bounded message never breaks its limit. A Poisson sum may in a round; its limit is one
-    on the mean, which `energy.check_energy` holds its plans to."""
-    over = (energy > limit * (1 + 1e-9)) & live[..., None]
-    if np.isfinite(run.setup.sites[0].message.bound) and np.any(over):
-        s, round_, client = (int(i) for i in np.argwhere(over)[0])
-        where = f"round {round_}, seed {run.experiment.seed_list[s]}: client {client}"
-        sent, most = energy[s, round_, client], limit[s, 0, client]
-        raise RunError(f"{run.label}: {where} would radiate {sent:.6g} J, limit {most:.6g} J")

@@ -43,13 +43,32 @@ def check_energy(
     """Raise RunError with the round and the client where a plan (T, K) of rounds from `first` on passes a limit."""
     with np.errstate(invalid="ignore"):  # dead rounds may hold anything
         energy = planned_energy(plan, message, uplink)
-    limit = np.broadcast_to(np.asarray(deployment.energy, float), energy.shape)
-    over = np.asarray(live, bool)[:, None] & ~(energy <= limit * (1 + ROUNDING))
+    over = np.asarray(live, bool)[:, None] & ~(energy <= _most(deployment))
+    _refuse(over, energy, deployment, message, where, first)
+
+
+def check_sent(
+    energy: Array, live: Array, deployment: Deployment, message: Message, where: str, first: int = 0
+) -> None:
+    """The same for what was really sent, J, (T, K): a bounded message never breaks its limit.
+
+    A Poisson sum may in a round; its limit is one on the mean, which `check_energy` holds its plans to.
+    """
+    if np.isfinite(message.bound):
+        over = np.asarray(live, bool)[:, None] & (energy > _most(deployment))
+        _refuse(over, energy, deployment, message, where, first)
+
+
+def _most(deployment: Deployment) -> Array:
+    return np.asarray(deployment.energy, float) * (1 + ROUNDING)
+
+
+def _refuse(over: Array, energy: Array, deployment: Deployment, message: Message, where: str, first: int) -> None:
     if not np.any(over):
         return
     round_, client = (int(i) for i in np.argwhere(over)[0])
     kind = "" if np.isfinite(message.bound) else " on average"
     raise RunError(
         f"{where}, round {first + round_}: client {client} would radiate {energy[round_, client]:.6g} J{kind}, "
-        f"limit {limit[round_, client]:.6g} J; the policy must scale down or stay silent"
+        f"limit {deployment.energy[client]:.6g} J; the policy must scale down or stay silent"
     )

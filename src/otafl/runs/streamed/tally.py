@@ -7,7 +7,6 @@ import numpy as np
 from otafl.bounds.sequence import Measured
 from otafl.core import uplink
 from otafl.core.arrays import Floats
-from otafl.core.errors import RunError
 from otafl.core.messages import Stats
 from otafl.core.plan import Events, Plan, Trace, cut
 from otafl.privacy import noise_multiplier
@@ -16,9 +15,9 @@ from otafl.privacy.events import pick
 from otafl.privacy.sums import Sums
 from otafl.runs.build import Site
 from otafl.runs.certificates import measured
-from otafl.runs.folder.results import Columns, per_round
+from otafl.runs.folder.results import Columns, RoundColumns, per_round
+from otafl.runs.planning.energy import check_sent
 
-ROUNDING = 1e-9  # relative, as for plans
 SPREAD = ("norm", "raw_norm", "energy", "noise_multiplier")  # told as quantiles over the clients of a round
 SUMMED = ("terms", "bare", "rounds", "least_multiplier", "receiver", "artificial", "leak_angle", "quiet")
 
@@ -43,7 +42,7 @@ class Tally:
         with np.errstate(all="ignore"):  # rounds that were not run may hold anything
             spent = uplink.uplink_of(site.policy).energy
             energy = spent(plan, stats.norm, stats.sent, site.message.dim)
-            self._check_energy(energy, live, first)
+            check_sent(energy, live, site.deployment, site.message, self._where, first)
             columns = per_round(plan, trace.gain, site, stats, energy)._asdict()
             spread = dict(zip(SPREAD, (stats.norm, stats.raw_norm, energy, noise_multiplier(released))))
             columns |= {name: _quantiles(np.asarray(values)) for name, values in spread.items()}
@@ -66,15 +65,6 @@ class Tally:
             return _Round(rho, nan, nan, nan)
         self.cost += terms.cost[0]
         return _Round(rho, float(terms.bias[0]), float(terms.dropped_weight[0]), float(terms.noise[0]))
-
-    def _check_energy(self, energy: Floats, live: np.ndarray, first: int) -> None:
-        """What was really sent: a bounded message never breaks its limit."""
-        limit = np.asarray(self.site.deployment.energy, float)
-        over = live[:, None] & (energy > limit * (1 + ROUNDING))
-        if np.isfinite(self.site.message.bound) and np.any(over):
-            t, client = (int(i) for i in np.argwhere(over)[0])
-            said = f"client {client} would radiate {energy[t, client]:.6g} J, limit {limit[client]:.6g} J"
-            raise RunError(f"{self._where}, round {first + t}: {said}")
 
     def certified(self, bias: Floats, dropped: Floats, noise: Floats) -> Measured | None:
         """All rounds of this seed as the certificate wants them; None where nothing ever moved."""
@@ -106,6 +96,9 @@ class _Round(NamedTuple):
     bias: float
     dropped_weight: float
     noise: float
+
+
+TOLD = {*RoundColumns._fields, *SPREAD, "left_out", "zeroed", "energy_mean", *_Round._fields}  # by `Tally.add`
 
 
 def _quantiles(values: Floats) -> Floats:
