@@ -114,7 +114,14 @@ def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
     with pytest.raises(MemoryError):
         runner.start(tiny("engine.stream=true", "scheme=[{name='constant', rx_scale=0.4}]"), tmp_path / "cut", Breaks())
     assert RunFolder.open(tmp_path / "cut").scheme("constant").saved() == [2, 3]
-    runner.resume(tmp_path / "cut")
+    went_on = []
+
+    class Watches(Reporter):
+        def tick(self, tick: Tick) -> None:
+            went_on.append(tick.round)
+
+    runner.resume(tmp_path / "cut", Watches())
+    assert went_on == [4, 5]  # from the third round on, not from the beginning
     for name in ("model.npz", "ledger-0.bin", "rounds.parquet", "evaluations.parquet", "device_quantiles.parquet"):
         assert content(runs["blocks of 1"], "constant", name) == content(tmp_path / "cut", "constant", name), name
 

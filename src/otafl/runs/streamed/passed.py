@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.runs.folder.chunks import Evaluation
-from otafl.runs.folder.results import Columns, RoundColumns
+from otafl.runs.folder.results import Columns
+from otafl.runs.streamed.tally import TOLD
 
 
 class Passed(NamedTuple):
@@ -22,7 +23,7 @@ class Passed(NamedTuple):
         return {"live": self.live, "update_norm": self.update_norm, **self.columns, **found}
 
 
-REQUIRED = {"live", "update_norm", "rho_worst", *RoundColumns._fields, *(f"eval.{n}" for n in Evaluation._fields)}
+REQUIRED = {"live", "update_norm", *TOLD, *(f"eval.{n}" for n in Evaluation._fields)}
 
 
 def read(arrays: Columns) -> Passed:
