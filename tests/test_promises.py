@@ -110,6 +110,18 @@ def test_who_plans_otherwise_when_rounds_go_by_is_held_to_its_gate(tmp_path):
         run(tmp_path, lambda *told: policy(step), stream=True)
 
 
+def test_an_undeclared_gate_is_refused_before_rounds_that_go_by_are_run(tmp_path):
+    asked = []
+
+    def step(state, obs):
+        asked.append(obs.round)
+        return state, plan_of(obs, max_norm=0.5 + 0 * obs.coin), ()
+
+    with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
+        run(tmp_path, lambda *told: policy(step), stream=True)
+    assert len(asked) == 3 and not (tmp_path / "run").exists()  # planned once, not again to be run
+
+
 def test_a_gate_by_the_message_is_an_alarm_on_the_card(tmp_path):
     def made(config, deployment, message, context):
         step = lambda state, obs: (state, plan_of(obs, max_norm=0.5 + 0 * obs.coin), ())  # noqa: E731
