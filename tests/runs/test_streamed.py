@@ -101,8 +101,9 @@ def test_device_quantiles_are_those_of_the_devices(runs: dict[str, Path]) -> Non
                 assert row[name] == np.quantile(own[name], quantile, method="lower")
 
 
+@pytest.mark.parametrize(("label", "scheme"), [("constant", "{name='constant', rx_scale=0.4}"), (LABELS[1], LOOP)])
 def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
-    runs: dict[str, Path], tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: dict[str, Path], tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str, scheme: str
 ) -> None:
     monkeypatch.setattr(choice, "BLOCK", CLIENTS_AND_SEEDS)
 
@@ -112,8 +113,8 @@ def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
                 raise MemoryError("in the fourth round")
 
     with pytest.raises(MemoryError):
-        runner.start(tiny("engine.stream=true", "scheme=[{name='constant', rx_scale=0.4}]"), tmp_path / "cut", Breaks())
-    assert RunFolder.open(tmp_path / "cut").scheme("constant").saved() == [2, 3]
+        runner.start(tiny("engine.stream=true", f"scheme=[{scheme}]"), tmp_path / "cut", Breaks())
+    assert RunFolder.open(tmp_path / "cut").scheme(label).saved() == [2, 3]
     went_on = []
 
     class Watches(Reporter):
@@ -123,7 +124,7 @@ def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
     runner.resume(tmp_path / "cut", Watches())
     assert went_on == [4, 5]  # from the third round on, not from the beginning
     for name in ("model.npz", "ledger-0.bin", "rounds.parquet", "evaluations.parquet", "device_quantiles.parquet"):
-        assert content(runs["blocks of 1"], "constant", name) == content(tmp_path / "cut", "constant", name), name
+        assert content(runs["blocks of 1"], label, name) == content(tmp_path / "cut", label, name), name
 
 
 def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> None:
