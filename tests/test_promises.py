@@ -110,6 +110,13 @@ def test_who_plans_otherwise_when_rounds_go_by_is_held_to_its_gate(tmp_path):
         run(tmp_path, lambda *told: policy(step), stream=True)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_has_stopped_does_not_begin_again(tmp_path, stream):
+    step = lambda state, obs: (state, plan_of(obs, live=np.asarray(obs.round) != 1), ())  # noqa: E731
+    folder = run(tmp_path, lambda *told: policy(step), stream=stream)
+    assert json.loads((folder / "schemes/mine/summary.json").read_text())["rounds"] == [1]
+
+
 def test_an_undeclared_gate_is_refused_before_rounds_that_go_by_are_run(tmp_path):
     asked = []
 

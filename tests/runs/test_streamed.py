@@ -19,6 +19,7 @@ from otafl.runs.planning.table import plan
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
 from otafl.runs.streamed import choice
+from otafl.runs.streamed.ahead import Ahead
 from otafl.runs.streamed.execution import StreamedExecution
 from otafl.runs.streamed.planned import StreamedPlanned
 
@@ -138,6 +139,17 @@ def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> 
         assert streamed.least_eps == whole.least_eps and streamed.affordable == whole.affordable
 
 
+def test_each_seed_trains_the_rounds_that_it_can_afford(tiny: Tiny, tmp_path: Path) -> None:
+    """Amplitudes that follow the channel end the seeds at rounds of their own."""
+    experiment = tiny("privacy.eps=600", "rounds=40", "scheme=[{name='weakest'}]", "engine.stream=true", "seeds=3")
+    place = RunFolder(tmp_path, "", {}).scheme("weakest")
+    found = StreamedExecution(experiment, experiment.scheme[0], build_task(experiment), place, Reporter())
+    found._ahead = [Ahead(site, seed) for site, seed in zip(found.setup.sites, experiment.seed_list)]
+    row, _ = found._prepare(0)
+    assert len(set(found.ran)) > 1 and max(found.ran) < 40
+    assert np.sum(row.link.live & row.in_horizon, axis=1).tolist() == found.ran
+
+
 @pytest.mark.parametrize("block", [1, 2])
 def test_a_plan_whose_rounds_go_by_says_what_a_kept_one_says(
     tiny: Tiny, block: int, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +182,8 @@ def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, t
     before.release(Release("a noisy count", 1.0, 0.25, times=2))  # nearly half of what is to be had
     before.save(spent)
     asked = [scheme, f"privacy.already_spent='{spent}'", "privacy.eps=60", "rounds=40"]
+    said = [plan(tiny(*asked, f"engine.stream={stream}")).to_dict()["schemes"][0] for stream in ("false", "true")]
+    assert said[0]["eps"] == pytest.approx(said[1]["eps"], rel=1e-12) and said[0]["rounds"] == said[1]["rounds"]
     kept, passed = (
         Run(runner.start(tiny(*asked, f"engine.stream={stream}"), tmp_path / stream)).frame()
         for stream in ("false", "true")
