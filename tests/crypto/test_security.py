@@ -284,3 +284,17 @@ def test_everything_made_from_a_test_source_says_so(params, channel, make_client
     fresh = overair.gather_clients(xmkckks.setup(params), 2)[0]
     assert not fresh.insecure_test_rng
     assert not fresh.public.insecure_test_rng
+
+
+@pytest.mark.parametrize(("job", "keys"), [(False, False), (True, False), (False, True)])
+def test_a_device_says_so_where_anything_of_it_could_be_repeated(params, job, keys):
+    agreed = xmkckks.setup(params, randomness.insecure_test_rng(1) if job else None)
+    device = participant.Client("a", agreed, randomness.insecure_test_rng(2) if keys else None)
+    assert device.insecure_test_rng == ("insecure" in repr(device)) == (job or keys)
+
+
+def test_a_device_that_is_alone_is_warned(params):
+    device = participant.Client("a", xmkckks.setup(params))
+    device.accept_key_commitments({"a": device.key_commitment})
+    with pytest.warns(UserWarning, match="single device"):
+        device.accept_board([device.public])
