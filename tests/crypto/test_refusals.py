@@ -157,6 +157,10 @@ def test_parts_stay_necessary_after_commitments(params, make_clients):
     promised = {part.device: participant.commitment(part) for part in sent}
     with pytest.raises(InputError, match="was changed"):
         devices[0].accept_commitments(promised | {"device-0": bytes(32)})
+    fewer = {name: value for name, value in promised.items() if name != "device-3"}
+    for others in (fewer, promised | {"stranger": bytes(32)}, fewer | {"stranger": bytes(32)}):
+        with pytest.raises(InputError, match="do not come from the agreed devices"):
+            devices[0].accept_commitments(others)
     devices[0].accept_commitments(promised)
     with pytest.raises(InputError, match="must be a list of Ciphertext"):
         devices[0].share(0, 0, constant(params.ring, params.ring.q // 4))
