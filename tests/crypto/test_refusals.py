@@ -168,6 +168,29 @@ def test_parts_stay_necessary_after_commitments(params, make_clients):
     assert devices[0].share(0, 0, c1, sent).d.shape == c1.shape
 
 
+def test_a_part_of_an_earlier_round_is_refused_with_the_commitment_it_opens(params, make_clients):
+    """Otherwise the server could bring back a device's old c1, whose scalars and randomness it may know by now."""
+    devices = make_clients(params)
+    old, new = (
+        participant.encrypt_together(devices, np.full((4, 1), value), 60, round_, 0, devices[0]._board)
+        for round_, value in ((0, 1.0), (1, 2.0))
+    )
+    parts = [new[0], old[1], *new[2:]]
+    devices[0].accept_commitments({part.device: participant.commitment(part) for part in parts})
+    c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in parts]))
+    with pytest.raises(InputError, match="'device-1' belongs to another round or attempt"):
+        devices[0].share(1, 0, c1, parts)
+
+
+def test_strangers_and_twins_do_not_act_together(params, make_clients):
+    ours, theirs = make_clients(params, 1), make_clients(params, 2)
+    key, rows = ours[0]._board, np.ones((2, 1))
+    with pytest.raises(InputError, match="must agree on a"):
+        participant.encrypt_together([ours[0], theirs[1]], rows, 60, 0, 0, key)
+    with pytest.raises(InputError, match="duplicate device id"):
+        participant.encrypt_together([ours[0], ours[0]], rows, 60, 0, 0, key)
+
+
 def test_hybrid_devices_check_keys_however_they_are_driven(params, make_clients):
     device = make_clients(params)[0]
     device.use("hybrid")
