@@ -233,6 +233,18 @@ def test_server_refuses_missing_doubled_or_foreign_shares(params, make_clients):
         participant.collect([*shares, shares[0]], names, 0, 0, c1)
     with pytest.raises(InputError, match="another round"):
         participant.collect([shares[0]._replace(round=1), *shares[1:]], names, 0, 0, c1)
+    for wrong, said in (
+        ([*shares[:3], None], "must be a list of Share"),
+        ([shares[0]._replace(attempt=1), *shares[1:]], "another round, attempt or c1"),
+        ([shares[0]._replace(c1=bytes(32)), *shares[1:]], "another round, attempt or c1"),
+        ([shares[0]._replace(d=shares[0].d[:, :-1]), *shares[1:]], "must be residues"),
+        ([shares[0]._replace(d=shares[0].d.astype(np.int64)), *shares[1:]], "must be residues"),
+    ):
+        with pytest.raises(InputError, match=said):
+            participant.collect(wrong, names, 0, 0, c1)
+    for c1_like, members, said in ((c1.tolist(), names, "c1 must be residues"), (c1, [], "members must be a list")):
+        with pytest.raises(InputError, match=said):
+            participant.collect(shares, members, 0, 0, c1_like)
 
 
 def test_boards_with_strangers_twins_or_other_agreements_are_refused(params, make_clients):
