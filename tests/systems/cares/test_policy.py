@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cares_cases import ARMS, adaptive, context, message, problem, static_policy, trace, worse_from
+from cares_cases import ARMS, WEIGHTS, adaptive, context, message, problem, static_policy, trace, worse_from
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from otafl.clients import Gradient, gradient
 from otafl.core import uplink
 from otafl.core.engine import make_engine
 from otafl.core.errors import Infeasible, InputError
-from otafl.core.plan import Context, Trace
+from otafl.core.plan import Context, Trace, first_look
 from otafl.core.rounds import Row, make_round, observe, plan_ahead, stack
 from otafl.privacy import Budget, Ledger, calibrate, events
 from otafl.privacy.zcdp import classic_eps
@@ -27,7 +27,7 @@ from otafl.runs.folder.results import stop_reasons, uncertified
 from otafl.systems.baselines.constant import Config as Constant
 from otafl.systems.cares.adaptive import Config
 from otafl.systems.cares.certifier import NO_CERTIFICATE, certify
-from otafl.systems.cares.policy import PAPER_ARMS
+from otafl.systems.cares.policy import PAPER_ARMS, problem_of
 from otafl.systems.cares.policy import Config as Static
 from otafl.systems.cares.policy import State as StaticState
 from otafl.systems.ideal.fedavg_dp import Config as FedAvgDP
@@ -110,6 +110,23 @@ def test_other_adjacencies_and_accountants_are_refused():
         policy = systems.make("cares-static", Static(arms=ARMS), small.deployment(), changed, told)
         with pytest.raises(InputError, match=text):
             policy.step(policy.init(None), row)
+
+
+@pytest.mark.parametrize("unit", ["client", "record"])
+def test_the_certifier_is_told_the_site_that_the_ledger_charges(unit: str):
+    """Half of the noise trusted, estimates 10 % off, batches of 8: what a round costs, and what it hears besides."""
+    site = small.deployment()._replace(gain_error=0.1)
+    site = site._replace(trusted_noise_var=site.noise_var / 2)
+    said, channel = message(unit), trace(1)
+    seen = problem_of(Static(silence="bound"), first_look(channel), site, said, context())
+    policy = systems.make("constant", Constant(rx_scale=0.12, silence="bound"), site, said, Context())
+    ledger = Ledger(Budget(1e9, 1e-5, "zcdp"), 4)
+    ledger.spend(events(plan_ahead(policy, policy.init(None), channel)[1], channel, site, said))
+    assert seen.zcdp(0.12) == pytest.approx(ledger.zcdp(), rel=1e-12)
+    assert seen.noise_high == pytest.approx(math.sqrt(site.noise_var))
+    assert seen.drop_prob(0.12) == pytest.approx(
+        1 - np.exp(-((0.12 * WEIGHTS / channel.rms_gain[0]) ** 2) / site.energy)
+    )
 
 
 # --- the DP identity and the strict ledger -----------------------------------------------------------------------
