@@ -135,6 +135,18 @@ def test_four_uniform_terms_hide_a_shift_as_a_normal_does():
     assert divergence(4)[0] / inside == pytest.approx(16, rel=0.1)
 
 
+@pytest.mark.parametrize(("share", "wraps"), [(9, False), (6, True)])
+def test_flooding_fits_where_its_largest_value_is_below_half_of_q(source, share, wraps):
+    """Four terms of at most B each: |sum| <= 4 B < q/2."""
+    own = ring.toy_ring(64, 1)
+    sigma = 2 * (own.q / share) / math.sqrt(3)  # B = q / share
+    if wraps:
+        with pytest.raises(InputError, match="too wide"):
+            randomness.flooding([source], own, sigma)
+    else:
+        assert randomness.flooding([source], own, sigma).shape == (1, 1, 64)
+
+
 def test_too_wide_flooding_is_refused(source):
     with pytest.raises(InputError, match="too wide"):
         randomness.flooding([source], ring.toy_ring(64, 1), 2.0**40)

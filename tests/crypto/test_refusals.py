@@ -45,6 +45,13 @@ def test_expansion_is_the_stream_read_word_by_word():
     assert common.expand(ring, seed).tolist() == rows
 
 
+def test_words_above_the_prime_are_dropped_and_never_wrapped():
+    """Primes of a ring are close to a power of two; at 17 of 32 nearly half of the words are above."""
+    stream = hashlib.shake_256(b"name").digest(4 * 1000)
+    words = [int.from_bytes(stream[4 * k : 4 * k + 4], "little") % 32 for k in range(1000)]
+    assert common._limb(b"name", 17, 400).tolist() == [word for word in words if word < 17][:400]
+
+
 def test_expansion_is_uniform_and_depends_on_everything():
     ring = rings.RING_4096
     a = common.expand(ring, bytes(32))
