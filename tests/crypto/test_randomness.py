@@ -114,6 +114,18 @@ def test_flooding_has_its_width_and_random_low_bits(source):
     assert stats.chisquare(counts).pvalue > 1e-6
 
 
+@pytest.mark.parametrize("sigma", [15.0, 20.5, 25.0])
+def test_narrow_flooding_is_normal_and_wider_is_at_least_as_wide_as_asked(source, sigma):
+    rows = randomness.flooding([source] * 200, SMALL, sigma)
+    values = np.array(ring.integers(SMALL, rows), dtype=float)
+    wanted = math.sqrt(randomness.gaussian_variance(sigma))
+    if sigma > randomness.GAUSSIAN_WIDEST:
+        bound = randomness.flood_bound(sigma)
+        wanted = math.sqrt(4 * bound * (bound + 1) / 3)
+    assert abs(values.std() / wanted - 1) < 5 / math.sqrt(2 * values.size) and wanted >= sigma
+    assert abs(values.mean()) < 5 * wanted / math.sqrt(values.size)
+
+
 def test_four_uniform_terms_hide_a_shift_as_a_normal_does():
     """KL divergence of a one-step shift: quadratic in shift/sigma, like a normal's; a uniform's is infinite."""
     half = 200
