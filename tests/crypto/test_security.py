@@ -310,3 +310,34 @@ def test_a_device_that_is_alone_is_warned(params):
     device.accept_key_commitments({"a": device.key_commitment})
     with pytest.warns(UserWarning, match="single device"):
         device.accept_board([device.public])
+
+
+def test_a_prime_is_no_second_spelling_of_zero(params):
+    zero = np.zeros((params.ring.limbs, params.ring.n), np.uint32)
+    assert np.array_equal(xmkckks.reduced(params.ring, "c1", zero), zero)
+    for limb, prime in enumerate(params.ring.primes):
+        other = zero.copy()
+        other[limb, 5] = prime
+        with pytest.raises(InputError, match="below its prime"):
+            xmkckks.reduced(params.ring, "c1", other)
+
+
+def test_nonces_marks_and_share_noise_follow_from_a_secret_of_the_device(params):
+    """From what is public alone nobody can tell them; the same device can, again and again."""
+    s, public = np.zeros(params.ring.n, np.int8), np.ones((params.ring.limbs, params.ring.n), np.uint32)
+    one, again, other = (xmkckks.SecretKey(s, bytes([n]) * 32, True) for n in (1, 1, 2))
+    for told in (
+        lambda key: key.nonce(public),
+        lambda key: key.mark(np.ones(3)),
+        lambda key: key.share_noise(public).bytes(64).tobytes(),
+    ):
+        assert told(one) == told(again) != told(other)
+    assert one.nonce(public) != one.nonce(public + 1) and one.mark(np.ones(3)) != one.mark(np.zeros(3))
+
+
+def test_an_agreement_that_is_changed_after_it_was_checked_changes_no_device(params):
+    agreed = xmkckks.setup(params, randomness.insecure_test_rng(1))
+    mine = agreed._replace(a=np.array(agreed.a), a_hat=np.array(agreed.a_hat))
+    device = participant.Client("a", mine)
+    mine.a[:], mine.a_hat[:] = 1, 1
+    assert np.array_equal(device.agreed.a, agreed.a) and np.array_equal(device.agreed.a_hat, agreed.a_hat)
