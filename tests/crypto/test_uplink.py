@@ -284,3 +284,13 @@ def test_remarks_say_what_was_simulated():
     assert any("insecure_test_rng" in line for line in uplink.make(Job(COARSE, FADING)).remarks)
     assert any("not differential privacy" in line for line in uplink.make(Job(COARSE, FADING, "analytic")).remarks)
     assert any("must fail" in line for line in uplink.make(Job(COARSE, FADING, "zf")).remarks)
+
+
+@pytest.mark.parametrize(("loud", "apart", "refused"), [
+    (31.9, 0.0, False), (32.1, 0.0, True), (0.0, 31.9 * 2**10, False), (0.0, 32.1 * 2**10, True),
+])  # fmt: skip
+def test_a_round_is_refused_for_loud_empty_coefficients_or_for_copies_apart(loud, apart, refused):
+    """32 times the expected rms of 1; a guard copy is 2^10 times as noisy."""
+    values = np.array([5.0, -7.0])
+    opened = scaling.Decoded(values, values + np.array([0.0, apart]), np.float64(loud))
+    assert bool(uplink.failed(opened, 1.0)) == refused
