@@ -120,7 +120,9 @@ def test_chunks_of_clients_add_up_exactly(coarse):
             return made.combine(link, ids, sent[ids], factor[ids], x[ids])
 
         whole, pieces = jax.jit(lambda: (part(0, 1, 2, 3), made.add(made.add(part(2), part(0, 3)), part(1))))()
+        heard = jax.jit(lambda: part(0, 2, 3))()
     np.testing.assert_array_equal(whole, pieces)
+    np.testing.assert_array_equal(whole, heard)  # who is silent adds nothing
 
 
 @pytest.mark.slow
