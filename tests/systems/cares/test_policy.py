@@ -118,15 +118,36 @@ def test_the_certifier_is_told_the_site_that_the_ledger_charges(unit: str):
     site = small.deployment()._replace(gain_error=0.1)
     site = site._replace(trusted_noise_var=site.noise_var / 2)
     said, channel = message(unit), trace(1)
+    said = said._replace(bound=2.0, mean_square=4 * said.mean_square, sensitivity=2 * said.sensitivity)
     seen = problem_of(Static(silence="bound"), first_look(channel), site, said, context())
     policy = systems.make("constant", Constant(rx_scale=0.12, silence="bound"), site, said, Context())
     ledger = Ledger(Budget(1e9, 1e-5, "zcdp"), 4)
     ledger.spend(events(plan_ahead(policy, policy.init(None), channel)[1], channel, site, said))
     assert seen.zcdp(0.12) == pytest.approx(ledger.zcdp(), rel=1e-12)
     assert seen.noise_high == pytest.approx(math.sqrt(site.noise_var))
-    assert seen.drop_prob(0.12) == pytest.approx(
-        1 - np.exp(-((0.12 * WEIGHTS / channel.rms_gain[0]) ** 2) / site.energy)
-    )
+    threshold = 0.12 * WEIGHTS * 2.0 / channel.rms_gain[0]
+    assert seen.drop_prob(0.12) == pytest.approx(1 - np.exp(-(threshold**2) / site.energy))
+
+
+def test_the_certifier_is_told_limits_and_the_gap_where_they_are_asked_for():
+    rms = trace(1).rms_gain
+    channel = first_look(trace(1)._replace(rms_low=0.9 * rms, rms_high=1.2 * rms))
+    told = (small.deployment(), message(), context())
+    plain = problem_of(Static(), channel, *told)
+    limited = problem_of(Static(certify_with="limits", loss_gap=0.7), channel, *told)
+    assert (plain.mu_low, plain.mu_high, plain.loss_gap) == (None, None, math.log(3))
+    assert limited.mu_low == pytest.approx(0.9 * rms[0] / math.sqrt(2)) and limited.loss_gap == 0.7
+    assert limited.mu_high == pytest.approx(1.2 * rms[0] / math.sqrt(2))
+    with pytest.raises(InputError, match="loss_gap must be given"):
+        problem_of(Static(), channel, *told[:2], context()._replace(classes=0))
+
+
+def test_a_round_that_treats_clients_too_differently_loses_its_certificate():
+    """One light client fades away: hardly any weight is dropped, but one sends and another does not."""
+    told = worse_from(6, np.array([0.002, 1.0, 1.0, 1.0]))
+    policy = static_policy(told, max_dropped=0.5)
+    _, _, info = plan_ahead(policy, policy.init(None), told.trace)
+    assert np.all(info.dropped_weight < 0.5) and info.certified.tolist() == [True] * 6 + [False] * 6
 
 
 # --- the DP identity and the strict ledger -----------------------------------------------------------------------
