@@ -9,10 +9,11 @@ import pytest
 
 import small
 from otafl import systems
-from otafl.core.errors import InputError, OtaflError, PrivacyViolation
+from otafl.core.errors import InputError, OtaflError, PrivacyViolation, RunError
 from otafl.core.plan import Feedback, Policy, check_silence, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy.filters import filtered
+from otafl.runs.streamed import choice
 from otafl.systems.adascale.odometer import Odometer
 from otafl.systems.adascale.refusals import with_odometer
 from outsiders import MESSAGE, RECORDS, Nothing, plan_of, planned, policy, run
@@ -59,6 +60,30 @@ def test_who_plans_otherwise_when_rounds_go_by_is_held_to_its_gate(tmp_path):
 
     with pytest.raises(PrivacyViolation, match=r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"):
         run(tmp_path, lambda *told: policy(step), stream=True)
+
+
+@pytest.mark.parametrize(("stream", "block"), [(False, 1), (True, 1), (True, 9)])
+def test_who_has_stopped_does_not_begin_again(tmp_path, monkeypatch, stream, block):
+    monkeypatch.setattr(choice, "BLOCK", block)
+    step = lambda state, obs: (state, plan_of(obs, live=np.asarray(obs.round) != 1), ())  # noqa: E731
+    folder = run(tmp_path, lambda *told: policy(step), stream=stream)
+    assert json.loads((folder / "schemes/mine/summary.json").read_text())["rounds"] == [1]
+
+
+@pytest.mark.parametrize(("wrong", "error", "said"), [
+    ({"max_norm": 0.5}, PrivacyViolation, r"max_norm=0.5 of client 0 in round 0 breaks gate='open'"),
+    ({"tx": 1e6 + 0j}, RunError, r"round 0: client 0 would radiate"),
+])  # fmt: skip
+def test_what_breaks_a_promise_is_refused_before_rounds_that_go_by_are_run(tmp_path, wrong, error, said):
+    asked = []
+
+    def step(state, obs):
+        asked.append(obs.round)
+        return state, plan_of(obs, **{name: value + 0 * obs.coin for name, value in wrong.items()}), ()
+
+    with pytest.raises(error, match=said):
+        run(tmp_path, lambda *told: policy(step), stream=True)
+    assert len(asked) == 3 and not (tmp_path / "run").exists()  # planned once, not again to be run
 
 
 def test_a_gate_by_the_message_is_an_alarm_on_the_card(tmp_path):

@@ -60,6 +60,13 @@ def test_gain_error_and_what_is_released_with_every_round_are_charged(paper):
     assert more.conv_bound == plain.conv_bound
 
 
+def test_a_replaced_message_moves_by_twice_its_own_bound_and_gradients_vary_by_the_largest():
+    told = {"weights": [0.5, 0.5], "noise_std": 0.3, "num_params": 3, "loss_gap": 1.0, "delta": 1e-5}
+    found = certify_sequence([0.4, 0.6], clip_norm=[0.5, 2.0], **told)
+    assert found.zcdp == pytest.approx([0.5**2 * (0.4**2 + 0.6**2) * (2 * g) ** 2 / (2 * 0.3**2) for g in (0.5, 2.0)])
+    assert found.conv_bound == certify_sequence([0.4, 0.6], clip_norm=[0.5, 2.0], grad_var=4.0, **told).conv_bound
+
+
 def test_a_bound_says_something_where_it_is_below_what_clipped_messages_hold_anyway():
     """||sum p_k g_k|| <= sum p_k G_k: with unequal norms well below the largest G."""
     given = {"weights": [0.9, 0.1], "noise_std": 1e-3, "num_params": 1, "loss_gap": 0.0, "delta": 1e-5}
@@ -139,6 +146,39 @@ def test_bias_bound_holds_for_any_scheme(share, silent, independent, seed):
     assert bias.mean() - SIGMAS * bias.std() / np.sqrt(bias.size) <= limit * (1 + 1e-9) + 1e-12
 
 
+def naive_bias_bound(share, silent, weights, bound, exact, independent):
+    """Client by client: e is v - p with chance 1 - q, else -p; q as stated, or the worst of a thousand below it."""
+    largest = mean = offset = variance = 0.0
+    for v, q, p, norm in zip(share, silent, weights, bound, strict=True):
+        chances = np.array([q]) if exact else np.linspace(0, q, 1001)
+        largest += norm * max(abs(v - p), p if q > 0 else 0.0)
+        mean += norm * np.max((1 - chances) * abs(v - p) + chances * p)
+        chances = chances if v > p else np.array([q])  # both rise together up to q where v <= p
+        offset += norm * np.max(np.abs((1 - chances) * v - p))
+        variance += norm**2 * v**2 * np.max(chances * (1 - chances))
+    return min(largest * mean, offset**2 + variance) if independent else largest * mean
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("independent", [True, False])
+def test_bias_bound_is_that_of_a_naive_loop(exact, independent):
+    rng = np.random.default_rng(8)
+    weights, bound = np.array([0.4, 0.3, 0.2, 0.1]), np.array([1.0, 0.5, 2.0, 1.5])
+    share = weights * np.where(np.arange(60)[:, None] < 20, 1.0, rng.uniform(0, 3, (60, 4)))  # a third inverts exactly
+    silent = rng.uniform(size=(60, 4)) * rng.integers(0, 2, (60, 4))  # half of them are never silent
+    found = bias_bound(share, silent, weights, bound, exact=exact, independent=independent)
+    naive = [naive_bias_bound(v, q, weights, bound, exact, independent) for v, q in zip(share, silent)]
+    assert found == pytest.approx(naive, rel=1e-6)
+
+
+@given(st.floats(0, 3), st.floats(0, 1))
+def test_bias_bound_of_one_client_whose_silence_is_known_is_its_mean_square(share, silent):
+    found = bias_bound(
+        np.array([[share]]), np.array([[silent]]), np.ones(1), np.full(1, 0.7), exact=True, independent=True
+    )
+    assert found[0] == pytest.approx(0.49 * (silent + (1 - silent) * (share - 1) ** 2), abs=1e-12)
+
+
 @given(arrays(float, 4, elements=st.floats(0, 1)), arrays(float, 4, elements=st.floats(0, 1)))
 def test_knowing_more_never_loosens_the_bias_bound(share, silent):
     weights, bound = np.array([0.4, 0.3, 0.2, 0.1]), np.ones(4)
@@ -163,8 +203,23 @@ def test_knowing_more_never_loosens_the_bias_bound(share, silent):
         ({"noise_std": -0.1}, "noise_std"),
         ({"noise_std": [0.1, 0.2, 0.3]}, "noise_std"),
         ({"noise_std_low": 1.0}, "noise_std_low"),
+        ({"noise_std_low": [0.01, 1.0]}, "noise_std_low"),
         ({"delta": 0.0}, "delta"),
         ({"smoothness": 1.0}, "step_size"),
+        ({"weights": []}, "weights has shape"),
+        ({"weights": [[0.5, 0.5]]}, "weights has shape"),
+        ({"weights": [1.5, -0.5], "channel_scale": None}, "weights"),
+        ({"channel_scale": np.zeros(20)}, "channel_scale"),
+        ({"max_power": 0.0}, "max_power"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"sensitivity": -1.0}, "sensitivity"),
+        ({"gain_error_max": -0.1}, "gain_error_max"),
+        ({"beside": -0.1}, "beside"),
+        ({"num_params": 0}, "num_params"),
+        ({"loss_gap": -0.1}, "loss_gap"),
+        ({"step_size": 0.0, "smoothness": 1.0}, "step_size"),
+        ({"smoothness": 0.0}, "smoothness"),
+        ({"grad_var": -1.0}, "grad_var"),
     ],
 )
 def test_refused(paper, changes, message):

@@ -99,7 +99,9 @@ def test_directions_are_shared_by_clients_and_new_in_every_round():
     assert np.any(leaves[0] != leaves[2])
 
 
-@pytest.mark.parametrize("bad", [{"radius": 0.0}, {"directions": 0}, {"clip_norm": -1.0}, {"radius_decay": -0.1}])
+@pytest.mark.parametrize("bad", [
+    {"radius": 0.0}, {"directions": 0}, {"clip_norm": -1.0}, {"radius_decay": -0.1}, {"batch": -1}, {"law": "cauchy"},
+])  # fmt: skip
 def test_bad_settings_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         zero_order(ZeroOrder(**bad), MODEL)

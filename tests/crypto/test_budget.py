@@ -200,3 +200,28 @@ def test_bad_parameters_are_refused(changes, words):
 def test_bad_fading_is_refused(mu, Omega, fourth, words):
     with pytest.raises(InputError, match=words):
         budget.fading(mu, Omega, fourth)
+
+
+def test_headroom_is_what_q_leaves_above_message_failure_check_and_guard():
+    """q/2 above the largest message and 8 std; q/8 above 32 std; q/4 above 32 std of the guard copy, 2^10 as noisy."""
+    p = dataclasses.replace(P4096, Mmax=3.0)
+    std, unit = np.sqrt(budget.average_variance(p, TEN)), 2.0 ** (2 * 16 + 40)
+    room, q = budget.headroom(p, TEN), float(p.ring.q)
+    assert 2**room.message == pytest.approx(q / 2 / (unit * (3.0 + 8 * std)))
+    assert 2**room.failure_check == pytest.approx(q / 8 / (unit * 32 * std))
+    assert 2**room.guard == pytest.approx(q / 4 / (unit * 32 * std * 2**10))
+    assert budget.headroom(dataclasses.replace(p, guard=False), TEN).guard == np.inf
+
+
+def test_every_condition_on_the_ring_is_held():
+    loud = dataclasses.replace(P4096, sigma_phi=3.2 * 2.0**60)
+    while budget.headroom(loud, TEN).guard >= 0:
+        loud = dataclasses.replace(loud, sigma_phi=2 * loud.sigma_phi)
+    room = budget.headroom(loud, TEN)
+    assert room.message >= 0 and room.failure_check >= 0 and room.binding == "guard"
+    with pytest.raises(InputError, match="guard"):
+        budget.check_headroom(loud, TEN)
+    budget.check_headroom(dataclasses.replace(loud, guard=False), TEN)
+    for floor in (0.0, -1.0):
+        with pytest.raises(InputError, match="h_floor"):
+            budget.smudging_sigma(P4096, TEN, 40, h_floor=floor)

@@ -29,6 +29,15 @@ def test_variance_is_that_of_the_drawn_law(sigma):
     assert p.error_var == randomness.gaussian_variance(sigma)
 
 
+def test_the_least_noise_is_that_of_the_weakest_device_on_a_link_and_of_the_strongest_in_the_air():
+    """Eight steps of the grid at the receiver: of |mu| on a link, of a gain up to eight spreads from its mean else."""
+    p = Parameters(toy_ring(64), f=6, scale_bits=20, guard=False, allow_insecure=True)
+    unlike = budget.fading(np.array([-0.5, 2.0, 1.0]), np.array([0.25, 4.0, 1.0 + 0.3**2]))
+    link, air = (uplink.Job(p, unlike, mode) for mode in ("digital", "fixed-point"))
+    assert link.least_noise == pytest.approx(8 / 0.5 * 2.0**-20)
+    assert air.least_noise == pytest.approx(8 * (1.0 + 8 * 0.3) * 2.0**6 * 2.0**-26)
+
+
 @pytest.mark.parametrize("sigma", [0.3, 0.5, 3.2])
 def test_drawn_noise_has_the_stated_variance(sigma):
     """Within 5 standard errors over 400,000 draws; sigma^2 + 1/12 is 80 % off at 0.3."""

@@ -316,3 +316,22 @@ def test_one_device_alone_is_warned_about(params, make_clients, rng):
         clients = make_clients(params, count=1)
     with pytest.warns(UserWarning, match="single device"):
         overair.run_round(clients, np.ones((1, 1)), np.ones(1), budget.fading([1.0], [2.0]), rng)
+
+
+@pytest.mark.parametrize(("rms", "fails"), [(31.9, False), (32.1, True)])
+def test_empty_coefficients_may_be_32_times_as_loud_as_expected(params, rms, fails):
+    whole = np.zeros(params.ring.n, dtype=object)
+    whole[params.layout.empty] = np.resize([1, -1], params.layout.empty.size) * round(rms * 2**20)
+    received = rings.residues(params.ring, whole.tolist())[:, params.layout.kept]
+    if fails:
+        with pytest.raises(overair.RoundFailed, match="empty coefficients"):
+            overair.release(params, received, 1.0, 20, True)
+    else:
+        assert overair.release(params, received, 1.0, 20, True).empty_rms == pytest.approx(rms, rel=1e-6)
+
+
+def test_gains_that_vanish_modulo_one_prime_are_refused():
+    ring = rings.toy_ring(8, limbs=2)
+    assert scaling.grid_weights(ring, np.array([float(ring.primes[0]), 1.0]), 0).shape == (2, 2, 1)
+    with pytest.raises(InputError, match="zero modulo a prime"):
+        scaling.grid_weights(ring, np.array([float(ring.primes[0]), 0.0]), 0)

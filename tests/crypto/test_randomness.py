@@ -114,6 +114,18 @@ def test_flooding_has_its_width_and_random_low_bits(source):
     assert stats.chisquare(counts).pvalue > 1e-6
 
 
+@pytest.mark.parametrize("sigma", [15.0, 20.5, 25.0])
+def test_narrow_flooding_is_normal_and_wider_is_at_least_as_wide_as_asked(source, sigma):
+    rows = randomness.flooding([source] * 200, SMALL, sigma)
+    values = np.array(ring.integers(SMALL, rows), dtype=float)
+    wanted = math.sqrt(randomness.gaussian_variance(sigma))
+    if sigma > randomness.GAUSSIAN_WIDEST:
+        bound = randomness.flood_bound(sigma)
+        wanted = math.sqrt(4 * bound * (bound + 1) / 3)
+    assert abs(values.std() / wanted - 1) < 5 / math.sqrt(2 * values.size) and wanted >= sigma
+    assert abs(values.mean()) < 5 * wanted / math.sqrt(values.size)
+
+
 def test_four_uniform_terms_hide_a_shift_as_a_normal_does():
     """KL divergence of a one-step shift: quadratic in shift/sigma, like a normal's; a uniform's is infinite."""
     half = 200
@@ -133,6 +145,18 @@ def test_four_uniform_terms_hide_a_shift_as_a_normal_does():
     assert outside < 1e-9
     assert 0.9 * normal < inside < 2 * normal
     assert divergence(4)[0] / inside == pytest.approx(16, rel=0.1)
+
+
+@pytest.mark.parametrize(("share", "wraps"), [(9, False), (6, True)])
+def test_flooding_fits_where_its_largest_value_is_below_half_of_q(source, share, wraps):
+    """Four terms of at most B each: |sum| <= 4 B < q/2."""
+    own = ring.toy_ring(64, 1)
+    sigma = 2 * (own.q / share) / math.sqrt(3)  # B = q / share
+    if wraps:
+        with pytest.raises(InputError, match="too wide"):
+            randomness.flooding([source], own, sigma)
+    else:
+        assert randomness.flooding([source], own, sigma).shape == (1, 1, 64)
 
 
 def test_too_wide_flooding_is_refused(source):

@@ -45,6 +45,13 @@ def test_expansion_is_the_stream_read_word_by_word():
     assert common.expand(ring, seed).tolist() == rows
 
 
+def test_words_above_the_prime_are_dropped_and_never_wrapped():
+    """Primes of a ring are close to a power of two; at 17 of 32 nearly half of the words are above."""
+    stream = hashlib.shake_256(b"name").digest(4 * 1000)
+    words = [int.from_bytes(stream[4 * k : 4 * k + 4], "little") % 32 for k in range(1000)]
+    assert common._limb(b"name", 17, 400).tolist() == [word for word in words if word < 17][:400]
+
+
 def test_expansion_is_uniform_and_depends_on_everything():
     ring = rings.RING_4096
     a = common.expand(ring, bytes(32))
@@ -157,11 +164,38 @@ def test_parts_stay_necessary_after_commitments(params, make_clients):
     promised = {part.device: participant.commitment(part) for part in sent}
     with pytest.raises(InputError, match="was changed"):
         devices[0].accept_commitments(promised | {"device-0": bytes(32)})
+    fewer = {name: value for name, value in promised.items() if name != "device-3"}
+    for others in (fewer, promised | {"stranger": bytes(32)}, fewer | {"stranger": bytes(32)}):
+        with pytest.raises(InputError, match="do not come from the agreed devices"):
+            devices[0].accept_commitments(others)
     devices[0].accept_commitments(promised)
     with pytest.raises(InputError, match="must be a list of Ciphertext"):
         devices[0].share(0, 0, constant(params.ring, params.ring.q // 4))
     c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in sent]))
     assert devices[0].share(0, 0, c1, sent).d.shape == c1.shape
+
+
+def test_a_part_of_an_earlier_round_is_refused_with_the_commitment_it_opens(params, make_clients):
+    """Otherwise the server could bring back a device's old c1, whose scalars and randomness it may know by now."""
+    devices = make_clients(params)
+    old, new = (
+        participant.encrypt_together(devices, np.full((4, 1), value), 60, round_, 0, devices[0]._board)
+        for round_, value in ((0, 1.0), (1, 2.0))
+    )
+    parts = [new[0], old[1], *new[2:]]
+    devices[0].accept_commitments({part.device: participant.commitment(part) for part in parts})
+    c1 = xmkckks.add_up(params.ring, np.stack([part.c1 for part in parts]))
+    with pytest.raises(InputError, match="'device-1' belongs to another round or attempt"):
+        devices[0].share(1, 0, c1, parts)
+
+
+def test_strangers_and_twins_do_not_act_together(params, make_clients):
+    ours, theirs = make_clients(params, 1), make_clients(params, 2)
+    key, rows = ours[0]._board, np.ones((2, 1))
+    with pytest.raises(InputError, match="must agree on a"):
+        participant.encrypt_together([ours[0], theirs[1]], rows, 60, 0, 0, key)
+    with pytest.raises(InputError, match="duplicate device id"):
+        participant.encrypt_together([ours[0], ours[0]], rows, 60, 0, 0, key)
 
 
 def test_hybrid_devices_check_keys_however_they_are_driven(params, make_clients):

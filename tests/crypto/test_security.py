@@ -233,6 +233,18 @@ def test_server_refuses_missing_doubled_or_foreign_shares(params, make_clients):
         participant.collect([*shares, shares[0]], names, 0, 0, c1)
     with pytest.raises(InputError, match="another round"):
         participant.collect([shares[0]._replace(round=1), *shares[1:]], names, 0, 0, c1)
+    for wrong, said in (
+        ([*shares[:3], None], "must be a list of Share"),
+        ([shares[0]._replace(attempt=1), *shares[1:]], "another round, attempt or c1"),
+        ([shares[0]._replace(c1=bytes(32)), *shares[1:]], "another round, attempt or c1"),
+        ([shares[0]._replace(d=shares[0].d[:, :-1]), *shares[1:]], "must be residues"),
+        ([shares[0]._replace(d=shares[0].d.astype(np.int64)), *shares[1:]], "must be residues"),
+    ):
+        with pytest.raises(InputError, match=said):
+            participant.collect(wrong, names, 0, 0, c1)
+    for c1_like, members, said in ((c1.tolist(), names, "c1 must be residues"), (c1, [], "members must be a list")):
+        with pytest.raises(InputError, match=said):
+            participant.collect(shares, members, 0, 0, c1_like)
 
 
 def test_boards_with_strangers_twins_or_other_agreements_are_refused(params, make_clients):
@@ -284,3 +296,48 @@ def test_everything_made_from_a_test_source_says_so(params, channel, make_client
     fresh = overair.gather_clients(xmkckks.setup(params), 2)[0]
     assert not fresh.insecure_test_rng
     assert not fresh.public.insecure_test_rng
+
+
+@pytest.mark.parametrize(("job", "keys"), [(False, False), (True, False), (False, True)])
+def test_a_device_says_so_where_anything_of_it_could_be_repeated(params, job, keys):
+    agreed = xmkckks.setup(params, randomness.insecure_test_rng(1) if job else None)
+    device = participant.Client("a", agreed, randomness.insecure_test_rng(2) if keys else None)
+    assert device.insecure_test_rng == ("insecure" in repr(device)) == (job or keys)
+
+
+def test_a_device_that_is_alone_is_warned(params):
+    device = participant.Client("a", xmkckks.setup(params))
+    device.accept_key_commitments({"a": device.key_commitment})
+    with pytest.warns(UserWarning, match="single device"):
+        device.accept_board([device.public])
+
+
+def test_a_prime_is_no_second_spelling_of_zero(params):
+    zero = np.zeros((params.ring.limbs, params.ring.n), np.uint32)
+    assert np.array_equal(xmkckks.reduced(params.ring, "c1", zero), zero)
+    for limb, prime in enumerate(params.ring.primes):
+        other = zero.copy()
+        other[limb, 5] = prime
+        with pytest.raises(InputError, match="below its prime"):
+            xmkckks.reduced(params.ring, "c1", other)
+
+
+def test_nonces_marks_and_share_noise_follow_from_a_secret_of_the_device(params):
+    """From what is public alone nobody can tell them; the same device can, again and again."""
+    s, public = np.zeros(params.ring.n, np.int8), np.ones((params.ring.limbs, params.ring.n), np.uint32)
+    one, again, other = (xmkckks.SecretKey(s, bytes([n]) * 32, True) for n in (1, 1, 2))
+    for told in (
+        lambda key: key.nonce(public),
+        lambda key: key.mark(np.ones(3)),
+        lambda key: key.share_noise(public).bytes(64).tobytes(),
+    ):
+        assert told(one) == told(again) != told(other)
+    assert one.nonce(public) != one.nonce(public + 1) and one.mark(np.ones(3)) != one.mark(np.zeros(3))
+
+
+def test_an_agreement_that_is_changed_after_it_was_checked_changes_no_device(params):
+    agreed = xmkckks.setup(params, randomness.insecure_test_rng(1))
+    mine = agreed._replace(a=np.array(agreed.a), a_hat=np.array(agreed.a_hat))
+    device = participant.Client("a", mine)
+    mine.a[:], mine.a_hat[:] = 1, 1
+    assert np.array_equal(device.agreed.a, agreed.a) and np.array_equal(device.agreed.a_hat, agreed.a_hat)

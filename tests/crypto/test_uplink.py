@@ -120,7 +120,9 @@ def test_chunks_of_clients_add_up_exactly(coarse):
             return made.combine(link, ids, sent[ids], factor[ids], x[ids])
 
         whole, pieces = jax.jit(lambda: (part(0, 1, 2, 3), made.add(made.add(part(2), part(0, 3)), part(1))))()
+        heard = jax.jit(lambda: part(0, 2, 3))()
     np.testing.assert_array_equal(whole, pieces)
+    np.testing.assert_array_equal(whole, heard)  # who is silent adds nothing
 
 
 @pytest.mark.slow
@@ -284,3 +286,30 @@ def test_remarks_say_what_was_simulated():
     assert any("insecure_test_rng" in line for line in uplink.make(Job(COARSE, FADING)).remarks)
     assert any("not differential privacy" in line for line in uplink.make(Job(COARSE, FADING, "analytic")).remarks)
     assert any("must fail" in line for line in uplink.make(Job(COARSE, FADING, "zf")).remarks)
+
+
+@pytest.mark.parametrize(("loud", "apart", "refused"), [
+    (31.9, 0.0, False), (32.1, 0.0, True), (0.0, 31.9 * 2**10, False), (0.0, 32.1 * 2**10, True),
+])  # fmt: skip
+def test_a_round_is_refused_for_loud_empty_coefficients_or_for_copies_apart(loud, apart, refused):
+    """32 times the expected rms of 1; a guard copy is 2^10 times as noisy."""
+    values = np.array([5.0, -7.0])
+    opened = scaling.Decoded(values, values + np.array([0.0, apart]), np.float64(loud))
+    assert bool(uplink.failed(opened, 1.0)) == refused
+
+
+def test_the_clients_own_noise_is_drawn_as_wide_as_it_is_charged():
+    """sqrt(sum h^2) times each client's: 4,800 scalars that nobody sent, within 5 standard errors of the width."""
+    p = Parameters(toy_ring(64), f=8, scale_bits=50, sigma_phi=3.2, P=16, guard=False, allow_insecure=True)
+    made = uplink.make(Job(p, FADING))
+    link, trace = links(made, real_trace(1), noise=3.0)
+    link = jax.tree.map(lambda leaf: leaf[0], link)
+    wanted = 3.0 * np.sqrt(np.sum(trace.gain.real**2))
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(4), 300)
+        nothing = jnp.zeros((p.ring.limbs, p.ring.n), jnp.uint32)
+        drawn, refused = jax.jit(jax.vmap(lambda key: made.decode(nothing, link, key)))(keys)
+    values = np.asarray(drawn, float)
+    assert not np.any(refused)
+    assert abs(values.std() / wanted - 1) < 5 / np.sqrt(2 * values.size)
+    assert abs(values.mean()) < 5 * wanted / np.sqrt(values.size)

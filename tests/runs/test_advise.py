@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ from otafl.bounds import merit
 from otafl.core.errors import InputError
 from otafl.reports.advice import write_advice
 from otafl.runs import runner
-from otafl.runs.advice.advise import asked, consider
+from otafl.runs.advice import advise as advising
+from otafl.runs.advice import levers
+from otafl.runs.advice.advise import Option, asked, consider, horizon_for, ranked
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.site import read_site
+from otafl.runs.advice.stand_in import prepare
 from otafl.runs.advice.trained import simulate
 from otafl.runs.advice.value import Advice, advise
 from otafl.runs.progress import Reporter
@@ -201,6 +205,31 @@ def test_the_page_s_forms_agree_with_plans_made_anew(changes: dict[str, float]) 
     assert got["energy"] == pytest.approx(after.row.energy_mean, rel=0.3)  # other fades, heavy tails
 
 
+def test_the_page_s_forms_follow_the_receiver_s_noise_and_spread_energy_over_rounds() -> None:
+    """Twice the noise on the same fades costs twice the energy, 3 dB of the margin; twice the rounds give them back."""
+    quiet, loud = (asked(40, 650, 8.0, rounds=50, radio={"noise_w": noise}) for noise in (1e-14, 2e-14))
+    (before,), (after,) = consider(quiet, ["constant"]), consider(loud, ["constant"])
+    base, at = base_of(quiet, before), State(8.0, 40, 650, 50, 10 * np.log10(2))
+    got, longer = forms(base, at), forms(base, at._replace(rounds=100))
+    assert got["energy"] == pytest.approx(after.row.energy_mean, rel=1e-6)
+    assert got["margin_db"] == pytest.approx(after.row.power_margin_db, abs=1e-5)
+    assert longer["energy"] == got["energy"]
+    assert longer["margin_db"] == pytest.approx(before.row.power_margin_db, abs=1e-9)
+
+
+def test_who_is_not_heard_is_named_and_the_others_share_the_mean(tmp_path: Path) -> None:
+    path = tmp_path / "site.csv"
+    path.write_text("name,gain_db,power_dbm,samples\na,-90,10,5\nfar,-190,10,5\nb,-90,10,10\n")
+    question = asked(path, 650, 8.0, rounds=20)
+    found = prepare(question, consider(question, ["constant"]))
+    assert found.unheard == ["far"]
+    near, far, twice = found.devices
+    assert (near["weight"], far["weight"], twice["weight"]) == (0.25, 0.25, 0.5)
+    assert (near["share"], far["share"], twice["share"]) == (pytest.approx(1 / 3), 0, pytest.approx(2 / 3))
+    assert (near["heard"], far["heard"]) == (1, 0) and 0 == far["energy"] < near["energy"] < near["limit"]
+    assert (near["gain_db"], far["gain_db"]) == (pytest.approx(-90), pytest.approx(-190))
+
+
 def test_the_command_line_says_it_first_writes_everything_and_exits_3_where_nothing_is_useful(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,6 +289,72 @@ def test_a_design_that_fails_numerically_is_a_refusal(problem: Exception, monkey
     monkeypatch.setattr(designing, "rule", lambda name: fails)
     found = consider(asked(3, 650, 8.0, rounds=3), ["constant"])
     assert "fails numerically on this site" in found[0].why_not and found[0].merit is None
+
+
+def test_where_nothing_can_be_planned_no_change_is_said_to_have_been_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no bracket")
+
+    monkeypatch.setattr(designing, "rule", lambda name: fails)
+    found = advise(3, 650, 8.0, rounds=3)
+    assert found.best is None and found.prepared is None and not found.useful
+    assert found.sentence == "Not usefully feasible: no scheme affords a round at ε = 8."
+
+
+def option(name: str, q: float, joules: float | None = 1.0, csi: str = "own", bias: float = 0.0) -> Option:
+    return Option(name, {}, SimpleNamespace(bias=bias, energy_mean=joules, csi=csi), SimpleNamespace(quality=q))
+
+
+def test_schemes_are_ranked_by_quality_then_energy_then_channel_knowledge() -> None:
+    order = [
+        option("biasvar", 9.75, 1.1),  # a tenth more joules than the thriftiest is no difference: Q decides
+        option("ridge", 9.71, 1.0),
+        option("weakest", 9.8, 1.2, csi="global"),  # and channel knowledge before Q
+        option("constant", 10.0, 2.0),  # the best Q, but its ties are thriftier
+        option("adascale-stat-level", 9.9, None),  # what is not known is no saving
+        option("cares-static", 9.69, 0.01),  # more than 3 % below the best: no tie
+        option("eezofl", 50.0),  # scalars, on which Q was not calibrated
+        option("cdpb", 20.0, bias=0.11),  # the mean of other weights
+        option("fedavg-dp", 100.0),  # no radio
+        Option("adascale", {}, None, None, "refused"),
+    ]
+    assert [o.name for o in ranked(order[::-1])] == [o.name for o in order]
+
+
+@pytest.mark.parametrize(("dropped", "rounds"), [((0.021, 0.02, 0.0), 200), ((0.5, 0.4, 0.3), 400), ((None,), 100)])
+def test_rounds_are_the_fewest_in_which_nearly_all_are_heard(
+    dropped: tuple[float | None, ...], rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(question: object, names: list[str]) -> list[Option]:
+        lost = dict(zip((100, 200, 400), dropped))[question.rounds]
+        return [Option(names[0], {}, SimpleNamespace(dropped_weight=lost), SimpleNamespace())]
+
+    question = asked(3, 650, 8.0, rounds=1)
+    monkeypatch.setattr(advising, "consider", planned)
+    assert horizon_for(question) == rounds
+
+
+def test_where_fades_silence_many_more_power_is_tried_and_the_least_that_is_enough_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether somebody is at the limit is a matter of the draw; that two fifths of the weight are lost is not."""
+    monkeypatch.setattr(levers, "CHECKS", 0)  # no other change is looked for
+    monkeypatch.setattr(levers, "HORIZONS", ())
+    question = asked(60, 650, 8.0, rounds=30, radio={"noise_w": 1e-7})
+    (best,) = consider(question, ["constant"])
+    assert best.quality < merit.USEFUL and best.row.dropped_weight > 0.3
+    best = dataclasses.replace(best, row=dataclasses.replace(best.row, binding="rounds"))
+    found = next(lever for lever in levers.single_changes(question, best) if lever.what == "power")
+    assert (found.said, found.ratio) == ("20 dB more transmit power", pytest.approx(100))
+    (less,) = consider(dataclasses.replace(question, site=question.site.louder(10)), ["constant"])
+    assert less.quality < merit.USEFUL <= found.quality
+
+
+def test_where_power_is_no_limit_no_more_of_it_is_offered() -> None:
+    question = asked(20, 650, 8.0, rounds=100)
+    (best,) = consider(question, ["constant"])
+    assert best.row.dropped_weight == 0 and best.quality < merit.USEFUL
+    assert "power" not in {lever.what for lever in levers.single_changes(question, best)}
 
 
 def test_names_in_a_site_file_are_short_and_on_one_line(tmp_path: Path) -> None:

@@ -160,18 +160,29 @@ def test_all_accountants_and_an_export_count_the_release(private: Path) -> None:
     assert len(ledger.export_dp_events()[0].events) == len(without.export_dp_events()[0].events) + 1
 
 
-def test_the_cap_covers_rewards_and_what_an_earlier_run_spent(tiny: Tiny, tmp_path: Path, private: Path) -> None:
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_the_cap_covers_rewards_and_what_an_earlier_run_spent(
+    stream: str, tiny: Tiny, tmp_path: Path, private: Path
+) -> None:
     """Rewards take most of what is left here: the run stops by its budget, and not one more round would fit."""
     spent = private / "schemes/cares-adaptive/ledger-0.bin"
     before, eps = Ledger.load(spent), 300.0
     scheme = "scheme=[{name='cares-adaptive', reward_data='private_noisy', reward_noise=0.06, arms=[0.1, 0.11]}]"
-    overrides = (scheme, f"privacy.eps={eps}", "rounds=40", f"privacy.already_spent='{spent}'")
+    overrides = (
+        scheme,
+        f"privacy.eps={eps}",
+        "rounds=40",
+        f"privacy.already_spent='{spent}'",
+        f"engine.stream={stream}",
+    )
     folder = runner.start(tiny(*overrides), tmp_path / "run") / "schemes/cares-adaptive"
     after = Ledger.load(folder / "ledger-0.bin")
     ran = after.rounds() - before.rounds()
     assert 0 < ran < 40
     assert [(r.noise_std, r.times) for r in after.releases] == [(0.06, ran), (NOISE, before.rounds())][::-1]
     assert float(after.spent().worst) <= eps
+    evaluations = read_table(folder / "evaluations.parquet")
+    assert evaluations["eps"][evaluations["seed"] == 0][-1] == pytest.approx(float(after.spent().worst), rel=1e-12)
     assert float(np.min(after.zcdp_left())) < 2 * 0.11**2 * 0.25**2 / 0.05**2 + 0.25**2 / (2 * 0.06**2)
     assert json.loads((folder / "summary.json").read_text())["stopped_by"][0] == "budget"
 

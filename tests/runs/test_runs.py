@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
+from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation, RunError
 from otafl.core.files import to_json
 from otafl.core.plan import Events, Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release
@@ -144,6 +145,31 @@ def test_samples_that_count_as_zero_are_reported_for_the_rounds_that_were_run(
     assert 0 < rounds < 2 * config.rounds
     assert json.loads((folder / "summary.json").read_text())["left_out"] == rounds  # one sample in each
     assert f"constant: {rounds} sample gradients were not finite and counted as zero" in notes
+
+
+@pytest.mark.parametrize(("field", "place", "error", "said"), [
+    ("norm", (1, 2, 3), PrivacyViolation, r"round 12, seed 8: client 3's message is above its declared norm bound 2"),
+    ("overflow", (1, 0), PrivacyViolation, "round 10, seed 8: a Poisson batch did not fit its fixed shape"),
+    ("finite", (0, 1), RunError, "round 11, seed 7: the model is not finite"),
+])  # fmt: skip
+def test_rounds_that_break_a_promise_stop_the_run(field: str, place: Any, error: type[Exception], said: str) -> None:
+    message = Message(10, 2.0, 4 * np.ones(4), 4 * np.ones(4), np.ones(4), "client", "replace")
+    setup = SimpleNamespace(sites=[SimpleNamespace(message=message)])
+    run = SimpleNamespace(label="here", setup=setup, experiment=SimpleNamespace(seed_list=[7, 8]))
+    stats = SimpleNamespace(norm=np.full((2, 3, 4), 2.0), overflow=np.zeros((2, 3), bool))
+    record = SimpleNamespace(stats=stats, finite=np.ones((2, 3), bool), live=np.ones((2, 3), bool))
+    Execution._check(run, record, 10)  # type: ignore[arg-type]
+    part = {"norm": stats.norm, "overflow": stats.overflow, "finite": record.finite}[field]
+    part[place] = {"norm": 2.01, "overflow": True, "finite": False}[field]
+    with pytest.raises(error, match=f"here: {said}"):
+        Execution._check(run, record, 10)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_model_that_is_not_finite_stops_the_run(stream: str, tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny("server.step_size=1e30", "scheme=[{name='constant', rx_scale=1e-12}]", f"engine.stream={stream}")
+    with pytest.raises(RunError, match=r"constant: round 0, seed 0: the model is not finite; lower server.step_size"):
+        runner.start(config, tmp_path / "run")
 
 
 def test_messages_that_count_as_zero_are_charged_and_reported(

@@ -19,6 +19,7 @@ from otafl.runs.planning.table import plan
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, load
 from otafl.runs.streamed import choice
+from otafl.runs.streamed.ahead import Ahead
 from otafl.runs.streamed.execution import StreamedExecution
 from otafl.runs.streamed.planned import StreamedPlanned
 
@@ -101,8 +102,9 @@ def test_device_quantiles_are_those_of_the_devices(runs: dict[str, Path]) -> Non
                 assert row[name] == np.quantile(own[name], quantile, method="lower")
 
 
+@pytest.mark.parametrize(("label", "scheme"), [("constant", "{name='constant', rx_scale=0.4}"), (LABELS[1], LOOP)])
 def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
-    runs: dict[str, Path], tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: dict[str, Path], tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str, scheme: str
 ) -> None:
     monkeypatch.setattr(choice, "BLOCK", CLIENTS_AND_SEEDS)
 
@@ -111,16 +113,19 @@ def test_a_run_that_was_interrupted_in_a_block_goes_on_to_the_same_bytes(
             if tick.round == 4:
                 raise MemoryError("in the fourth round")
 
-    class Hears(Reporter):
-        def start(self, label: str, rounds: int, done: int) -> None:
-            assert done == 3  # no round is trained twice
-
     with pytest.raises(MemoryError):
-        runner.start(tiny("engine.stream=true", "scheme=[{name='constant', rx_scale=0.4}]"), tmp_path / "cut", Breaks())
-    assert RunFolder.open(tmp_path / "cut").scheme("constant").saved() == [2, 3]
-    runner.resume(tmp_path / "cut", Hears())
+        runner.start(tiny("engine.stream=true", f"scheme=[{scheme}]"), tmp_path / "cut", Breaks())
+    assert RunFolder.open(tmp_path / "cut").scheme(label).saved() == [2, 3]
+    went_on = []
+
+    class Watches(Reporter):
+        def tick(self, tick: Tick) -> None:
+            went_on.append(tick.round)
+
+    runner.resume(tmp_path / "cut", Watches())
+    assert went_on == [4, 5]  # from the third round on, not from the beginning
     for name in ("model.npz", "ledger-0.bin", "rounds.parquet", "evaluations.parquet", "device_quantiles.parquet"):
-        assert content(runs["blocks of 1"], "constant", name) == content(tmp_path / "cut", "constant", name), name
+        assert content(runs["blocks of 1"], label, name) == content(tmp_path / "cut", label, name), name
 
 
 def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> None:
@@ -132,6 +137,17 @@ def test_the_budget_ends_a_run_at_the_same_round(tiny: Tiny, tmp_path: Path) -> 
         streamed = StreamedExecution(experiment, experiment.scheme[0], task, place, Reporter())
         assert streamed.ran == [int(np.sum(plan.live)) for plan in whole.plans]
         assert streamed.least_eps == whole.least_eps and streamed.affordable == whole.affordable
+
+
+def test_each_seed_trains_the_rounds_that_it_can_afford(tiny: Tiny, tmp_path: Path) -> None:
+    """Amplitudes that follow the channel end the seeds at rounds of their own."""
+    experiment = tiny("privacy.eps=600", "rounds=40", "scheme=[{name='weakest'}]", "engine.stream=true", "seeds=3")
+    place = RunFolder(tmp_path, "", {}).scheme("weakest")
+    found = StreamedExecution(experiment, experiment.scheme[0], build_task(experiment), place, Reporter())
+    found._ahead = [Ahead(site, seed) for site, seed in zip(found.setup.sites, experiment.seed_list)]
+    row, _ = found._prepare(0)
+    assert len(set(found.ran)) > 1 and max(found.ran) < 40
+    assert np.sum(row.link.live & row.in_horizon, axis=1).tolist() == found.ran
 
 
 @pytest.mark.parametrize("block", [1, 2])
@@ -163,9 +179,11 @@ def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, t
     first = tiny(scheme)
     budget = Planned(first, first.scheme[0], build_task(first)).budget
     before = Ledger(dataclasses.replace(budget, eps=1e9), first.task.clients)
-    before.release(Release("a noisy count", 1.0, 0.4))
+    before.release(Release("a noisy count", 1.0, 0.25, times=2))  # nearly half of what is to be had
     before.save(spent)
     asked = [scheme, f"privacy.already_spent='{spent}'", "privacy.eps=60", "rounds=40"]
+    said = [plan(tiny(*asked, f"engine.stream={stream}")).to_dict()["schemes"][0] for stream in ("false", "true")]
+    assert said[0]["eps"] == pytest.approx(said[1]["eps"], rel=1e-12) and said[0]["rounds"] == said[1]["rounds"]
     kept, passed = (
         Run(runner.start(tiny(*asked, f"engine.stream={stream}"), tmp_path / stream)).frame()
         for stream in ("false", "true")
@@ -178,10 +196,18 @@ def test_a_release_of_an_earlier_run_counts_before_the_first_round(tiny: Tiny, t
     ("privacy.accountant='rdp'", "needs every round"),
     ("privacy.stop='each'", "retire"),
     ("scheme=[{name='adascale', nu=1.0, tuning='hindsight'}]", "whole channel"),
+    ("channel.antennas=2", "channel.antennas=2"),
+    ("channel={trace={file='gains.npz'}}", "plays measured gains"),
+    ("privacy.accounting='hidden'", "privacy.accounting='hidden'"),
+    ("radio.run_energy=1.0", "radio.run_energy"),
+    ("privacy.eavesdropper={gain=1.0, noise_std=0.1}", "eavesdropper"),
+    ("scheme=[{name='fsk-mv'}]", "uplink 'energy votes' of its own"),
 ])  # fmt: skip
 def test_what_needs_all_rounds_at_once_is_refused(tiny: Tiny, tmp_path: Path, setting: str, reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
+    np.savez(tmp_path / "gains.npz", gain=np.ones((5, 4), complex))
+    with pytest.raises(InputError, match=reason) as refusal:
         runner.start(tiny("engine.stream=true", "scheme=[{name='constant'}]", setting), tmp_path / "run")
+    assert str(refusal.value).count("constant: ") + str(refusal.value).count("fsk-mv: ") <= 1
 
 
 def test_large_runs_go_by_unless_told_otherwise(tiny: Tiny) -> None:

@@ -153,6 +153,30 @@ def test_blind_weights_are_the_realised_ones_of_the_channel_sum(antennas: int, c
     assert mean.sum() == pytest.approx(1) and (not correct or mean == pytest.approx(np.full(CLIENTS, 1 / CLIENTS)))
 
 
+@pytest.mark.parametrize("correct", [False, True])
+def test_blind_devices_of_unlike_energies_send_what_the_tightest_can(correct: bool) -> None:
+    """Half of the energy of the device that is nearest to its limit at a message of its mean square, no more of any."""
+    channel = Channel(antennas=2, mean_power_gain=(0.5, 1.0, 1.5, 2.0, 2.5, 3.0))
+    energy, square = np.linspace(3, 1, CLIENTS), np.linspace(1, 2, CLIENTS)
+    site = Deployment(energy, 0.04, 0.04, np.array([0, 1, 2, 3, 2, 2]) / 10, 40, receiver=channel.receiver)
+    trace, site = receive(draw(channel, CLIENTS, ROUNDS, 3), site)
+    config = systems.scheme("blind").config(correct=correct, power=0.5)
+    policy = systems.make("blind", config, site, MESSAGE._replace(mean_square=square), Context(trace=trace))
+    trace, site = meet(uplink_of(policy), trace, site)
+    _, plan, info = plan_ahead(policy, policy.init(0), trace)
+    spent = np.abs(plan.tx[0]) ** 2 * square / energy
+    assert spent.max() == pytest.approx(0.5)
+    mean = np.abs(plan.tx[0]) * np.array(channel.mean_power_gain)
+    bias = 0 if correct else np.abs(mean / mean.sum() - site.weights).sum() / 2
+    assert info.bias == pytest.approx(np.full(ROUNDS, bias), abs=1e-12)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.1])
+def test_blind_devices_cannot_send_with_no_or_more_than_all_of_their_power(power: float) -> None:
+    with pytest.raises(InputError, match="power="):
+        planned("blind", Channel(antennas=2), power=power)
+
+
 def test_blind_is_charged_by_the_whole_array() -> None:
     policy, plan, trace, site = planned("blind", Channel(antennas=4))
     found = inverse_square(release(uplink_of(policy), plan, trace, site, MESSAGE))

@@ -74,6 +74,7 @@ def certify_sequence(
         bound). Default: CARES (7) for these amplitudes from channel_scale (K,) or (T, K) and max_power; with neither,
         nobody is ever silent.
     sensitivity: () or (K,) L2 change of the message under the adjacency; default 2 G_k (client level, replace).
+    gain_error_max: bound on |h / estimate| - 1. Charged; the convergence bound assumes exact inversion.
     independent: silence is independent across clients, which gives the sharper bound.
     predictable: the sequence was fixed in advance, or follows from channels alone. Otherwise it is a plug-in of one
         run and labelled `realised_bound`.
@@ -107,14 +108,14 @@ def measure(
     weights: ArrayLike,
     noise_std: ArrayLike,
     clip_norm: ArrayLike,
+    amplitude: ArrayLike | None,
+    silent_prob: ArrayLike | None,
+    silence: Literal["norm", "bound"],
+    sensitivity: ArrayLike | None,
+    gain_error_max: float,
+    noise_std_low: ArrayLike | None = None,
     channel_scale: ArrayLike | None = None,
     max_power: ArrayLike = 1.0,
-    amplitude: ArrayLike | None = None,
-    silent_prob: ArrayLike | None = None,
-    silence: Literal["norm", "bound"] = "norm",
-    sensitivity: ArrayLike | None = None,
-    noise_std_low: ArrayLike | None = None,
-    gain_error_max: float = 0.0,
     independent: bool = False,
 ) -> Measured:
     """The terms of each round; arguments as in `certify_sequence`."""
@@ -145,14 +146,14 @@ def conclude(
     num_params: int,
     loss_gap: float,
     delta: float,
-    clip_norm: ArrayLike = 1.0,
-    step_size: float = 0.1,
+    clip_norm: ArrayLike,
+    step_size: float,
+    predictable: bool,
+    beside: ArrayLike,
     smoothness: float | None = None,
     grad_var: float | None = None,
     constants: ConstantSet = "main",
     accounting: Accounting = "classic",
-    predictable: bool = False,
-    beside: ArrayLike = 0.0,
 ) -> SequenceCertificate:
     """What measured rounds, `cost` (K,) added up, amount to; arguments as in `certify_sequence`."""
     weights = _weights(weights)

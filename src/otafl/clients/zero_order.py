@@ -50,6 +50,7 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     validate.not_negative("radius_decay", config.radius_decay)
     validate.whole("directions", config.directions)
     validate.whole("batch", config.batch, 0)
+    validate.one_of("law", config.law, ("rademacher", "gaussian", "sphere"))
 
     def directions(seed: Seed, params: Any, round_: Array) -> Any:
         key = jax.random.fold_in(jax.random.fold_in(seed.key, round_), streams.Round.DIRECTION)

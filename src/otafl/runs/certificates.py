@@ -41,7 +41,7 @@ def certificate(
         "eps": [row.eps for row in found],
         "worst_client": [row.worst_client for row in found],
         "delta": delta,
-        "notes": [*_notes(server, task, kind), *found[0].notes],
+        "notes": [*_notes(server, task, kind, site.deployment.gain_error), *found[0].notes],
     }
 
 
@@ -111,7 +111,7 @@ def concluded(
     )
 
 
-def _notes(server: Server, task: Task, kind: str) -> list[str]:
+def _notes(server: Server, task: Task, kind: str, gain_error: float) -> list[str]:
     found = ["no convergence bound: the initial gap of a loss without classes is not known"]
     if task.classes:
         gap = f"gap ln({task.classes}) (assumed)"
@@ -121,6 +121,8 @@ def _notes(server: Server, task: Task, kind: str) -> list[str]:
         found.append(
             f"the bound is for plain descent with a constant step; this server's {', '.join(extras)} is not covered"
         )
+    if gain_error:
+        found.append(f"the bound assumes exact inversion; estimates that are off by {gain_error:.3g} are charged only")
     if kind not in GRADIENT_KINDS:
         found.append(f"no convergence bound: it is for one gradient per round, these clients are of kind {kind!r}")
     found.append("no subsampling is credited: eps is an upper bound of what the ledger counts")

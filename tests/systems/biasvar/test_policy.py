@@ -151,6 +151,47 @@ def test_exact_policy_follows_the_design_in_physical_units():
     np.testing.assert_allclose(plan.send_prob[0], design.tx_prob, rtol=1e-12)
 
 
+@pytest.mark.parametrize("noise_var", [0.02, 4.0])
+def test_every_design_is_the_best_of_its_kind_in_physical_units(noise_var):
+    """Mean squared error and weighted bias (9)-(10), written out for the plan, against thousands of others."""
+    deployment, message = site(WEIGHTS, np.linspace(20.0, 90.0, K), noise_var), gradient_message()
+    obs, rng, rho = observe(1), np.random.default_rng(4), 0.3
+
+    def judged(gamma):
+        sent = np.exp(-((gamma * G / RMS) ** 2) / deployment.energy)
+        alpha = np.sum(gamma * sent, -1)
+        level = gamma * sent / alpha[..., None]
+        error = G**2 * np.sum(level**2 * (1 / sent - 1), -1) + DIM * noise_var / alpha**2
+        return error + rho * G**2 * np.sum((level - WEIGHTS) ** 2 / WEIGHTS, -1), level
+
+    gamma = {}
+    for design in bv.DESIGNS:
+        policy = bv.biasvar(bv.Config(rho=rho, design=design), deployment, message, Context())
+        gamma[design] = np.abs(plan_of(policy, obs).tx * obs.estimate)[0]
+    best = judged(gamma["exact"])[0]
+    assert best <= judged(gamma["exact"] * np.exp(rng.normal(size=(3000, K)) * 0.03))[0].min()
+    assert judged(gamma["sca"])[0] == pytest.approx(best, rel=1e-4)
+    np.testing.assert_allclose(judged(gamma["zero-bias"])[1], WEIGHTS, rtol=1e-6)
+    assert np.ptp(gamma["common-gamma"]) <= 1e-12 * gamma["common-gamma"][0]
+    other = gamma["common-gamma"] * np.linspace(0.5, 1.5, 1001)[:, None]
+    assert judged(gamma["common-gamma"])[0] <= judged(other)[0].min() * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("design", ["exact", "min-noise"])
+def test_headroom_lowers_all_mean_levels_alike_and_silences_fewer(design):
+    """The designed shares stay, their sum is 0.4 of the designed one: by its plan, and by counting who sends."""
+    obs, deployment, message = observe(5000), site(WEIGHTS, np.linspace(20, 60, K)), gradient_message()
+    (_, full, shares), (_, less, same) = (
+        bv.biasvar(bv.Config(rho=0.3, design=design, headroom=room), deployment, message, Context()).step((), obs)
+        for room in (1.0, 0.4)
+    )
+    np.testing.assert_allclose(same.level, shares.level, rtol=1e-9)
+    np.testing.assert_allclose(less.rx_scale, 0.4 * full.rx_scale, rtol=1e-9)
+    assert np.all(less.send_prob > full.send_prob)
+    level = np.abs(less.tx * obs.estimate) * same.sends / less.rx_scale[:, None]
+    assert np.all(np.abs(level.mean(0) - same.level[0]) < SIGMAS * level.std(0) / np.sqrt(len(level)) + 1e-12)
+
+
 def test_drifting_statistics_are_designed_for_row_by_row():
     rms = np.stack([RMS, 2 * RMS, RMS])
     obs = observe(3, rms=rms)._replace(rms=rms)
@@ -307,6 +348,8 @@ def test_bbfl_refuses_unclear_interiors(config, text):
         (bv.Config(design="best"), "design"),
         (bv.Config(sigma2=(1.0, 2.0)), "sigma2"),
         (bv.Config(sigma2=-1.0), "sigma2"),
+        (bv.Config(headroom=0.0), "headroom"),
+        (bv.Config(headroom=1.1), "headroom"),
     ],
 )
 def test_biasvar_refuses_unclear_configs(config, text):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cares_cases import ARMS, adaptive, context, message, problem, static_policy, trace, worse_from
+from cares_cases import ARMS, WEIGHTS, adaptive, context, message, problem, static_policy, trace, worse_from
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from otafl.clients import Gradient, gradient
 from otafl.core import uplink
 from otafl.core.engine import make_engine
 from otafl.core.errors import Infeasible, InputError
-from otafl.core.plan import Context, Trace
+from otafl.core.plan import Context, Trace, first_look
 from otafl.core.rounds import Row, make_round, observe, plan_ahead, stack
 from otafl.privacy import Budget, Ledger, calibrate, events
 from otafl.privacy.zcdp import classic_eps
@@ -27,7 +27,7 @@ from otafl.runs.folder.results import stop_reasons, uncertified
 from otafl.systems.baselines.constant import Config as Constant
 from otafl.systems.cares.adaptive import Config
 from otafl.systems.cares.certifier import NO_CERTIFICATE, certify
-from otafl.systems.cares.policy import PAPER_ARMS
+from otafl.systems.cares.policy import PAPER_ARMS, problem_of
 from otafl.systems.cares.policy import Config as Static
 from otafl.systems.cares.policy import State as StaticState
 from otafl.systems.ideal.fedavg_dp import Config as FedAvgDP
@@ -110,6 +110,44 @@ def test_other_adjacencies_and_accountants_are_refused():
         policy = systems.make("cares-static", Static(arms=ARMS), small.deployment(), changed, told)
         with pytest.raises(InputError, match=text):
             policy.step(policy.init(None), row)
+
+
+@pytest.mark.parametrize("unit", ["client", "record"])
+def test_the_certifier_is_told_the_site_that_the_ledger_charges(unit: str):
+    """Half of the noise trusted, estimates 10 % off, batches of 8: what a round costs, and what it hears besides."""
+    site = small.deployment()._replace(gain_error=0.1)
+    site = site._replace(trusted_noise_var=site.noise_var / 2)
+    said, channel = message(unit), trace(1)
+    said = said._replace(bound=2.0, mean_square=4 * said.mean_square, sensitivity=2 * said.sensitivity)
+    seen = problem_of(Static(silence="bound"), first_look(channel), site, said, context())
+    policy = systems.make("constant", Constant(rx_scale=0.12, silence="bound"), site, said, Context())
+    ledger = Ledger(Budget(1e9, 1e-5, "zcdp"), 4)
+    ledger.spend(events(plan_ahead(policy, policy.init(None), channel)[1], channel, site, said))
+    assert seen.zcdp(0.12) == pytest.approx(ledger.zcdp(), rel=1e-12)
+    assert seen.noise_high == pytest.approx(math.sqrt(site.noise_var))
+    threshold = 0.12 * WEIGHTS * 2.0 / channel.rms_gain[0]
+    assert seen.drop_prob(0.12) == pytest.approx(1 - np.exp(-(threshold**2) / site.energy))
+
+
+def test_the_certifier_is_told_limits_and_the_gap_where_they_are_asked_for():
+    rms = trace(1).rms_gain
+    channel = first_look(trace(1)._replace(rms_low=0.9 * rms, rms_high=1.2 * rms))
+    told = (small.deployment(), message(), context())
+    plain = problem_of(Static(), channel, *told)
+    limited = problem_of(Static(certify_with="limits", loss_gap=0.7), channel, *told)
+    assert (plain.mu_low, plain.mu_high, plain.loss_gap) == (None, None, math.log(3))
+    assert limited.mu_low == pytest.approx(0.9 * rms[0] / math.sqrt(2)) and limited.loss_gap == 0.7
+    assert limited.mu_high == pytest.approx(1.2 * rms[0] / math.sqrt(2))
+    with pytest.raises(InputError, match="loss_gap must be given"):
+        problem_of(Static(), channel, *told[:2], context()._replace(classes=0))
+
+
+def test_a_round_that_treats_clients_too_differently_loses_its_certificate():
+    """One light client fades away: hardly any weight is dropped, but one sends and another does not."""
+    told = worse_from(6, np.array([0.002, 1.0, 1.0, 1.0]))
+    policy = static_policy(told, max_dropped=0.5)
+    _, _, info = plan_ahead(policy, policy.init(None), told.trace)
+    assert np.all(info.dropped_weight < 0.5) and info.certified.tolist() == [True] * 6 + [False] * 6
 
 
 # --- the DP identity and the strict ledger -----------------------------------------------------------------------

@@ -52,6 +52,16 @@ def test_plain_mode_charges_the_receivers_noise():
     np.testing.assert_allclose(noise_multiplier(released), 2.0 / (np.abs(trace.gain) * 20.0))
 
 
+def test_a_receiver_noise_of_the_schemes_own_is_trusted_in_the_sites_share():
+    partly = SITE._replace(noise_var=8.0, trusted_noise_var=2.0)
+    policy = systems.make("eezofl", Config(mode="plain", sigma_n=2.0), partly, MESSAGE, Context())
+    trace = draw(PUBLISHED["eezofl"], N, 3, 1)
+    _, site = uplink.uplink_of(policy).site(trace, partly)
+    assert (site.noise_var, site.trusted_noise_var) == (4.0, 1.0)
+    with pytest.raises(InputError, match="needs a radio with noise"):  # which would say how much of it is trusted
+        uplink.uplink_of(policy).site(trace, SITE._replace(noise_var=0.0, trusted_noise_var=0.0))
+
+
 def test_encryption_alone_is_no_privacy_noise():
     policy, trace, site = made(mode="analytic")
     released = events(plan_ahead(policy, (), trace)[1], trace, site, MESSAGE)
@@ -105,6 +115,11 @@ def test_published_share_noise_is_labelled():
     ({"mode": "analytic", "scale_bits": 80}, "headroom"),
     ({"mode": "plain", "sigma_n": -1.0}, "sigma_n"),
     ({"mu": (1.0, 1.0)}, "mu"),
+    ({"mode": "plain", "dp_noise": -1.0}, "dp_noise"),
+    ({"mode": "single-key", "dp_noise": 1.0}, "single scalars are open"),
+    ({"mode": "lifted", "dp_noise": 1.0}, "single scalars are open"),
+    ({"mode": "plain", "message": MESSAGE._replace(bound=np.inf)}, "norm bound"),
+    ({"mode": "analytic", "mu": tuple(np.linspace(-0.5, -2, N)), "Mmax": 19.9}, "clip_norm / mu = 20"),
 ])  # fmt: skip
 def test_refusals(options, message):
     with pytest.raises(InputError, match=message):

@@ -14,7 +14,7 @@ import numpy as np
 from otafl.bounds import merit
 from otafl.privacy import ACCOUNTANTS, Budget
 from otafl.privacy.gaussian import eps_from_rho
-from otafl.runs.advice.advise import HORIZONS, REFERENCE, Option, Question, consider
+from otafl.runs.advice.advise import HEARD, HORIZONS, REFERENCE, Option, Question, consider
 
 LARGEST = 20_000  # devices of a plan that is made only to check an answer
 UNEVEN = 1.02  # K wmax above which unequal weights cost something worth a word
@@ -104,8 +104,9 @@ def _size(question: Question, q: float) -> Tries:
 
 
 def _power(question: Question, best: Option, names: list[str]) -> Tries:
-    binding = "" if best.row is None else best.row.binding
-    for db in POWER_DB if binding.startswith("power") else ():
+    row = best.row
+    wanting = row is not None and (row.binding.startswith("power") or (row.dropped_weight or 0.0) > 1 - HEARD)
+    for db in POWER_DB if wanting else ():
         changed = dataclasses.replace(question, site=question.site.louder(db))
         yield _lever("power", f"{db:g} dB more transmit power", 10 ** (db / 10), changed, names)
 

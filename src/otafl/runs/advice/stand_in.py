@@ -75,7 +75,7 @@ def prepare(question: Question, options: list[Option]) -> Prepared:
         for number, option in enumerate(options):
             table, planned = _scheme(option, data)
             schemes.append(table)
-            if number == 0 and planned is not None:
+            if number == 0:
                 devices, unheard = device_table(planned, question)
         data["scheme"] = schemes
         experiment = parse(Experiment, data, Path("advice"))
@@ -111,7 +111,7 @@ def _task(question: Question) -> dict[str, Any]:
     return stand_in(question)
 
 
-def _scheme(option: Option, data: dict[str, Any]) -> tuple[dict[str, Any], Planned | None]:
+def _scheme(option: Option, data: dict[str, Any]) -> tuple[dict[str, Any], Planned]:
     """[[scheme]] with its settings and step, and its plan; a closed form of the site alone decides both."""
     own = own_clients(option.name)
     table: dict[str, Any] = {"name": option.name, **own, **option.options}

@@ -78,7 +78,9 @@ class Advice:
         if reached:
             return f"; the cheapest single change that makes it useful is {reached[0].said}"
         first = f"; free: {' and '.join(lever.said for lever in self.free)}" if self.free else ""
-        if self.after_free is not None and self.free and self.after_free.quality >= merit.USEFUL:
+        if self.after_free is None:  # there is no plan that a change could have started from
+            return first
+        if self.free and self.after_free.quality >= merit.USEFUL:
             return f"{first}, which together make it useful"
         if not self.single:
             return f"{first}; no single change of devices, ε, parameters, power or rounds makes it useful"
@@ -208,10 +210,7 @@ def advise(
     options = consider(question)
     first = Advice(question, options, [], None, [], None)
     best = first.best
-    if best is None:
-        better, free = free_changes(question)
-        return dataclasses.replace(first, free=free, after_free=best_of(better))
-    prepared = prepare(question, [best])
+    prepared = None if best is None else prepare(question, [best])
     if first.verdict == "useful":
         return dataclasses.replace(first, prepared=prepared)
     better, free = free_changes(question)

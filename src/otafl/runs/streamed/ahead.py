@@ -31,11 +31,11 @@ class Ahead:
 
     def __init__(self, site: Site, seed: int):
         assert site.rows is not None
-        self._site, self._rows, self._done, self._alive = site, site.rows(), 0, True
+        self._site, self._rows, self._done = site, site.rows(), 0
         self._state = site.policy.init(seed)
 
     def take(self, rounds: int) -> Block:
-        """The next rounds; `live` is cleared for good where the policy stops."""
+        """The next rounds."""
         site, first = self._site, self._done
         trace, _ = uplink_checks.meet(uplink.uplink_of(site.policy), self._rows.take(rounds), site.deployment)
         self._done += rounds
@@ -43,9 +43,7 @@ class Ahead:
             return Block(first, trace, None, ())
         with np.errstate(all="ignore"):
             self._state, plan, info = plan_ahead(site.policy, self._state, trace, first)
-        live = np.logical_and.accumulate(plan.live) & self._alive
-        self._alive = bool(live[-1])
-        return Block(first, trace, plan._replace(live=live), info)
+        return Block(first, trace, plan, info)
 
     def skip(self, rounds: int, at_once: int) -> None:
         """Pass over rounds that were run before."""

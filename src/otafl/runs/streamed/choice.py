@@ -39,23 +39,23 @@ def refuse(experiment: Experiment, scheme: Any, label: str) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise _refusal(label, reason, experiment)
+            raise InputError(f"{label}: {_said(reason, experiment)}")
 
 
-def refuse_ahead(experiment: Experiment, label: str, retires: bool) -> None:
+def refuse_ahead(experiment: Experiment, retires: bool) -> None:
     """A plan made in advance lets clients retire by all of its rounds at once; a closed loop, by the round."""
     if retires:
-        raise _refusal(label, "lets clients retire (privacy.stop='each')", experiment)
+        raise InputError(_said("lets clients retire (privacy.stop='each')", experiment))
 
 
-def refuse_uplink(experiment: Experiment, label: str, uplink: Uplink) -> None:
+def refuse_uplink(experiment: Experiment, uplink: Uplink) -> None:
     if uplink not in (ANALOG, PERFECT):
-        raise _refusal(label, f"has the uplink {uplink.name!r} of its own", experiment)
+        raise InputError(_said(f"has the uplink {uplink.name!r} of its own", experiment))
 
 
-def _refusal(label: str, reason: str, experiment: Experiment) -> InputError:
+def _said(reason: str, experiment: Experiment) -> str:
     size = f"rounds={experiment.rounds} x task.clients={experiment.task.clients}"
-    return InputError(
-        f"{label}: {reason}; with {size} rounds go by in blocks. Lower one of them, or set engine.stream=false to keep "
-        "all of them in memory"
+    return (
+        f"{reason}; with {size} rounds go by in blocks. Lower one of them, or set engine.stream=false to keep all of "
+        "them in memory"
     )

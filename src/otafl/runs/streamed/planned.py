@@ -22,11 +22,12 @@ class StreamedPlanned(Planned):
         self.at_once = choice.rounds_at_once(experiment)
         choice.refuse(experiment, scheme, scheme.label or scheme.name)
         super().__init__(experiment, scheme, *others)
-        choice.refuse_uplink(experiment, self.label, self.uplink)
+        with self._planning():
+            choice.refuse_uplink(experiment, self.uplink)  # of a closed loop
 
     def _plan_everything(self) -> None:
-        choice.refuse_uplink(self.experiment, self.label, self.uplink)
-        choice.refuse_ahead(self.experiment, self.label, self.retires)
+        choice.refuse_uplink(self.experiment, self.uplink)
+        choice.refuse_ahead(self.experiment, self.retires)
         self.ran.extend(self._afford(s) for s in range(len(self.setup.sites)))
 
     def _afford(self, s: int) -> int:

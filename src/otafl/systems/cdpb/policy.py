@@ -122,13 +122,12 @@ def load_solver(
     @lru_cache(maxsize=4096)
     def solved(law: bytes) -> float:
         power = np.frombuffer(law)
-        alike = np.ptp(power) == 0 and np.ptp(energy) == 0
         params = Params(
             K=power.size,
             d=deployment.dim,
             W=message.bound,
-            P=float(energy[0]) if alike else tuple(energy),
-            sigma2=float(power[0]) / 2 if alike else tuple(power / 2),
+            P=tuple(energy),
+            sigma2=tuple(power / 2),
             sz2=deployment.noise_var,
             A=config.A,
             mu=config.mu,

@@ -114,7 +114,9 @@ def _plain(sigma_n: float | None) -> Uplink:
     validate.not_negative("sigma_n", sigma_n)
 
     def site(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
-        share = deployment.trusted_noise_var / deployment.noise_var if deployment.noise_var else 1.0
+        if sigma_n and not deployment.noise_var:
+            raise InputError(f"sigma_n={sigma_n:g} needs a radio with noise: its trusted share is that of sigma_n too")
+        share = deployment.trusted_noise_var / deployment.noise_var if sigma_n else 0.0
         return trace, deployment._replace(noise_var=sigma_n**2, trusted_noise_var=share * sigma_n**2)
 
     return ANALOG._replace(site=site, remarks=(MEAN_REMARK,))

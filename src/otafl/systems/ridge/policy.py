@@ -81,7 +81,8 @@ def spending(config: Config, allowance: Array, rms: Array, deployment: Deploymen
     share = (weights / weights.max()) ** 2 if config.aim == "weights" else 1.0
     privacy = np.broadcast_to(allowance * share, np.broadcast_shapes(np.shape(allowance), np.shape(rms))).copy()
     if config.joules is None:
-        kappa = config.kappa if config.kappa is not None else kappa_for_efficiency(config.efficiency or 0.95)
+        wanted = 0.95 if config.efficiency is None else config.efficiency
+        kappa = kappa_for_efficiency(wanted) if config.kappa is None else config.kappa
         return Spending(privacy, np.full(privacy.shape, float(kappa)), np.full(privacy.shape, np.inf))
     validate.positive("joules", config.joules)
     each = config.joules * np.asarray(rms, float) ** 2 / (np.asarray(message.mean_square, float) * privacy)
@@ -122,11 +123,12 @@ def ridge(config: Config, deployment: Deployment, message: Message, context: Con
         x = (gain / obs.rms) ** 2
         rounds_left = np.maximum(context.rounds - obs.round, 1)
         level = peak * levels.of(state.privacy / rounds_left)
-        per_joule = gain / np.sqrt(message.mean_square)
+        heard = gain > 0
+        per_joule = np.where(heard, gain, 1.0) / np.sqrt(message.mean_square)  # 0 times unlimited joules is no number
         wanted = level * x / (x + levels.kappa)
         amplitude = np.minimum(wanted, np.minimum(peak * np.sqrt(x), purse.loudest(state.privacy)))
         amplitude = np.minimum(amplitude, per_joule * np.sqrt(state.joules))
-        tx = np.where(gain > 0, amplitude / np.where(gain > 0, obs.estimate, 1), 0)
+        tx = np.where(heard, amplitude / np.where(heard, obs.estimate, 1), 0)
         after = State(
             np.maximum(state.privacy - purse.cost(amplitude), 0.0),
             np.maximum(state.joules - np.abs(tx) ** 2 * message.mean_square, 0.0),
