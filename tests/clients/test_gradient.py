@@ -35,15 +35,25 @@ def link(weight):
     return Link(jnp.asarray(weight, jnp.float32), jnp.full(CLIENTS, jnp.inf), jnp.float32(0), jnp.asarray(True))
 
 
-def added(clients, params, data, seed, air, client_map="vmap"):
+def added(clients, params, data, seed, air, client_map="vmap", uplink=ANALOG):
     """The sum in the air and what each client did."""
 
     @functools.partial(jax.jit, static_argnums=0)
     def run(client_map, params, data, seed, air):
         drawn = draw(clients, seed, jax.random.key(1), client_map)
-        return fold(clients, params, data, seed, drawn, air, jnp.int32(0), client_map, ANALOG)
+        return fold(clients, params, data, seed, drawn, air, jnp.int32(0), client_map, uplink)
 
     return run(client_map, params, data, seed, air)
+
+
+def forming(clients):
+    """The same clients, each message formed."""
+
+    def messages(*given):
+        unformed, left_out, _ = clients.messages(*given)
+        return unformed.form(), left_out
+
+    return clients._replace(messages=messages)
 
 
 def flat(tree):
@@ -62,7 +72,7 @@ def test_the_sum_is_that_of_formed_messages(name, client_map):
     air = link(np.r_[np.linspace(-1, 2, CLIENTS - 1), 0.0])
     air = air._replace(max_norm=air.max_norm.at[5].set(-1.0).at[6].set(1e-3))
     total, seen = added(clients, params, data, seed, air, client_map)
-    formed, told = added(clients._replace(unformed=None), params, data, seed, air, client_map)
+    formed, told = added(forming(clients), params, data, seed, air, client_map)
     np.testing.assert_allclose(flat(total), flat(formed), rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(seen.sent, told.sent)
     np.testing.assert_array_equal(seen.zeroed, told.zeroed)
@@ -100,6 +110,19 @@ def test_each_contribution_keeps_the_bound_and_faint_ones_their_digits(k):
     assert np.linalg.norm(flat(total)) <= 1e-32 * CLIP
 
 
-def test_an_l2_term_is_part_of_the_message():
-    """It depends on no data, but the norm that is clipped has it: such gradients are formed."""
-    assert gradient(Gradient(), build("logistic", (FEATURES,), CLASSES, l2=0.1)).unformed is None
+def test_who_looks_at_single_messages_gets_them():
+    """An uplink of another kind: the largest coordinate of each."""
+    clients = gradient(Gradient(clip_norm=CLIP, batch=0), MODELS["mlp"])
+    air = ANALOG._replace(combine=lambda link, ids, sent, factor, messages: jax.tree.map(jnp.max, messages))
+    found, seen = added(clients, *parts(MODELS["mlp"]), link(np.ones(CLIENTS)), uplink=air)
+    formed, told = added(forming(clients), *parts(MODELS["mlp"]), link(np.ones(CLIENTS)), uplink=air)
+    np.testing.assert_array_equal(flat(found), flat(formed))
+    np.testing.assert_array_equal(seen.raw_norm, told.raw_norm)
+
+
+def test_what_a_client_occupies():
+    model = MODELS["mlp"]
+    one, two = (gradient(Gradient(), model).occupies(samples) for samples in (1, 2))
+    assert (one, two) == (model.footprint, model.num_params)
+    regular = build("logistic", (FEATURES,), CLASSES, l2=0.1)  # the norm that is clipped has the l2 term
+    assert gradient(Gradient(), regular).occupies(1) == regular.num_params

@@ -120,8 +120,8 @@ def unformed_gradients(
 ) -> tuple[Unformed, Array]:
     """Gradients of clients with one sample each, and their norms. A layer adds up outer products by one product."""
     ghost = per_sample(model)
-    x, y, share = (leaf[:, 0] for leaf in take(data, seed, drawn, ids))
-    saved = ghost.trace(params, x, y)
+    x, y, weights = take(data, seed, drawn, ids)
+    saved, share = ghost.trace(params, x[:, 0], y[:, 0]), weights[:, 0]
 
     def mix(weights: Array) -> Any:
         loudest = jnp.maximum(jnp.max(jnp.abs(weights)), np.float32(FAINTEST))  # last, or digits of errors are lost
@@ -129,7 +129,8 @@ def unformed_gradients(
         sums = ghost.sums(saved._replace(kept=kept), Groups((share * (weights / loudest))[None]))
         return jax.tree.map(lambda leaf: loudest * leaf[0], sums)
 
-    return Unformed(mix), share * jnp.sqrt(ghost.sq_norms(saved))
+    made = Unformed(mix, lambda: client_gradients(model, params, x, y, weights))
+    return made, share * jnp.sqrt(ghost.sq_norms(saved))
 
 
 def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
@@ -140,17 +141,18 @@ def gradient(config: Gradient, model: Model, min_size: int = 1) -> Clients:
     validate.norm_bound("clip_norm", config.clip_norm)
     validate.whole("batch", config.batch, 0)
 
+    def unformed(samples: int) -> bool:
+        """Of several, the sum must be formed before its norm is known; an l2 term is no outer product."""
+        return samples == 1 and model.ghost is not None and not model.l2 and jax.default_backend() == "cpu"
+
     def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, ...]:
-        means, *norms = mean_gradients(model, params, data, seed, drawn, ids)
+        alone = unformed(chosen(seed, drawn, ids)[0].shape[1])
+        means, *norms = (unformed_gradients if alone else mean_gradients)(model, params, data, seed, drawn, ids)
         return means, none_left_out(ids), *norms
 
-    def unformed(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Any, ...]:
-        if chosen(seed, drawn, ids)[0].shape[1] > 1:  # their sum must be formed before its norm is known
-            return messages(params, data, seed, drawn, ids, round_)
-        means, norms = unformed_gradients(model, params, data, seed, drawn, ids)
-        return means, none_left_out(ids), norms
+    def occupies(samples: int) -> int:
+        return model.footprint if unformed(samples) else model.num_params
 
-    layered = model.ghost is not None and not model.l2 and jax.default_backend() == "cpu"
     promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
     draw = partial(draw_batch, batch=config.batch, min_size=min_size)
-    return Clients(draw, messages, identity_lift, promise, config.clip_norm, unformed if layered else None)
+    return Clients(draw, messages, identity_lift, promise, config.clip_norm, occupies)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,10 +74,9 @@ class Clients(NamedTuple):
     """One kind of client.
 
     draw(seed, keys (n,), ids (n,)) -> (which samples they take, whether that did not fit its fixed shape).
-    messages(params, data, seed, drawn, ids (n,), round) -> (pytree with leading axis n, samples left out (n,)), and the
-    messages' norms (n,) as a third where they are known already.
+    messages(params, data, seed, drawn, ids (n,), round) -> (pytree with leading axis n or `Unformed`, samples left out
+    (n,)), and the messages' norms (n,) as a third where they are known already.
     lift(received, params, seed, round) -> gradient, a pytree like params.
-    unformed(...) like messages, for an air that merely adds up: `Unformed`, with norms, where that is less work.
     """
 
     draw: Callable[[Seed, Array, Array], tuple[Pytree, Array]]
@@ -85,7 +84,7 @@ class Clients(NamedTuple):
     lift: Callable[[Pytree, Pytree, Seed, Array], Pytree]
     promise: Callable[[np.ndarray], Message]  # sizes (K,) of one seed -> what its messages promise
     clip_norm: float  # bound that `fold` enforces on every message; inf where `messages` bounds its own parts
-    unformed: Callable[..., tuple[Any, ...]] | None = None
+    occupies: Callable[[int], int] | None = None  # samples of a client -> numbers it takes in a sum; None: a message
 
 
 def none_left_out(ids: Array) -> Array:
@@ -94,11 +93,6 @@ def none_left_out(ids: Array) -> Array:
 
 def identity_lift(received: Pytree, params: Pytree, seed: Seed, round_: Array) -> Pytree:
     return received
-
-
-def adds_unformed(clients: Clients, uplink: Uplink) -> bool:
-    """Whether messages may stay unformed: their clients can, and nobody looks at one of them."""
-    return clients.unformed is not None and uplink.combine is superpose
 
 
 def per_client(vector: Array, leaf: Array) -> Array:
@@ -127,7 +121,7 @@ def zero_unless_finite(messages: Pytree, norms: Array | None = None) -> tuple[Py
     norms = norms_of(messages) if norms is None else norms
     sound = jnp.isfinite(norms)
     if isinstance(messages, Unformed):
-        kept: Pytree = Unformed(lambda weights: messages.mix(jnp.where(sound, weights, np.float32(0))))
+        kept: Pytree = messages._replace(mix=lambda weights: messages.mix(jnp.where(sound, weights, np.float32(0))))
     else:
         kept = jax.tree.map(lambda leaf: jnp.where(per_client(sound, leaf), leaf, 0), messages)
     return kept, jnp.where(sound, norms, 0), ~sound
@@ -173,10 +167,11 @@ def fold(
     A client sends iff the norm of its clipped message is at most `link.max_norm`; what it sends has norm at most the
     declared bound, and is zero where its message was not finite. Memory is that of one chunk of clients.
     """
-    said: Any = clients.unformed if adds_unformed(clients, uplink) else clients.messages
 
     def some(ids: Array, own: Pytree) -> tuple[Pytree, tuple[Array, ...]]:
-        messages, left_out, *norms = said(params, data, seed, own, ids, round_)
+        messages, left_out, *norms = clients.messages(params, data, seed, own, ids, round_)
+        if isinstance(messages, Unformed) and uplink.combine is not superpose:  # somebody looks at one of them
+            messages, norms = messages.form(), []
         messages, raw, zeroed = zero_unless_finite(messages, *norms)
         factor = clip_factors(raw, clients.clip_norm) if np.isfinite(clients.clip_norm) else jnp.ones_like(raw)
         norm = raw * factor

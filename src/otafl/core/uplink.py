@@ -67,9 +67,10 @@ def ideal(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
 
 
 class Unformed(NamedTuple):
-    """Messages of n clients that are asked for their sum alone, and need not be formed one by one."""
+    """Messages of n clients that need not be formed one by one where they are merely added up."""
 
     mix: Callable[[Array], Pytree]  # weights (n,) -> sum_k weights_k messages_k; weight 0 leaves out whatever it holds
+    form: Callable[[], Pytree]  # all of them after all, leading axis n
 
 
 def weighted_sum(weights: Array, messages: Pytree | Unformed) -> Pytree:

@@ -12,7 +12,7 @@ from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Interrupted, PrivacyViolation, RunError
-from otafl.core.messages import ClientMap, adds_unformed
+from otafl.core.messages import ClientMap
 from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.core.sharding import CLIENT
@@ -152,9 +152,9 @@ class Execution(Planned):
     def _client_map(self, mesh: Mesh | None) -> ClientMap:
         chosen = self.experiment.engine.client_map
         clients = -(-self.experiment.task.clients // (1 if mesh is None else mesh.shape[CLIENT]))
-        alone = max(int(sizes.max()) for sizes in self.task.sizes) == 1
-        unformed = alone and adds_unformed(self.setup.clients, self.uplink)
-        numbers = self.task.model.footprint if unformed else self.task.model.num_params
+        occupies, numbers = self.setup.clients.occupies, self.task.model.num_params
+        if occupies is not None and self.uplink.combine == uplink.ANALOG.combine:
+            numbers = occupies(max(int(sizes.max()) for sizes in self.task.sizes))
         return choose_client_map(clients, numbers) if chosen == "auto" else chosen
 
     @property
