@@ -12,6 +12,7 @@ from rich.text import Text
 
 BREAKS = 20  # columns of words are made no narrower than this
 ENOUGH = 10**4  # columns of a screen on which everything fits
+ROWS = 200  # of a table with one for every device, or every choice
 
 
 class Fitted(Table):
@@ -75,3 +76,20 @@ def _kept(column: Column) -> Column:
     else:
         made.no_wrap = True
     return made
+
+
+def some_of(count: int, always: Iterable[int] = ()) -> list[int]:
+    """Numbers of the rows to print: of many some from end to end, those of `always` among them.
+
+    >>> some_of(3), len(some_of(10_000, [17])), 17 in some_of(10_000, [17])
+    ([0, 1, 2], 201, True)
+    """
+    if count <= ROWS:
+        return list(range(count))
+    return sorted({*always, *(round(n * (count - 1) / (ROWS - 1)) for n in range(ROWS))})
+
+
+def say_left_out(console: Console, shown: int, count: int, what: str) -> None:
+    """One line where a table has fewer rows than there are."""
+    if shown < count:
+        console.print(f"[dim]{shown} of {count:,} {what}; all of them with --json[/dim]")

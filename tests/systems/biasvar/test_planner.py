@@ -202,3 +202,14 @@ def test_mistakes_are_one_clear_line(changes, words):
     with pytest.raises(InputError, match=words) as refused:
         planned(**changes)
     assert "\n" not in str(refused.value)
+
+
+def test_of_many_devices_some_are_printed_the_weakest_and_the_strongest_among_them():
+    distances = [float(r) for r in np.random.default_rng(0).uniform(100, 1700, 1000)]
+    report = planned(distances_m=distances)
+    out = io.StringIO()
+    PLANNER.show(report, Console(file=out, width=140))
+    assert "of 1,000 devices; all of them with --json" in out.getvalue()
+    shown = [line.split("│")[1].strip() for line in out.getvalue().splitlines() if line.startswith("│")]
+    ends = {report["devices"][i]["name"] for i in (int(np.argmin(distances)), int(np.argmax(distances)))}
+    assert ends <= set(shown) and len(shown) < 240

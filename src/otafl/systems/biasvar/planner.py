@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier, sensitivity, young_split
 from otafl.systems.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
 from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say_left_out, some_of
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -191,10 +192,13 @@ def show(report: dict[str, Any], console: Console) -> None:
     )
     eps = report.get("privacy", {}).get("eps")
     table = Fitted("device", "SNR dB", "pre-scaler gamma", "u", "P(send)", "weight p", *(["eps"] if eps else []))
-    for k, row in enumerate(report["devices"]):
+    shown = _shown(report["devices"], eps)
+    for k in shown:
+        row = report["devices"][k]
         numbers = [f"{row['snr_db']:.1f}", f"{row['gamma']:.4g}", *(f"{row[key]:.4f}" for key in ("u", "tx_prob", "p"))]
         table.add_row(row["name"], *numbers, *([_number(eps[k])] if eps else []))
     console.print(table)
+    say_left_out(console, len(shown), len(report["devices"]), "devices")
     bound = Fitted("part of the bound", "value")
     for name, value in report["bound"].items():
         bound.add_row(name, "needs rounds and gap0" if value is None else f"{value:.4g}")
@@ -227,6 +231,13 @@ def show(report: dict[str, Any], console: Console) -> None:
         )
     for line in report["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {line}")
+
+
+def _shown(devices: list[dict[str, Any]], eps: Sequence[Any] | None) -> list[int]:
+    """The devices to print, the weakest, the strongest and the one with the largest eps among them."""
+    snr = [row["snr_db"] for row in devices]
+    worst = [int(np.argmax(np.asarray(eps, float)))] if eps else []
+    return some_of(len(devices), [int(np.argmin(snr)), int(np.argmax(snr)), *worst])
 
 
 def _number(value: Any) -> str:

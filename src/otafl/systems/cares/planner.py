@@ -17,13 +17,12 @@ from otafl.systems.cares.planner_inputs import Inputs, problem_of
 from otafl.systems.cares.relax import reward_alone, rounded_up
 from otafl.systems.cares.summary import summarise
 from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say_left_out, some_of
 
 MAX_CLIENTS = 100_000
 MAX_CELLS = 3e6  # drop probabilities, arms times clients
 MAX_ROUNDS = 1_000_000  # of a sequence
 MAX_SEQUENCE = 2e7  # its rounds times clients
-ROWS = 200  # of the table of arms on a screen
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -82,8 +81,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     """A table of arms, then the choice, the sets, both privacy levels and what to know about them."""
     rows = _shown(report)
     console.print(_table(report, rows))
-    if len(rows) < len(report["arms"]):
-        console.print(f"[dim]{len(rows)} of {len(report['arms']):,} arms; all of them with --json[/dim]")
+    say_left_out(console, len(rows), len(report["arms"]), "arms")
     if report["feasible"]:
         i = report["init"]
         console.print(
@@ -115,13 +113,10 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 def _shown(report: dict[str, Any]) -> list[int]:
-    """The arms to print: of many some from end to end, the chosen one and the ends of F_H among them."""
-    count = len(report["arms"])
-    if count <= ROWS:
-        return list(range(count))
+    """The arms to print, the chosen one and the ends of F_H among them."""
     feasible = [i for i, good in enumerate(report["feasible_arms"]) if good]
-    kept = {i for i in (report["init"], *feasible[:1], *feasible[-1:]) if i is not None}
-    return sorted(kept | {round(n * (count - 1) / (ROWS - 1)) for n in range(ROWS)})
+    chosen = [] if report["init"] is None else [report["init"]]
+    return some_of(len(report["arms"]), [*chosen, *feasible[:1], *feasible[-1:]])
 
 
 def _table(report: dict[str, Any], rows: list[int]) -> Fitted:
