@@ -103,7 +103,7 @@ def _show_run(folder: Path, wide: bool) -> None:
     table, footer = comparison(folder)
     table.show(out, wide)
     out.print(footer, markup=False, highlight=False)
-    out.print(f"Report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    out.say(f"Report: {folder / 'report.html'}")
 
 
 @app.command(short_help="One experiment, many values of some keys.")
@@ -143,7 +143,7 @@ def sweep(
         outcomes = run_and_write(folder, axes, lambda values: load(path, [*overrides, *values]), where)
     if not json_log:
         show(Sweep(folder), out, wide)
-        out.print(f"Index: {folder / 'index.html'}", markup=False, highlight=False, soft_wrap=True)
+        out.say(f"Index: {folder / 'index.html'}")
     check(outcomes)
 
 
@@ -242,7 +242,7 @@ def audit(
     folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
     try:
         for path in audits.write_audit(found, folder):
-            err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+            err.say(f"wrote {path}")
     finally:
         found.check()  # a page that cannot be written does not hide what was found
 
@@ -282,7 +282,7 @@ def reproduce(
         outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where)
     failed = [name for name, said in outcome.items() if said != DONE]
     said = f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}"
-    out.print(said, markup=False, highlight=False, soft_wrap=True)
+    out.say(said)
     if failed:
         raise RunError(f"not done: {', '.join(failed)}")
 
@@ -302,7 +302,7 @@ def report(
     from otafl.runs.folder.store import run_of
 
     for path in write_report([run_of(path) for path in runs], out_file):
-        out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        out.say(f"wrote {path}")
 
 
 app.command(short_help="Versions, devices and data sets found.")(doctor)
@@ -336,7 +336,7 @@ def _open_what_was_closed() -> None:
 
 
 def _say(text: str, code: int) -> int:
-    err.print(f"otafl: {text}", style=None, markup=False, highlight=False, soft_wrap=True)
+    err.say(f"otafl: {text}")
     return code
 
 

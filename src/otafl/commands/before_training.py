@@ -66,7 +66,7 @@ def _plan_experiment(
         out_dir.mkdir(parents=True, exist_ok=True)
         for name, text in (("plan.json", files.to_json(found.to_dict())), ("plan.md", plans.markdown(found))):
             files.write_atomic(out_dir / name, text)
-            err.print(f"wrote {out_dir / name}", markup=False, highlight=False, soft_wrap=True)
+            err.say(f"wrote {out_dir / name}")
     planning.refuse_all_infeasible(found)
 
 
@@ -106,7 +106,7 @@ def _plan_system(
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
         for path in planner.pictures(design, out_dir):
-            err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+            err.say(f"wrote {path}")
 
 
 def advise(
@@ -169,7 +169,7 @@ def advise(
     if not as_json:
         show(advice, out, wide)
         names = ", ".join(path.name for path in written)
-        out.print(f"Wrote {names} in {folder}", markup=False, highlight=False, soft_wrap=True)
+        out.say(f"Wrote {names} in {folder}")
     trained = _simulate(advice, folder, as_json) if simulate else []
     if as_json:
         print(files.to_json({**advice.to_dict(), "simulated": [entry._asdict() for entry in trained]}))
@@ -188,6 +188,6 @@ def _simulate(advice: Any, folder: Path, quiet: bool) -> list[Any]:
     if not quiet:
         for entry in trained:
             said = f"{entry.scheme}: accuracy {entry.accuracy:.3f} ± {entry.half_width:.3f} (95 %, {entry.seeds} seeds)"
-            out.print(said, markup=False, highlight=False, soft_wrap=True)
-        out.print(f"Report: {run_folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+            out.say(said)
+        out.say(f"Report: {run_folder / 'report.html'}")
     return trained

@@ -20,6 +20,10 @@ class Screen(Console):
             safe = segment.text.translate(dict.fromkeys(STEERING, "\ufffd"))
             yield segment if segment.control else segment._replace(text=safe)
 
+    def say(self, text: str) -> None:
+        """A line as it is: no markup, no colours, and no break inside the path of a file."""
+        self.print(text, markup=False, highlight=False, soft_wrap=True)
+
 
 out = Screen(width=None if sys.stdout and sys.stdout.isatty() else 120)
 err = Screen(stderr=True)

@@ -1,6 +1,5 @@
 """Reading files that users wrote: TOML into a pydantic model, every mistake one line with file, key, value and rule."""
 
-import dataclasses
 import json
 import math
 import os
@@ -10,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -23,7 +22,8 @@ from pydantic import (
 )
 
 from otafl.core import validate
-from otafl.core.errors import InputError, OtaflError
+from otafl.core.errors import InputError
+from otafl.core.mistakes import explain, in_symbols, quoted
 
 
 class FileModel(BaseModel):
@@ -47,7 +47,7 @@ class FileModel(BaseModel):
 
     def in_its_words(self, told: str) -> str:
         """A refusal that names keys, with the names that the file has for them."""
-        return _in_symbols(told, getattr(self, "written", {}))
+        return in_symbols(told, getattr(self, "written", {}))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -83,18 +83,6 @@ def _written(model: type[BaseModel], data: Any) -> dict[str, str]:
     return {key: symbol for key, symbol in used.items() if key.partition(".")[0] not in stated}
 
 
-def _in_symbols(told: str, written: dict[str, str]) -> str:
-    """A key that may be a word of the language is a name where the text begins, before a value or an index, in quotes.
-
-    >>> _in_symbols("rounds=0 must be a whole number: no rounds, no clip_norm", {"rounds": "T", "clip_norm": "G"})
-    'T=0 must be a whole number: no rounds, no G'
-    """
-    plain = {key: re.escape(key) for key in written}
-    names = [rf"^{key}\b|\b{key}(?=[=['])" if word.islower() and word.isalpha() else rf"\b{key}\b"
-             for word, key in plain.items()]  # fmt: skip
-    return re.sub("|".join(names), lambda found: written[found.group()], told) if names else told
-
-
 def _refuse_guess(key: str, given: Any, read: Any) -> None:
     """pydantic takes "5" and true for numbers; a file that says so is mistaken."""
     if isinstance(given, list) and isinstance(read, list | tuple):
@@ -111,9 +99,9 @@ def _refuse_extremes(value: Any, key: str = "") -> None:
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             _refuse_extremes(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"{_quoted(key)}={validate.shown(value)} must fit into 64 bits")
+        raise InputError(f"{quoted(key)}={validate.shown(value)} must fit into 64 bits")
     elif isinstance(value, int | float):
-        validate.in_range(_quoted(key), value)
+        validate.in_range(quoted(key), value)
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -141,7 +129,7 @@ def parse(model: type[M], data: dict[str, Any], source: str | Path) -> M:
         _refuse_extremes(data)
         return model.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{source}: {_explain(error, model, _written(model, data))}") from None
+        raise InputError(f"{source}: {explain(error, model, _written(model, data))}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     except RecursionError:
@@ -163,98 +151,6 @@ def naming(file: Path, in_its_words: Callable[[str], str] = str) -> Iterator[Non
         if told == str(file) or os.path.exists(told) or os.path.isdir(os.path.dirname(told)):
             raise
         raise type(error)(f"{file}: {in_its_words(str(error))}") from None
-
-
-def _explain(error: ValidationError, model: type[BaseModel], written: dict[str, str]) -> str:
-    vague = ("_type", "_parsing", "literal_error")  # every member of a union complains: the closest one is shown
-    problem = min(error.errors(), key=lambda one: (one["type"].endswith(vague), -len(one["loc"])))
-    unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
-    location, tables = _locate(model, problem["loc"], unknown)
-    key = ".".join(location) or "file"
-    symbol = next((one for one in written if f"{key}.".startswith(f"{one}.")), "")
-    key = written.get(symbol, "") + key.removeprefix(symbol)
-    context = problem.get("ctx", {})
-    if isinstance(inner := context.get("error"), OtaflError | ValueError):  # one of our own checks inside a validator
-        return f"{key}: {inner}" if location else _in_symbols(str(inner), written)
-    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        tag = context["discriminator"].strip("'")
-        if "expected_tags" not in context:
-            return f"{key}.{tag} is required"
-        allowed = context["expected_tags"].replace("'", "")
-        near = validate.meant(str(context["tag"]), allowed.split(", "))
-        return f"{key}.{tag}={validate.shown(context['tag'])} must be one of {allowed}{near}"
-    if unknown:
-        known = [name for table in tables for name in (*_fields(table), *getattr(table, "SYMBOLS", {}))]
-        return f"{_quoted(key)}: unknown key{validate.meant(location[-1], known)}"
-    if problem["type"] == "missing":
-        return f"{key}: missing, this key is required"
-    places = {tuple(_locate(model, one["loc"], False)[0]) for one in error.errors()}
-    more = sum(list(place) != location[: len(place)] for place in places)  # not other members of the same union
-    also = f" (and {more} more)" if more else ""
-    found = "" if isinstance(problem["input"], dict | list) else f"={validate.shown(problem['input'])}"
-    if problem["type"] == "literal_error":
-        allowed = context["expected"].replace("'", "").replace(" or ", ", ")
-        near = validate.meant(str(problem["input"]), allowed.split(", "))
-        return f"{key}{found} must be one of {allowed}{near}{also}"
-    if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
-        return f"{key}{found} must {rule.format(**context)}{also}"
-    return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
-
-
-RULES = {  # what pydantic says in the words of Python, by its kinds of errors
-    "greater_than": "be > {gt:.12g}", "greater_than_equal": "be >= {ge:.12g}", "less_than": "be < {lt:.12g}",
-    "less_than_equal": "be <= {le:.12g}", "finite_number": "be a finite number", "int": "be a whole number",
-    "int_from_float": "be a whole number", "float": "be a number", "bool": "be true or false", "string": "be text",
-    "list": "be a list", "tuple": "be a list", "dict": "be a table", "model": "be a table",
-    "model_attributes": "be a table", "dataclass": "be a table", "too_short": "list at least {min_length}",
-    "too_long": "list at most {max_length}", "path": "be a path",
-}  # fmt: skip
-
-
-def _quoted(key: str) -> str:
-    """A key as it stands in the file; escaped or cut where it has line breaks or thousands of letters."""
-    return key if key.isprintable() and len(key) <= 200 else validate.shown(key)
-
-
-def _tables_in(annotation: Any) -> list[type]:
-    """Models and dataclasses anywhere inside an annotation."""
-    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
-        return [annotation]
-    return [table for part in get_args(annotation) for table in _tables_in(part)]
-
-
-def _fields(table: type) -> dict[str, Any]:
-    if issubclass(table, BaseModel):
-        return {name: field.annotation for name, field in table.model_fields.items()}
-    hints = get_type_hints(table)
-    return {field.name: hints[field.name] for field in dataclasses.fields(table)}  # type: ignore[arg-type]
-
-
-def _locate(model: type[BaseModel], location: tuple[int | str, ...], unknown: bool) -> tuple[list[str], list[type]]:
-    """A place in the file, and the tables that may stand there.
-
-    pydantic's locations also name the members of unions that it tried, by class, type or tag. They are no part of the
-    file; only walking along the model tells them from keys.
-    """
-    keys: list[str] = []
-    tables: list[type] = [model]
-    for n, part in enumerate(location):
-        found = [annotation for table in tables if (annotation := _fields(table).get(str(part))) is not None]
-        if found:
-            tables = [table for annotation in found for table in _tables_in(annotation)]
-        elif members := [table for table in tables if part in (table.__name__, *_tags(table))]:
-            tables = members
-            continue
-        elif not isinstance(part, int) and not (unknown and n == len(location) - 1):
-            continue
-        keys.append(str(part))
-    return keys, tables
-
-
-def _tags(table: type) -> list[Any]:
-    """Values of the literals in a table: what a discriminated union calls its members."""
-    literals = [annotation for annotation in _fields(table).values() if get_origin(annotation) is Literal]
-    return [value for literal in literals for value in get_args(literal)]
 
 
 def plain(value: Any) -> Any:
