@@ -80,6 +80,15 @@ def test_the_card_says_whose_coins_are_credited() -> None:
     assert said == {"none": False, "hidden": True}
 
 
+@pytest.mark.parametrize("antennas", [1, 2])
+def test_the_card_of_an_array_names_artificial_noise_as_trusted(antennas: int) -> None:
+    """Its charge is whitened: unit noise of the receiver, whoever sent it."""
+    air = opened("cdpb", channel={"antennas": antennas})
+    next(air)
+    assert ("every antenna's own noise" in air.card.trusted_noise) == (antennas == 2)
+    assert "artificial noise" in air.card.trusted_noise
+
+
 @dataclass(frozen=True)
 class Nothing:
     """Nothing to set."""

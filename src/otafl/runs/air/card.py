@@ -41,6 +41,7 @@ def card_of(air: "Air") -> PrivacyCard:
             "clip_norm": float(job.message.bound),
         },
         simulated=seed is not None,
+        trusted=job.uplink.trusted,
     )
 
 
