@@ -1,6 +1,7 @@
 """What those learn who read the answers and the folder of an `otafl.Air`: charged noise, one answer, nothing else."""
 
 import json
+import random
 import subprocess
 import sys
 import textwrap
@@ -44,6 +45,48 @@ def test_private_coins_stay_private() -> None:
         coin_only += len(set(r.silent) & {int(k) for k in r.asked})
     assert coin_only > 5
     assert opened("cdpb-is", accountant="rdp", accounting="hidden").asked(0).tolist() == [0, 1, 2, 3]
+
+
+HIDDEN = otafl.random_participation(participation=0.5, credit="hidden")
+
+
+def test_coins_of_a_loop_that_protects_are_not_those_of_its_channel_s_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever knows the channel could try 2^32 seeds on it: the same one gives the same channel and other coins."""
+    monkeypatch.setattr("otafl.runs.air.state.secrets.randbits", lambda bits: 7 if bits == 32 else random_bits(bits))
+    random_bits = random.SystemRandom().getrandbits
+    one, two = (opened(HIDDEN, seed=None, accountant="rdp") for _ in range(2))
+    np.testing.assert_array_equal(one.job.trace.gain, two.job.trace.gain)
+    assert not np.any(one.job.trace.coin == two.job.trace.coin)
+
+
+def test_a_charge_that_counts_on_coins_is_refused_where_a_folder_keeps_them(tmp_path: Path) -> None:
+    """Its reader would know who sent. A simulation protects nobody, and other charges do not count on coins."""
+    with pytest.raises(InputError, match="its charge counts on private coins, and a folder must keep them"):
+        opened(HIDDEN, seed=None, accountant="rdp", folder=tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    opened(HIDDEN, seed=1, accountant="rdp", folder=tmp_path / "simulated")
+    plain = otafl.random_participation(participation=0.5)
+    with opened(plain, seed=None, folder=tmp_path / "plain") as air:
+        before = next(air).plan
+    np.testing.assert_array_equal(next(otafl.Air.restore(tmp_path / "plain")).plan.max_norm, before.max_norm)
+
+
+def test_the_card_says_whose_coins_are_credited() -> None:
+    said = {}
+    for credit in ("none", "hidden"):
+        air = opened(otafl.random_participation(credit=credit), seed=None, accountant="rdp")
+        next(air)
+        said[credit] = "private coins were drawn by Philox" in str(air.card)
+    assert said == {"none": False, "hidden": True}
+
+
+@pytest.mark.parametrize("antennas", [1, 2])
+def test_the_card_of_an_array_names_artificial_noise_as_trusted(antennas: int) -> None:
+    """Its charge is whitened: unit noise of the receiver, whoever sent it."""
+    air = opened("cdpb", channel={"antennas": antennas})
+    next(air)
+    assert ("every antenna's own noise" in air.card.trusted_noise) == (antennas == 2)
+    assert "artificial noise" in air.card.trusted_noise
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,7 @@ class Uplink(NamedTuple):
     uses: Callable[[Plan, Trace, Deployment], Array] = one_per_number
     radio: bool = False  # whether energy and channel uses are those of a radio; ideal and encrypted ones have none here
     bits: Callable[[int], float] | None = None  # of so many numbers, each device and round; None: symbols on the air
+    trusted: str = ""  # whose noise its charge counts, where whitened events cannot tell
     outside: bool = False  # a scheme from outside otafl brought it, be it pieced together of otafl's parts
 
 

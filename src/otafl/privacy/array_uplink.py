@@ -18,6 +18,8 @@ WEAKER = (
     "whoever keeps all antennas learns more"
 )
 
+EVERY_ANTENNA = "every antenna's own noise (trusted part) and, where clients send any, their artificial noise"
+
 
 def array_error(deployment: Deployment) -> float:
     """gamma with |h - estimate| <= gamma |estimate| at every antenna, from the declared gain and phase errors."""
@@ -55,6 +57,7 @@ def array_uplink(receiver: Receiver) -> Uplink:
         release=release_full if receiver.server == "full" else release_combined,
         assumed=assumed(receiver),
         alarm="" if receiver.server == "full" else WEAKER,
+        trusted=EVERY_ANTENNA if receiver.server == "full" else "",
     )
 
 

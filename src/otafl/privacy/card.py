@@ -148,11 +148,13 @@ def make_card(
     units: int | None = None,
     simulated: bool = False,
     observers: Sequence[Observer] = (),
+    trusted: str = "",
 ) -> PrivacyCard:
     """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms` stand on top.
 
     `identity`: what was run, by the keys of `card_text.IDENTITY`; `units`: how many clients or records there are, for
-    the warning of a delta that is too large; `observers` beside the server and a buyer, each with an eps of its own.
+    the warning of a delta that is too large; `observers` beside the server and a buyer, each with an eps of its own;
+    `trusted`: whose noise counts where the ledger's events are whitened and cannot tell.
     """
     budget = ledger.budget
     if message.adjacency != budget.adjacency:
@@ -177,7 +179,7 @@ def make_card(
         guarantee_eps=guarantee,
         spends=tuple(spends),
         refused=tuple(refused),
-        trusted_noise=_trusted(ledger),
+        trusted_noise=_trusted(ledger, trusted),
         sampling=_sampling(message),
         sampled=bool(np.any(np.asarray(message.rate) < 1)),
         assumptions=(*message.published, *_assumed(ledger), *assumptions),
@@ -227,12 +229,12 @@ def _attack(found: Attack) -> dict[str, Any]:
     return {**finite, "words": found.words, "basis": found.basis, "always": ALWAYS}
 
 
-def _trusted(ledger: Ledger) -> str:
+def _trusted(ledger: Ledger, told: str) -> str:
     receiver = any(np.any(part.receiver_var > 0) for part in ledger.parts)
     if ledger.sums is not None:
         receiver = receiver or ledger.sums.receiver
     whose = [
-        *(["the receiver's own noise (trusted part)"] if receiver else []),
+        *([told or "the receiver's own noise (trusted part)"] if receiver else []),
         *(["the clients' artificial noise, each client's own included"] if _artificial(ledger) else []),
         *(["the noise drawn for each charged release"] if ledger.releases else []),
     ]

@@ -128,6 +128,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         identity=_identity(run),
         units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
         simulated=True,
+        trusted=run.uplink.trusted,
     )
 
 

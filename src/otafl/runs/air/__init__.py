@@ -68,7 +68,8 @@ class Air:
     like : pytree, optional
         a message's form, so that a round in which nobody replies has it too; says num_params
     folder : path, optional
-        where charges and answers are kept: `otafl.Air.restore(folder)` goes on after a crash
+        where charges and answers are kept: `otafl.Air.restore(folder)` goes on after a crash. It keeps private coins:
+        without a seed a scheme which is charged less for them is then refused
 
     Examples
     --------
@@ -128,7 +129,7 @@ class Air:
             raise InputError(f"like has {like[0].size} numbers, but num_params={settings.num_params}")
         self.settings, self._folder, self._state = settings, folder, folder.state
         self._turn, self._process = RLock(), os.getpid()
-        self.job = open_job(settings, folder.trace_seed)
+        self.job = open_job(settings, folder.trace_seed, folder.path is not None)
         inside = self.job.policy.loop == "round"
         self._plans: Plans = (Inside if inside else Ahead)(self.job, folder.trace_seed)
         self._medium = Medium(self.job.uplink, settings.seed)

@@ -7,6 +7,7 @@ import numpy as np
 
 from otafl import __version__
 from otafl.privacy import PrivacyCard, make_card
+from otafl.runs.air.job import credits_coins
 from otafl.runs.feedback import in_words as reward_in_words
 from otafl.runs.finish import HINDSIGHT, alarms_of
 from otafl.runs.folder.results import uncertified
@@ -40,6 +41,7 @@ def card_of(air: "Air") -> PrivacyCard:
             "clip_norm": float(job.message.bound),
         },
         simulated=seed is not None,
+        trusted=job.uplink.trusted,
     )
 
 
@@ -82,6 +84,8 @@ def _assertions(air: "Air") -> list[str]:
         by = "Philox under fresh 128-bit keys" if own else "Threefry under fresh 64-bit keys"
         how = "in floating point" if own else "in single precision, whose last bits may tell what lies under it"
         lines.append(f"noise was drawn by {by} of the operating system, {how}")
+        if any(credits_coins(part, message) for part in air.ledger.parts):
+            lines.append("private coins were drawn by Philox under a fresh 128-bit key of the operating system, unkept")
     return lines
 
 

@@ -1,5 +1,6 @@
 """From the settings of a loop to what is planned: trace, deployment, message, policy, budget."""
 
+import secrets
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
@@ -42,14 +43,30 @@ class Job(NamedTuple):
     capped: bool
     retires: bool  # clients at their own cap
     keep_noise: bool  # of those who have retired
+    coins_known: bool  # to whoever reads the loop's folder, though the loop protects somebody
 
     def released(self, plan: Plan, trace: Trace) -> Events:
-        """What plans of some rounds (T, K) release."""
-        return release(self.uplink, plan, trace, self.deployment, self.message)
+        """What plans of some rounds (T, K) release; InputError if that is less for coins which are no secret."""
+        found = release(self.uplink, plan, trace, self.deployment, self.message)
+        if self.coins_known and credits_coins(found, self.message):
+            raise InputError(
+                f"{self.policy.name}: its charge counts on private coins, and a folder must keep them to go on from; "
+                "give no folder, or a scheme that is charged for every round"
+            )
+        return found
 
 
-def open_job(settings: Settings, trace_seed: int) -> Job:
-    """Draw the trace, build the policy, open the ledger: as an experiment with one seed does."""
+def credits_coins(released: Events, message: Message) -> bool:
+    """Whether less is charged because a client may have stayed silent by its private coin."""
+    return bool(np.any(released.rate < message.rate))
+
+
+def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
+    """Draw the trace, build the policy, open the ledger: as an experiment with one seed does.
+
+    Without a seed, coins that no folder has to draw again come from the operating system: whoever knows the channel
+    could try out all 2^32 seeds of the trace on it, and would have the coins too.
+    """
     private = systems.SCHEMES[settings.scheme.name].private
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message, played = _site(settings)
@@ -59,6 +76,9 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     trace = draw(channel, count, settings.rounds, trace_seed)
     if played is not None:
         trace = play(played, trace.coin, 0, trace_seed, channel.csi)
+    if settings.seed is None and not kept:
+        source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        trace = trace._replace(coin=source.random(trace.coin.shape))
     trace, deployment = receive(trace, deployment)
     delta, missed = delta_left(privacy, channel, settings.rounds, count)
     left = eps_left(privacy.model_copy(update={"delta": delta}), count) if private else privacy.eps
@@ -90,7 +110,10 @@ def open_job(settings: Settings, trace_seed: int) -> Job:
     foreign = not ours(systems.scheme(settings.scheme.name).factory)
     policy = held(policy, foreign, retires, ledger, deployment, message, settings.rounds, releases, keep)
     trace, deployment, message = map(read_only, (trace, deployment, message))  # the ledger is counted anew from them
-    return Job(trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep)
+    return Job(
+        trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep,
+        coins_known=settings.seed is None and kept,
+    )  # fmt: skip
 
 
 def numerically(name: str, function: Any, *args: Any) -> Any:

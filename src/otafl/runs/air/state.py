@@ -1,6 +1,6 @@
 """What a loop keeps in its folder, so that a crash costs no privacy: charges, how far it was sent, the last answer.
 
-    loop.json      the settings, and the seed of the channel where the loop itself has none; never that of any noise
+    loop.json      the settings, and the seed of channel and coins where the loop itself has none; never one of noise
     state.json     rounds charged and their plans' hash, metrics told, the last round sent; with a seed its sum's hash
     answer.bin     the state with the last answer, a line; then that answer: what the server heard, noise included
 
