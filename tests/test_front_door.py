@@ -201,6 +201,22 @@ def test_per_sample_clipping_of_an_own_model_is_the_ghosts_of_the_same_network()
     assert a.card("constant").data["spent"] == b.card("constant").data["spent"]
 
 
+def test_the_card_is_the_same_in_two_adjacent_worlds():
+    """It told a hash of the data and, under a large delta, how many records there were: whoever knew all but one
+    of them read off the card whether the last was there."""
+    clients = {"kind": "per-sample", "rate": 0.1, "divisor": 4.0, "size_max": 50}
+    keys = {**SMALL, "rounds": 2, "seeds": 1, "evaluate_every": 2}
+
+    def card(x, y):
+        task = otafl.task(x, y, held_out=(X[:20], Y[:20]), owner=np.arange(len(y)) % 6, weights="equal")
+        found = otafl.run(task=task, model=NET, schemes=["fedavg-dp"], clients=clients, eps=8.0, delta=0.01, **keys)
+        return found.card("fedavg-dp")
+
+    here, gone = card(X, Y), card(X[:-1], Y[:-1])
+    assert "n = 300 records" in here.data["alarms"][0]
+    assert here.data == gone.data
+
+
 def test_schemes_by_name_value_table_and_label():
     from otafl.runs import described
 

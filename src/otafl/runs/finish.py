@@ -116,7 +116,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
     return make_card(
         run.ledgers[worst],
         site.message,
-        outside=[*known, "simulation-trace", *run.task.notes, *run.experiment.outside, *said],
+        outside=[*known, "simulation-trace", "data-hash", *run.task.notes, *run.experiment.outside, *said],
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
@@ -126,18 +126,32 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         observers=found.observers,
         reward=in_words(site, run.releases[worst], int(np.sum(found.seen.live[worst]))),
         identity=_identity(run),
-        units=None if site.message.unit == "client" else int(np.sum(run.task.partitions[worst].sizes)),
+        units=_units(run, worst),
         simulated=True,
         trusted=run.uplink.trusted,
     )
 
 
+def _units(run: "Execution", worst: int) -> int | None:
+    """Records there are, as far as that is public; None: so many units as clients.
+
+    Where sizes are secret a card must not tell their sum, nor change with it: of each client the largest size is public
+    where `size_max` says it, else that it has a record at all.
+    """
+    message, sizes = run.setup.sites[worst].message, run.task.partitions[worst].sizes
+    if message.unit == "client":
+        return None
+    if message.adjacency != "add-remove":
+        return int(np.sum(sizes))
+    return len(sizes) * (getattr(run.scheme.clients or run.experiment.clients, "size_max", None) or 1)
+
+
 def _identity(run: "Execution") -> dict[str, Any]:
-    """What was run, for the head of the card."""
+    """What was run, for the head of the card: nothing that reads the data, which a hash of them does."""
     manifest = RunFolder.open(run.folder.path.parents[1]).manifest
     return {
         "scheme": run.label if run.label == run.scheme.name else f"{run.label} ({run.scheme.name})",
-        "data": " ".join([run.task.sources["name"], run.task.sources["sha256"][:12]]),
+        "data": run.task.sources["name"],
         "model": f"{_model_name(run)}, {run.task.model.num_params} parameters",
         "seeds": run.experiment.seed_list,
         "date": manifest.get("created", "unknown"),
