@@ -3,6 +3,7 @@
 import gc
 import io
 import json
+import math
 import os
 import sys
 import warnings
@@ -256,6 +257,10 @@ def reproduce(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Result folder; default runs/<preset>.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke version: few rounds, few seeds.")] = False,
+    at_most: Annotated[
+        float | None,
+        typer.Option("--at-most", metavar="MINUTES", help="Of --all only those that take no longer on two cores."),
+    ] = None,
     executor: On = None,
     json_log: JsonLog = False,
 ) -> None:
@@ -268,6 +273,8 @@ def reproduce(
 
     if everything == (preset is not None):
         raise InputError("give one preset's name, or --all (see `otafl list`)")
+    if at_most is not None and (quick or not everything):
+        raise InputError("--at-most goes with --all at full size")
     working(preset or "all presets", json_log)
     if preset is not None:
         if executor is not None:
@@ -277,9 +284,12 @@ def reproduce(
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")
-    folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
+    folder, longest = (
+        out_dir or Path("runs") / ("all-quick" if quick else "all"),
+        math.inf if at_most is None else at_most,
+    )
     with elsewhere(executor, json_log) as where:
-        outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where)
+        outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where, longest)
     failed = [name for name, said in outcome.items() if said != DONE]
     said = f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}"
     out.say(said)

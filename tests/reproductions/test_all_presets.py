@@ -82,6 +82,29 @@ def test_the_quickest_come_first(three: Callable[..., Calls], tmp_path: Path):
     assert calls == ["good", "last", "bad"]
 
 
+def test_what_shows_anothers_run_comes_after_it_and_takes_as_long(three: Callable[..., Calls], tmp_path: Path):
+    """Alone it would train the other one first: hours, before presets of seconds."""
+    (tmp_path / "good.toml").write_text("[preset]\nsummary = 'x'\nminutes = 90.0\n")
+    (tmp_path / "bad.toml").write_text("[preset]\nsummary = 'x'\nexperiment = 'good'\n")
+    calls = three()
+    again(tmp_path / "out")
+    assert calls == ["last", "good", "bad"]
+    calls, there = three(), Elsewhere(Here(), Board())
+    all_presets.reproduce_all(tmp_path / "there", True, Reporter, Console(quiet=True), there)
+    assert calls == ["last", "good", "bad"], "side by side two of them would train one folder"
+
+
+def test_long_ones_are_left_out_by_name(
+    three: Callable[..., Calls], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "good.toml").write_text("[preset]\nsummary = 'x'\nminutes = 90.0\n")
+    (tmp_path / "bad.toml").write_text("[preset]\nsummary = 'x'\nexperiment = 'good'\n")
+    calls = three()
+    told = all_presets.reproduce_all(tmp_path / "out", False, Reporter, Console(), at_most=60)
+    assert calls == ["last"] and told == {"last": "done"}
+    assert "left out, more than 60 minutes each: good, bad" in capsys.readouterr().out
+
+
 def test_executor_does_the_same(three: Callable[..., Calls], tmp_path: Path):
     calls = three(bad=InputError("no such luck"), good=ZeroDivisionError("oh"))
     there = Elsewhere(Here(), Board())

@@ -7,6 +7,7 @@ version of otafl are the same; one that failed is tried again.
 import hashlib
 import io
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable
@@ -25,28 +26,37 @@ from otafl.runs import presets
 from otafl.runs.executors import DONE, Outcome, attempt, each
 from otafl.runs.folder.sealed import reading
 from otafl.runs.interrupts import graceful_stop
+from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
 
 
 def reproduce_all(
-    folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console, elsewhere: Elsewhere | None = None
-) -> dict[str, str]:
+    folder: Path, quick: bool, reporters: Callable[[], Reporter], console: Console, elsewhere: Elsewhere | None = None,
+    at_most: float = math.inf,
+) -> dict[str, str]:  # fmt: skip
     """Run what is not done yet, the quickest first; one preset that fails does not stop the others.
 
     Writes index.md and index.html after every preset; returns "done" or the reason for every preset. elsewhere: where
-    presets run side by side.
+    presets run side by side. at_most: minutes of a preset on two cores; longer ones are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    known = dict(sorted(presets.presets().items(), key=lambda one: one[1].minutes))
+    known, minutes = _in_order(presets.presets())
     told = {name: entry for name, entry in _read(folder).items() if name in known}
     before = [name for name in known if told.get(name, {}).get("outcome") == DONE]
     before = [name for name in before if told[name]["stamp"] == _stamp(name, quick)]
     for name in before:
         console.print(f"{name}: done before", highlight=False, markup=False)
     left = [name for name in known if name not in before]
+    long = [name for name in left if minutes[name] > at_most]
+    if long:
+        console.print(f"left out, more than {at_most:g} minutes each: {', '.join(long)}", highlight=False, markup=False)
+    left = [name for name in left if name not in long]
     if elsewhere is not None:
-        _side_by_side(left, folder, quick, told, console, elsewhere)
+        _side_by_side(
+            [name for name in left if known[name].experiment is None], folder, quick, told, console, elsewhere
+        )
+        _side_by_side([name for name in left if known[name].experiment], folder, quick, told, console, elsewhere)
         left = []
     for name in left:
         stamp = _stamp(name, quick)
@@ -61,6 +71,13 @@ def reproduce_all(
         write_index(folder, outcomes(told), quick)
     write_index(folder, outcomes(told), quick)
     return outcomes(told)
+
+
+def _in_order(all_of_them: dict[str, Preset]) -> tuple[dict[str, Preset], dict[str, float]]:
+    """The quickest first, with their minutes. One that shows another's run may have to train it, and comes after it."""
+    minutes = {name: all_of_them[one.experiment or name].minutes for name, one in all_of_them.items()}
+    order = sorted(all_of_them, key=lambda name: (minutes[name], all_of_them[name].experiment is not None))
+    return {name: all_of_them[name] for name in order}, minutes
 
 
 def _side_by_side(

@@ -20,7 +20,7 @@ class Preset(FileModel):
     summary: str
     source: str = ""  # "CARES, Table 1"
     analysis: str | None = None  # "module:function" that makes the figure or table; default: run and print the table
-    experiment: str | None = None  # preset whose experiment this one shows
+    experiment: str | None = None  # preset whose run this one shows
     minutes: float = 1.0  # on two cores, where it is more: by benchmarks/reproductions.py
     settings: dict[str, Any] = Field(default_factory=dict)  # for the analysis
     targets: dict[str, Any] = Field(default_factory=dict)

@@ -108,11 +108,11 @@ def rdp_curve(
 def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
          console: Console) -> None:  # fmt: skip
     """RDP over the rounds of another preset's run, by several accountings."""
-    settings = settings_of(path, overrides)
-    other = find(settings["run"])
+    assert preset.experiment is not None
+    settings, other = settings_of(path, overrides), find(preset.experiment)
     changes = read_preset(other).overrides(quick)
     rest = [change for change in overrides if not change.startswith("preset.")]
-    experiment, place = trained(other, folder.parent / settings["run"], [*changes, *rest], reporter)
+    experiment, place = trained(other, folder.parent / preset.experiment, [*changes, *rest], reporter)
     records = rdp_records(place, experiment, settings)
     write_records(folder, "records", records)
     shown, labels = list(settings["accountings"]), list(dict.fromkeys(r["scheme"] for r in records))
