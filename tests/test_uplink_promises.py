@@ -64,6 +64,13 @@ def only_some(total, link, key):
     return jax.tree.map(half, noisy, total), refused
 
 
+def opposed(total, link, key):
+    """The noise of one half once more in the other with the other sign: gone in sums, twice as large in differences."""
+    noisy, refused = uplink.hear(jax.tree.map(jnp.zeros_like, total), link, key)
+    first, _, *rest = noisy
+    return tuple(old + new for old, new in zip(total, (first, -first, *rest))), refused
+
+
 def unclipped(link, ids, sent, factor, messages):
     return uplink.superpose(link, ids, sent, jnp.ones_like(factor), messages)
 
@@ -133,7 +140,8 @@ def tried(message: Message = MESSAGE, **changed: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decode", "where"), [(the_same_for_all, "between"), (only_some, "in some"), (one_key_for_all_leaves, "between")]
+    ("decode", "where"),
+    [(the_same_for_all, "between"), (only_some, "in some"), (one_key_for_all_leaves, "between"), (opposed, "between")],
 )
 def test_noise_that_leaves_coordinates_bare_is_found(decode, where):
     """The sum of squares over all coordinates is as large as charged, and larger."""
@@ -201,6 +209,17 @@ def test_nobodys_uplink_carries_rounds_that_go_by_unseen(tmp_path):
     """It is not tried out there, whatever it is called."""
     with pytest.raises(InputError, match="has the uplink 'analog' of its own"):
         run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(decode=without_noise)), stream=True)
+
+
+def test_a_weight_that_float32_cannot_hold_is_refused():
+    """Infinite, it gave every sign away under noise that was finite."""
+    trace, site = small.trace(3), small.deployment()
+    plan = planned(tx=0.5 / trace.gain, rx_scale=1e-39)
+    link, charged = uplink.lower(plan, trace.gain, site), events(plan, trace, site, MESSAGE)
+    with pytest.raises(
+        PrivacyViolation, match=r"lifts a message by 5e\+38 in round 0, client 0: float32 cannot hold it"
+    ):
+        uplink_checks.check_links(uplink.ANALOG, link, plan, charged)
 
 
 def test_an_honest_uplink_from_outside_is_let_through(tmp_path):

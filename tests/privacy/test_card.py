@@ -75,6 +75,17 @@ def test_accountants_that_do_not_apply_are_named(make_events):
     assert "`pld` does not apply" in card.to_markdown()
 
 
+@pytest.mark.parametrize("accounting", ["visible", "hidden"])
+def test_a_design_value_is_no_guarantee(make_events, accounting):
+    """By the plan's word that hardly anyone sends: ε = 0 stood there as a guarantee."""
+    ledger = Ledger(Budget(60.0, 1e-5, "rdp", accounting, adjacency="replace"), clients=2)
+    ledger.spend(make_events(np.full((3, 2), 2.0), send_prob=1e-9))
+    card = make_card(ledger, message())
+    text = card.to_markdown()
+    assert "is a design value" in text.splitlines()[2] and "Guarantee: ε" not in text
+    assert card.to_dict()["meaning"].startswith("Nothing is promised") and "the guarantee above" not in text
+
+
 def test_every_format_says_the_same(ledger):
     """The page used to lose the reward: both formats are made of the same blocks."""
     identity = {"scheme": "constant", "data": "digits", "seeds": [0, 1], "date": "2026-01-02", "clip_norm": 1.0}

@@ -69,6 +69,21 @@ def test_zero_amplitude_costs_nothing_and_zero_noise_costs_everything(make_event
     assert inverse_square(run._replace(amp=np.zeros((1, 2)), receiver_var=np.zeros(1))).tolist() == [[0.0, 0.0]]
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e-162, 1e-170])
+def test_noise_whose_square_has_no_digits_left_hides_nothing(make_events, scale):
+    """A message's square vanished beside it, and rounds were charged nothing."""
+    run = make_events([[1.0]])
+    bare = run._replace(receiver_var=np.zeros(1))
+    faint = bare._replace(amp=run.amp * scale, artificial_var=np.full((1, 1), (2 * scale) ** 2))
+    assert noise_multiplier(faint).tolist() == [[0.0]]
+
+
+def test_faint_noise_counts_as_long_as_its_square_has_digits(make_events):
+    run = make_events([[1.0]])._replace(receiver_var=np.ones(1))
+    faint = run._replace(amp=run.amp * 1e-130, receiver_var=np.full(1, 1e-260))
+    assert noise_multiplier(faint) == pytest.approx(noise_multiplier(run), rel=1e-12)
+
+
 def test_only_the_trusted_receiver_noise_counts(make_run):
     plan, trace, deployment, message = make_run()
     assert np.all(events(plan, trace, deployment, message).receiver_var == deployment.trusted_noise_var)

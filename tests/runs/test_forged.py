@@ -138,6 +138,7 @@ CARDS = [(key, value) for key, value in LOWER if key[0] == "card.json" and key[1
     (("card.json", "spent", 0, "eps_mean"), half), (("card.json", "guarantee", "is_cap"), True),
     (("card.json", "delta"), half), (("card.json", "adjacency"), "zero-out"), (("card.json", "rounds"), 1),
     (("card.json", "clients"), 7), (("card.json", "attack", "mu"), half),
+    (("card.json", "spent", 0, "accounting"), "realised"),
 ]  # fmt: skip
 
 

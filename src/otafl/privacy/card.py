@@ -14,6 +14,7 @@ from otafl.privacy.attack import ALWAYS, Attack, attack_success
 from otafl.privacy.card_text import markdown, meaning, round_up
 from otafl.privacy.events import inverse_square, leak_of
 from otafl.privacy.ledger import Ledger
+from otafl.privacy.participation import CERTIFIED
 from otafl.privacy.spend import Spend
 
 __all__ = ["OUTSIDE", "SIMULATION", "Observer", "PrivacyCard", "make_card", "round_up"]
@@ -80,6 +81,7 @@ class PrivacyCard:
     notices: tuple[str, ...] = ()  # sentences beside the guarantee
     identity: Mapping[str, Any] = field(default_factory=dict)  # what was run: see `card_text.IDENTITY`
     listed: bool = True  # eps of every client; else quantiles over the clients
+    design: bool = False  # eps averages over who takes part: no certificate
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -90,7 +92,7 @@ class PrivacyCard:
             "clients": self.clients,
             "rounds": self.rounds,
             "guarantee": {"eps": _number(self.guarantee_eps), "is_cap": self.adaptive},
-            "meaning": meaning(self.unit, self.adjacency, self.guarantee_eps),
+            "meaning": meaning(self.unit, self.adjacency, self.guarantee_eps, self.design),
             **({} if self.attack is None else {"attack": _attack(self.attack)}),
             "notices": list(self.notices),
             "cap": {"eps": _number(self.cap_eps), "accountant": self.cap_accountant},
@@ -192,6 +194,7 @@ def make_card(
         notices=(SIMULATION,) if simulated else (),
         identity={**(identity or {}), "noise_multiplier": least_multiplier(ledger)},
         listed=ledger.sums is None,
+        design=budget.accounting not in CERTIFIED,
     )
 
 
@@ -203,7 +206,8 @@ def _large_delta(delta: float, unit: str, many: int | None) -> list[str]:
 
 def _observers(ledger: Ledger, guarantee: float, declared: set[str]) -> list[Observer]:
     """Whoever sees less than the server is charged as the server; whoever sees something else is not covered."""
-    out = [Observer("server", "every received sum, every model", guarantee, "the guarantee above")]
+    held = "the guarantee above" if ledger.budget.accounting in CERTIFIED else "the design value above, no guarantee"
+    out = [Observer("server", "every received sum, every model", guarantee, held)]
     if ledger.budget.colluders:
         who = f"server with clients {', '.join(map(str, ledger.budget.colluders))}"
         out.append(Observer(who, "also their messages and noise", guarantee, "their noise was not counted"))

@@ -75,7 +75,16 @@ def headline(card: dict[str, Any]) -> str:
     """The guarantee in one line."""
     eps = card["guarantee"]["eps"]
     at = f"at δ = {card['delta']:g}"
-    return "No guarantee: ε = ∞" if eps == "inf" else f"Guarantee: ε = {round_up(eps)} {at}"
+    if eps == "inf":
+        return "No guarantee: ε = ∞"
+    if is_design_value(card):
+        return f"No guarantee: ε = {round_up(eps)} {at} is a design value"
+    return f"Guarantee: ε = {round_up(eps)} {at}"
+
+
+def is_design_value(card: dict[str, Any]) -> bool:
+    """Whether ε averages over who takes part, by probabilities that the plan states: no certificate (CDPB E13b)."""
+    return any(spend["accounting"] in ("visible", "hidden") for spend in card["spent"])
 
 
 def markdown(card: dict[str, Any]) -> str:
@@ -95,10 +104,12 @@ def markdown(card: dict[str, Any]) -> str:
     return inert("\n".join(lines).replace("\n\n\n", "\n\n"))
 
 
-def meaning(unit: str, adjacency: str, eps: float) -> str:
-    """One sentence on what the number promises."""
+def meaning(unit: str, adjacency: str, eps: float, design: bool = False) -> str:
+    """One sentence on what the number promises; `design`: it averages over who takes part."""
     if not np.isfinite(eps):
         return "Nothing is promised: whoever sees what the server receives may learn every message."
+    if design:
+        return "Nothing is promised: ε averages over who takes part, as often as the plan says that they do."
     return (
         f"If {UNITS[unit]} {CHANGES[adjacency]}, nothing that the server sees in the whole run would become more than "
         "e^ε times as likely or less likely, apart from a chance of δ."

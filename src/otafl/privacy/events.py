@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # the uplinks themselves need JAX, a ledger does not
 # Products of three doubles in another order differ by a few units in the last place; no physics hides in that.
 ROUNDING = 8 * np.finfo(np.float64).eps
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
+LEAST_VAR = 1e-280  # of noise that counts: squares near 1e-324 lose their digits, and a message's may vanish beside it
 WHITENED = 1e-9  # of a charge that comes from solved equations
 ALIGNED = 32 * np.finfo(np.float64).eps  # rad: a phase that was inverted in double precision is off by no more
 
@@ -208,7 +209,7 @@ def effective_noise_var(events: Events, colluders: Array = None) -> Array:
     """
     total, angle, receiver = total_noise_var(events, colluders), leak_of(events), events.receiver_var
     xp = namespace(angle)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         split = 1 / (xp.cos(angle) ** 2 / total + xp.sin(angle) ** 2 / receiver)  # (C3)
     return xp.where((angle > 0) & (total > receiver), split, total)
 
@@ -218,8 +219,9 @@ def inverse_square(events: Events, colluders: Array = None) -> Array:
     moved = events.amp * events.sensitivity
     noise = effective_noise_var(events, colluders)[..., None]
     charged = events.live[..., None] & (moved > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return namespace(moved).where(charged, moved**2 / noise, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        square = namespace(moved).where(noise >= LEAST_VAR, moved**2 / noise, np.inf)
+        return namespace(moved).where(charged, square, 0.0)
 
 
 def noise_multiplier(events: Events, colluders: Array = None) -> Array:

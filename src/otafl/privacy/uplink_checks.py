@@ -23,6 +23,7 @@ TOLERANCE = 1e-9  # of products of doubles in another order
 CONFIDENCE = 1e-9  # of refusing an honest uplink
 SAMPLES = 20_000  # noise that is 6 % too small is found with them
 LOUDEST = 4  # clients whose messages are tried out
+LARGEST_LINK = float(np.sqrt(np.finfo(np.float32).max))  # times the norm of any message is a number in float32
 SHORT = 2.0**-6  # of the bound: a message that is not clipped; or what clipping leaves of a long one
 
 
@@ -97,6 +98,8 @@ def _check_levels(uplink: Uplink, link: Link, plan: Plan, events: Events, scale:
     std = np.asarray(link.noise_std)
     faint = events.live & (std > 0) & (std < FAINTEST) & np.any(link.weight, axis=-1)
     _refuse(uplink, faint, std, "divides noise down to", "float32 cannot hold it; lower rx_scale", first_round)
+    huge = events.live[..., None] & (np.abs(link.weight) > LARGEST_LINK)  # infinite, it would be louder than any noise
+    _refuse(uplink, huge, link.weight, "lifts a message by", "float32 cannot hold it; raise rx_scale", first_round)
 
 
 def _refuse(uplink: Uplink, bad: Any, value: Any, what: str, why: str, first_round: int) -> None:
@@ -175,9 +178,10 @@ def _probe_noise(air: _Tried, std: float) -> None:
             f"uplink {air.uplink.name!r} adds noise of std {np.sqrt(np.mean(apart**2)):.6g}, not {std:.6g} as charged"
         )
     # The sum over coordinates says nothing of each of them, nor whether they share their noise: one that has none, or
-    # two that have the same, hide nothing. Sizes must be those of N(0, std^2), of differences between coordinates too.
-    mixed = np.concatenate([_between_coordinates(part) for part in np.split(apart, pairs)])
-    for values, what in ((apart, "in some coordinates"), (mixed, "between coordinates")):
+    # two that have the same up to a sign, hide nothing. Sizes must be those of N(0, std^2), of sums and differences of
+    # coordinates too.
+    mixed = [np.concatenate([_of_pairs(part, sign) for part in np.split(apart, pairs)]) for sign in (-1, 1)]
+    for values, what in ((apart, "in some coordinates"), *((values, "between coordinates") for values in mixed)):
         share = _too_small(values, std)
         if share > np.sqrt(np.log(1 / CONFIDENCE) / (2 * max(values.size, 1))):  # Dvoretzky, Kiefer, Wolfowitz
             raise PrivacyViolation(
@@ -186,12 +190,12 @@ def _probe_noise(air: _Tried, std: float) -> None:
             )
 
 
-def _between_coordinates(noise: Any) -> np.ndarray:
-    """Differences over the root of 2 of disjoint pairs: the same places of both halves, and neighbours."""
+def _of_pairs(noise: Any, sign: int) -> np.ndarray:
+    """Sums or differences over the root of 2 of disjoint pairs: the same places of both halves, and neighbours."""
     half = noise.size // 2
     low, high, far = noise[:half], noise[half : 2 * half], -(-half // 2)
     near = np.concatenate([part[far:][: (half - far) // 2 * 2].reshape(-1, 2) for part in (low, high)])
-    found: np.ndarray = np.concatenate([low[:far] - high[:far], near[:, 0] - near[:, 1]]) / np.sqrt(2)
+    found: np.ndarray = np.concatenate([low[:far] + sign * high[:far], near[:, 0] + sign * near[:, 1]]) / np.sqrt(2)
     return found
 
 

@@ -26,6 +26,7 @@ from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
 WINDOWS = {  # what is told, when samples are mapped over, of all of them
     "pure_callback": "a call of the host",
     "io_callback": "a call of the host",
+    "buffer_callback": "a call of the host",
     "ffi_call": "a call of foreign code",
     "custom_vmap_call": "a rule of its own for batches",
 }

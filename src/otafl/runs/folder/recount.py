@@ -13,7 +13,7 @@ from otafl.core.errors import InputError
 from otafl.core.markdown import inert
 from otafl.privacy import Ledger, attack_success
 from otafl.privacy.card import least_multiplier
-from otafl.privacy.card_text import markdown, meaning
+from otafl.privacy.card_text import is_design_value, markdown, meaning
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.sealed import Arrays, reading
 from otafl.runs.folder.store import DONE, RunFolder, SchemeFolder
@@ -99,7 +99,9 @@ def _card(card: dict[str, Any], ledgers: list[Ledger]) -> None:
     worst = max(ledgers, key=Ledger.worst)
     guarantee = float(card["guarantee"]["eps"])
     _not_less("guarantee.eps", guarantee, worst.guarantee())
-    if "meaning" in card and card["meaning"] != meaning(card["unit"], card["adjacency"], guarantee):
+    if "meaning" in card and card["meaning"] != meaning(
+        card["unit"], card["adjacency"], guarantee, is_design_value(card)
+    ):
         raise ValueError("meaning is none of its guarantee")
     _attack(card.get("attack") or {}, worst)
     noise = float(card.get("identity", {}).get("noise_multiplier") or 0)
@@ -109,9 +111,13 @@ def _card(card: dict[str, Any], ledgers: list[Ledger]) -> None:
         raise ValueError(f"rounds={card['rounds']} is in none of its ledgers")
     for spent in card["spent"]:
         name = spent["accountant"]
+        if spent["accounting"] != worst.budget.accounting:
+            raise ValueError(f"accounting={spent['accounting']} by {name} is {worst.budget.accounting} in its ledger")
         if name == "pld" != worst.budget.accountant and _sampled(worst):
             continue  # takes seconds, and is not what the run was held to
         counted = worst.spent(name)
+        if spent["certified"] > (counted.certified and not worst.budget.adaptive):
+            raise ValueError(f"eps by {name} is no certificate by its ledger")
         _not_less(f"eps_mean by {name}", float(spent["eps_mean"]), counted.mean)
         for said, own in zip([spent["eps_worst"], *(spent.get("eps") or ())], [counted.worst, *np.ravel(counted.eps)]):
             _not_less(f"eps by {name}", float(said), own)
