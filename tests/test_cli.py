@@ -138,6 +138,21 @@ def test_a_deployment_file_in_place_of_an_experiment_is_told_what_takes_it(otafl
     assert code == 2 and 'otafl advise takes it, and an experiment names it by devices = "site.toml"' in err
 
 
+def test_a_list_of_devices_in_place_of_an_experiment_is_told_what_takes_it(otafl: Call) -> None:
+    Path("site.csv").write_text("distance_m,power_dbm,samples\n40,14,200\n")
+    code, _, err = otafl("plan", "site.csv")
+    assert code == 2 and "otafl advise takes it" in err
+    code, _, err = otafl("advise", "site.csv", "--eps", "8", "--num-params", "650", "--samples", "10")
+    assert code == 2 and "samples=10 goes with a number of devices" in err
+
+
+def test_a_key_in_the_wrong_table_is_told_its_own(otafl: Call) -> None:
+    assert (
+        "privacy.adjacency: unknown key; it is a key of clients"
+        in otafl("run", "small.toml", "--set", "privacy.adjacency=replace")[2]
+    )
+
+
 def test_a_command_that_is_used_wrongly_says_where_its_help_is(otafl: Call) -> None:
     assert otafl("sweep", "small.toml")[2].endswith("sweep --help)\n")
 

@@ -271,12 +271,18 @@ def test_files_that_are_not_there(tmp_path):
         ("gain_db,power_w,samples\n-1e-9,0.1,5\n", "a linear value belongs in mean_gain"),
         ("mean_gain,power_w,samples\n1e-9,2000,5\n", "above 1 kW"),
         ("mean_gain,power_w,samples\n1e-25,0.1,5\n", "median mean power gain"),
+        ("distance_m,power_w,samples\n0.04,0.1,5\n", "distance_m=0.04: is less than a metre; metres or kilometres?"),
     ],
 )
 def test_units_that_look_wrong_are_doubted(write, row, doubt):
     with pytest.warns(UnitWarning) as caught:
-        load_devices(write(row))
+        load_devices(write(row), PathLoss("log_distance", reference_db=40.0, slope_db=35.0))
     assert any(doubt in str(warning.message) for warning in caught)
+
+
+def test_a_received_level_is_told_how_it_becomes_a_gain(write):
+    with pytest.warns(IgnoredWarning, match="gain_db = level - power_dbm"), pytest.raises(InputError, match="gain_db"):
+        load_devices(write("RSSI,power_dbm,samples\n-70,14,5\n"))
 
 
 def test_noise_that_looks_wrong_is_doubted(write):

@@ -19,6 +19,7 @@ from otafl.reports.data import collect
 from otafl.reports.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.reports.page import embed, render
 from otafl.reports.plots import NAMES_INSIDE, PLOTS, STYLE, _legend, _line, carried, seed_statistics
+from otafl.reports.sections import _values
 from otafl.reports.tables import comparison, footer, paired_difference
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.store import RunFolder
@@ -312,7 +313,7 @@ def test_console_table_still_reads_the_store(make_run):
 
 def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> None:
     terms = {"unit": "client", "adjacency": "replace", "accountant": "zcdp", "delta": 1e-5, "target_eps": 8.0}
-    terms |= {"capped": True, "private": True, "seeds": [0]}
+    terms |= {"capped": True, "private": True, "seeds": [0], "rounds": [3.0]}
     entries = [{**terms, "label": loop, "loop": loop} for loop in ("open", "round")]
     assert "round: closed loop, ε is what was spent; its guarantee is the cap." in footer(entries)
     assert "open: closed" not in footer(entries)
@@ -340,3 +341,18 @@ def test_a_legend_of_many_names_lies_over_no_curve(names):
         figure.draw_without_rendering()
     found, around = axes.get_legend().get_window_extent(), axes.get_window_extent()
     assert (found.x0 >= around.x1) == (names > NAMES_INSIDE) and found.x1 <= figure.bbox.x1
+
+
+def test_seeds_without_a_round_are_told_beside_the_means_that_count_them():
+    about = dict(label="a", unit="client", adjacency="replace", accountant="zcdp", delta=1e-5, target_eps=8.0,
+                 capped=True, private=True, seeds=[0, 1, 2])  # fmt: skip
+    assert "a: not one round affordable in 2 of 3 seeds" in footer([{**about, "rounds": [0.0, 1.0, 0.0]}])
+    assert "affordable" not in footer([{**about, "rounds": [3.0, 1.0, 2.0]}])
+
+
+def test_a_page_has_no_nan_where_a_seed_has_no_silent_weight():
+    entry = {"energy_per_round": [None, 0.1], "silent_weight": [None, 0.5], "worst_client": [0.0, 0.1],
+             "uplink": "analog", "private": True, "final_eps": [0.0, 1.0], "accuracy_at_eps": [None, 0.2],
+             "final_loss": [2.3, 2.2], "rounds": [0.0, 1.0], "radio": True}  # fmt: skip
+    shown = _values({"summary": entry, "seconds": 1.0}, "accuracy")
+    assert (shown["silent weight"], shown["energy/round"], shown["rounds"]) == ("50.0%", "0.1 J", "0.5")

@@ -143,3 +143,11 @@ def test_a_factory_that_fails_is_named_with_its_line() -> None:
     systems.register("mine", factory, make_dataclass("Config", [], frozen=True))
     with pytest.raises(InputError, match=r"^mine: fails in test_own_scheme.py, line \d+, `return site\[7\]`"):
         otafl.plan(task={"num_params": 20, "clients": 3}, schemes=["mine"], channel="cares", rounds=4, seeds=1, eps=8.0)
+
+
+def test_the_function_in_place_of_the_scheme_that_it_makes_is_told_to_be_called() -> None:
+    mine = otafl.scheme("mine")(lambda obs: plain(obs))
+    with pytest.raises(InputError, match=r"mine is a function that makes a scheme, not one; call it: mine\(\)"):
+        otafl.plan(task={"num_params": 20, "clients": 3}, schemes=[mine], channel="cares", rounds=4, seeds=1)
+    with pytest.raises(InputError, match=r"call it: constant\(\)"):
+        otafl.Air(otafl.constant, site=3, num_params=3)

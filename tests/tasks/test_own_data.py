@@ -1,5 +1,7 @@
 """Own arrays: what is taken as it stands, what becomes a label, who is a client, and what is refused in one line."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -137,6 +139,13 @@ def test_mistakes_are_one_line(arguments, said):
     with pytest.raises(InputError, match=said) as refusal:
         arguments()
     assert "\n" not in str(refusal.value)
+
+
+def test_a_second_column_of_targets_in_a_file_is_no_feature(tmp_path: Path) -> None:
+    """pandas calls it `y.1`, and it was trained on."""
+    (tmp_path / "twice.csv").write_text("a,y,y\n1,0,0\n2,1,1\n")
+    with pytest.raises(InputError, match=r"twice\.csv: there are several columns 'y'"):
+        task(tmp_path / "twice.csv", "y", clients=2)
 
 
 def test_what_becomes_of_an_array_that_was_given_changes_no_task():

@@ -194,7 +194,9 @@ def _check_header(path: Path, header: list[str]) -> None:
     if not any(column in COLUMNS for column in header):
         raise InputError(f"{path}: row 1 has none of the columns {', '.join(COLUMNS)}")
     if ignored:
-        warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}", IgnoredWarning, stacklevel=2)
+        level = any(column.lower().startswith(("rssi", "rsrp")) for column in ignored) and not set(GAIN) & set(header)
+        hint = "; of a level received in dBm, gain_db = level - power_dbm" if level else ""
+        warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}{hint}", IgnoredWarning, stacklevel=2)
 
 
 def _devices(
@@ -286,8 +288,10 @@ def _power(record: Record) -> float:
 def _warn_units(records: list[Record], gain: Floats, power: Floats) -> None:
     """One warning per kind of doubt, naming the first device it concerns."""
     nearly_zero_db = np.array(["gain_db" in record.values and 0 < 1 - g < 2e-3 for record, g in zip(records, gain)])
+    below_a_metre = np.array([float(record.values.get("distance_m", 1)) < 1 for record in records])
     doubts = (
-        (gain > 1, GAIN, "means amplification; a loss of x dB is gain_db = -x"),
+        (below_a_metre, GAIN, "is less than a metre; metres or kilometres?"),
+        ((gain > 1) & ~below_a_metre, GAIN, "means amplification; a loss of x dB is gain_db = -x"),
         (nearly_zero_db, GAIN, "is almost no loss; a linear value belongs in mean_gain"),
         (power > 1e3, POWER, "is above 1 kW; dBm or W?"),
     )

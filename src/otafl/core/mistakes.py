@@ -31,7 +31,7 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
         return f"{key}.{tag}={validate.shown(context['tag'])} must be one of {allowed}{near}"
     if unknown:
         known = [name for table in tables for name in (*_fields(table), *getattr(table, "SYMBOLS", {}))]
-        return f"{quoted(key)}: unknown key{validate.meant(location[-1], known)}"
+        return f"{quoted(key)}: unknown key{_elsewhere(model, location) or validate.meant(location[-1], known)}"
     if problem["type"] == "missing":
         return f"{key}: missing, this key is required"
     places = {tuple(_locate(model, one["loc"], False)[0]) for one in error.errors()}
@@ -74,6 +74,13 @@ def _fields(table: type) -> dict[str, Any]:
         return {name: field.annotation for name, field in table.model_fields.items()}
     hints = get_type_hints(table)
     return {field.name: hints[field.name] for field in dataclasses.fields(table)}  # type: ignore[arg-type]
+
+
+def _elsewhere(model: type[BaseModel], location: list[str]) -> str:
+    """The end of a message about a key that one other table of the file has."""
+    key = location[-1]
+    has = [n for n, kind in _fields(model).items() if any(key in _fields(table) for table in _tables_in(kind))]
+    return f"; it is a key of {has[0]}" if len(has) == 1 and has != location[:-1] else ""
 
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...], unknown: bool) -> tuple[list[str], list[type]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
-from otafl.reports.tables import spent
+from otafl.reports.tables import energy, mean_rounds, share, spent
 from otafl.runs.comparing.statistics import SIGNIFICANT, behind, mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import by_seed, guaranteed, on_air
@@ -127,16 +127,14 @@ def _choices(data: dict[str, Any], done: list[dict[str, Any]]) -> str:
 def _values(scheme: dict[str, Any], metric: str) -> dict[str, str]:
     """What the table says about a scheme besides its metric; a dash where it has no value."""
     s = scheme["summary"]
-    energy = numbers(s["energy_per_round"])
-    spends = on_air(s) and np.all(np.isfinite(energy))
     return {
         "worst client": mean_sd(numbers(s["worst_client"])),
         "ε": spent(s),
         "at the ε target": mean_sd(numbers(s[figures(metric)[2]])),
         "loss": mean_sd(numbers(s["final_loss"])),
-        "rounds": f"{np.mean(numbers(s['rounds'])):.0f}",
-        "silent weight": f"{abs(np.mean(numbers(s['silent_weight']))):.1%}",
-        "energy/round": f"{np.mean(energy):.2g} J" if spends else "–",
+        "rounds": mean_rounds(s),
+        "silent weight": share(numbers(s["silent_weight"])),
+        "energy/round": energy(numbers(s["energy_per_round"])) if on_air(s) else "–",
         "time": "–" if scheme["seconds"] is None else f"{scheme['seconds']:.1f} s",
     }
 

@@ -38,6 +38,16 @@ def result(entry: dict[str, Any], metric: str) -> str:
     return "–" if without_rounds(entry) else mean_sd(numbers(entry[metric]))
 
 
+def mean_rounds(entry: dict[str, Any]) -> str:
+    """Over seeds; whole, unless that would say none where some seed ran one.
+
+    >>> mean_rounds({"rounds": [29.0, 30.0, 31.0]}), mean_rounds({"rounds": [0.0, 1.0, 0.0]})
+    ('30', '0.33')
+    """
+    mean = float(np.mean(numbers(entry["rounds"])))
+    return f"{mean:.2g}" if 0 < mean < 1 else f"{mean:.0f}"
+
+
 def share(values: np.ndarray) -> str:
     """A mean share in percent; what rounding leaves of zero is zero.
 
@@ -78,7 +88,7 @@ def _columns(found: list[dict[str, Any]]) -> dict[str, list[str]]:
         "scheme": [named(entry) for entry in found],
         metric: [result(entry, figures(metric)[0]) for entry in found],
         "ε": [spent(entry) for entry in found],
-        "rounds": [f"{np.mean(numbers(entry['rounds'])):.0f}" for entry in found],
+        "rounds": [mean_rounds(entry) for entry in found],
         "μ": [mu for mu, _ in attacks],
         "TPR@1 %": [power for _, power in attacks],
         "worst client": [result(entry, "worst_client") for entry in found],
@@ -127,6 +137,7 @@ def footer(found: list[dict[str, Any]]) -> str:
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
+    alarms += [f"\n{entry['label']}: {idle}." for entry in found if (idle := _idle(entry))]
     over = f"Mean ± sd over {seeds} paired seeds, ε of the worst; last round."
     return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(dict.fromkeys(alarms))}"
 
@@ -135,6 +146,14 @@ def _closed(entry: dict[str, Any]) -> str:
     """What the spent eps of a policy that looks at the training is worth."""
     holds = "its guarantee is the cap" if np.isfinite(guaranteed(entry)) else "it guarantees nothing"
     return f"closed loop, ε is what was spent; {holds}"
+
+
+def _idle(entry: dict[str, Any]) -> str:
+    """Means over seeds count the initial model where a seed ran no round."""
+    idle = [seed for seed, rounds in zip(entry["seeds"], numbers(entry["rounds"])) if rounds == 0]
+    if not idle or without_rounds(entry):
+        return ""
+    return f"not one round affordable in {len(idle)} of {len(entry['seeds'])} seeds, which count with the initial model"
 
 
 def _retired(entry: dict[str, Any]) -> str:

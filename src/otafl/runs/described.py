@@ -12,7 +12,7 @@ from otafl.core.errors import InputError
 from otafl.core.files import parse
 from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, Own, load, override_all, resolved
-from otafl.runs.schemes import Chosen
+from otafl.runs.schemes import Chosen, chosen
 from otafl.tasks.models import Model
 from otafl.tasks.own_data import OwnTask
 
@@ -112,7 +112,8 @@ def _schemes(schemes: Any) -> list[dict[str, Any]]:
 def _scheme(one: Any) -> dict[str, Any]:
     if isinstance(one, Mapping):
         return dict(one)
-    if isinstance(one, Chosen):
+    if not isinstance(one, str):
+        one = chosen(one)
         return {"name": one.name, **dataclasses.asdict(one.config)}
     validate.one_of("scheme", one, systems.SCHEMES)
     return {"name": one}

@@ -42,6 +42,9 @@ def chosen(scheme: Any) -> Chosen:
     """A scheme given by name or as a value."""
     if isinstance(scheme, Chosen):
         return scheme
+    if callable(scheme):
+        name = getattr(scheme, "__name__", "it")
+        raise InputError(f"scheme={name} is a function that makes a scheme, not one; call it: {name}()")
     if not isinstance(scheme, str):
         rule = "must be a name or a scheme value such as otafl.constant(rx_scale=0.3)"
         raise InputError(f"scheme={validate.shown(scheme)} {rule}")

@@ -63,11 +63,19 @@ def _table(path: Path) -> Any:
         raise InputError(f"{path}: must end in .csv, .parquet or .npz")
     try:
         table = readers[path.suffix.lower()](path)
+        if path.suffix.lower() == ".csv":
+            _refuse_twice(path, pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna())
     except (ValueError, OSError) as problem:
         raise InputError(f"{path}: cannot be read as a table ({first_line(problem)})") from None
     if mark := validate.other_separator(list(map(str, table.columns))):
         raise InputError(f"{path}: its cells are separated by {mark!r}; write commas, or give it as a pandas frame")
     return table
+
+
+def _refuse_twice(name: Any, columns: Any) -> None:
+    """pandas calls the second column `y` of a file `y.1`, and targets would be features."""
+    if len(twice := columns[columns.duplicated()]):
+        raise InputError(f"{name}: there are several columns {next(iter(twice))!r}; give each its own name")
 
 
 def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
@@ -114,9 +122,7 @@ def _numeric(name: str, frame: Any, taken: set[str]) -> np.ndarray:
     """All columns but those with another part; one that is no number is named."""
     from pandas.api.types import is_bool_dtype, is_complex_dtype, is_integer_dtype, is_numeric_dtype
 
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise InputError(f"{name}: there are several columns {twice!r}; give each its own name")
+    _refuse_twice(name, frame.columns)
     kept = frame[[column for column in frame.columns if column not in taken]]
     if not len(kept.columns):
         raise InputError(f"{name}: no column is left for the features")

@@ -92,6 +92,8 @@ def read_site(site: Any, radio: dict[str, Any] | None = None, samples: int | Non
     if re.fullmatch(r"-?[0-9]{1,20}", text):
         return _equal(int(text), given, samples)
     path = Path(text)
+    if samples is not None:
+        raise InputError(f"samples={samples} goes with a number of devices; {path} has its own samples")
     if path.suffix.lower() == ".toml":
         if given:
             raise InputError(f"{path} has its own [radio]; change it there instead of giving {', '.join(given)}")

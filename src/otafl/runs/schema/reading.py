@@ -30,13 +30,15 @@ CHOICES: dict[str, dict[str, str]] = {  # what a name may stand for, with its de
 def load(path: Path, overrides: list[str] | None = None) -> Experiment:
     """Read an experiment file, apply `key=value` overrides, resolve paths beside it, and check it all."""
     path = Path(path)
+    use = f'otafl advise takes it, and an experiment names it by devices = "{path.name}"'
+    if path.suffix.lower() == ".csv":
+        raise InputError(f"{path}: is a table and no experiment; if it lists devices, {use}")
     data = read_toml(path)
     about = data.get("preset")
     others = about.get("experiment") if isinstance(about, dict) else None
     if isinstance(others, str):  # a figure of another preset's runs
         data = {**read_toml(path.parent / f"{others}.toml"), **data}
     if "scheme" not in data and ("device" in data or "devices_file" in data):
-        use = f'otafl advise takes it, and an experiment names it by devices = "{path.name}"'
         raise InputError(f"{path}: lists devices and no scheme; {use}")
     override_all(data, overrides or [])
     for place in ("devices", "task.data.path", "privacy.already_spent", "channel.trace.file"):
