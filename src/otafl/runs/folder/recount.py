@@ -116,7 +116,7 @@ def _card(card: dict[str, Any], ledgers: list[Ledger]) -> None:
         if name == "pld" != worst.budget.accountant and _sampled(worst):
             continue  # takes seconds, and is not what the run was held to
         counted = worst.spent(name)
-        if spent["certified"] > (counted.certified and not worst.budget.adaptive):
+        if np.isfinite(counted.worst) and spent["certified"] > (counted.certified and not worst.budget.adaptive):
             raise ValueError(f"eps by {name} is no certificate by its ledger")
         _not_less(f"eps_mean by {name}", float(spent["eps_mean"]), counted.mean)
         for said, own in zip([spent["eps_worst"], *(spent.get("eps") or ())], [counted.worst, *np.ravel(counted.eps)]):
