@@ -87,6 +87,8 @@ def test_the_card_of_an_array_names_artificial_noise_as_trusted(antennas: int) -
     next(air)
     assert ("every antenna's own noise" in air.card.trusted_noise) == (antennas == 2)
     assert "artificial noise" in air.card.trusted_noise
+    told = [one.eps for one in air.card.observers if one.observer == "server with clients"]
+    assert told == [None]  # whoever hands over noise that counts
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def make_card(
         alarms=(*alarms, *_large_delta(budget.delta, message.unit, many)),
         reward=reward,
         attack=attack_success(ledger),
-        observers=(*_observers(ledger, guarantee, {one.observer for one in observers}), *observers),
+        observers=(*_observers(ledger, guarantee, {one.observer for one in observers}, bool(trusted)), *observers),
         notices=(SIMULATION,) if simulated else (),
         identity={**(identity or {}), "noise_multiplier": least_multiplier(ledger)},
         listed=ledger.sums is None,
@@ -204,15 +204,18 @@ def _large_delta(delta: float, unit: str, many: int | None) -> list[str]:
     return [f"δ = {delta:g} is not below 1/n = {1 / many:.3g} (n = {many} {unit}s): it would allow to publish a {unit}"]
 
 
-def _observers(ledger: Ledger, guarantee: float, declared: set[str]) -> list[Observer]:
-    """Whoever sees less than the server is charged as the server; whoever sees something else is not covered."""
+def _observers(ledger: Ledger, guarantee: float, declared: set[str], whitened: bool) -> list[Observer]:
+    """Whoever sees less than the server is charged as the server; whoever sees something else is not covered.
+
+    `whitened`: events that cannot tell whether clients' noise is in them, so that it may be.
+    """
     held = "the guarantee above" if ledger.budget.accounting in CERTIFIED else "the design value above, no guarantee"
     out = [Observer("server", "every received sum, every model", guarantee, held)]
     if ledger.budget.colluders:
         who = f"server with clients {', '.join(map(str, ledger.budget.colluders))}"
         out.append(Observer(who, "also their messages and noise", guarantee, "their noise was not counted"))
-    elif _artificial(ledger):
-        why = "not covered: their noise is counted"
+    elif whitened or _artificial(ledger):
+        why = f"not covered: their noise{', where they send any,' if whitened else ''} is counted"
         out.append(Observer("server with clients", "also their messages and noise", None, why))
     out.append(Observer("buyer", "the final model", guarantee, "charged as the server: less is not certified"))
     if "eavesdropper" not in declared:
