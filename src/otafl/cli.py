@@ -284,10 +284,8 @@ def reproduce(
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")
-    folder, longest = (
-        out_dir or Path("runs") / ("all-quick" if quick else "all"),
-        math.inf if at_most is None else at_most,
-    )
+    folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
+    longest = math.inf if at_most is None else at_most
     with elsewhere(executor, json_log) as where:
         outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where, longest)
     failed = [name for name, said in outcome.items() if said != DONE]

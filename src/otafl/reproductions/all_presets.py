@@ -53,10 +53,9 @@ def reproduce_all(
         console.print(f"left out, more than {at_most:g} minutes each: {', '.join(long)}", highlight=False, markup=False)
     left = [name for name in left if name not in long]
     if elsewhere is not None:
-        _side_by_side(
-            [name for name in left if known[name].experiment is None], folder, quick, told, console, elsewhere
-        )
-        _side_by_side([name for name in left if known[name].experiment], folder, quick, told, console, elsewhere)
+        for part in ([name for name in left if not known[name].experiment],
+                     [name for name in left if known[name].experiment]):  # fmt: skip
+            _side_by_side(part, folder, quick, told, console, elsewhere)
         left = []
     for name in left:
         stamp = _stamp(name, quick)
