@@ -13,6 +13,7 @@ from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Message, namespace
 from otafl.privacy import events, uplink_checks
 from otafl.privacy.array_uplink import release_combined
+from otafl.runs.folder.store import RunFolder
 from outsiders import MESSAGE, RECORDS, plan_of, planned, policy, run
 
 
@@ -222,8 +223,10 @@ def test_a_weight_that_float32_cannot_hold_is_refused():
         uplink_checks.check_links(uplink.ANALOG, link, plan, charged)
 
 
-def test_an_honest_uplink_from_outside_is_let_through(tmp_path):
+def test_an_honest_uplink_from_outside_is_let_through_and_its_card_says_whose_it_is(tmp_path):
     def hear(total, link, key):
         return uplink.hear(total, link, key)
 
-    run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(name="honest", decode=hear)))
+    folder = run(tmp_path, lambda *told: policy(uplink=uplink.ANALOG._replace(name="honest", decode=hear)))
+    told = RunFolder.open(folder).scheme("mine").json("card")["assumptions"]
+    assert any("uplink 'honest' comes from outside otafl: it was tried out" in line for line in told)

@@ -14,7 +14,7 @@ from otafl.core.errors import InputError
 from otafl.tasks import ghost, own_model
 from otafl.tasks.layers import Groups, tanh
 from otafl.tasks.losses import LOSSES, METRICS
-from otafl.tasks.models import build, client_gradients, per_sample
+from otafl.tasks.models import build, client_gradients, per_sample, sample_losses, sample_outputs
 from otafl.tasks.own_model import model
 
 
@@ -244,6 +244,26 @@ def test_a_rule_for_batches_would_mix_the_gradients_of_samples():
     params, of = net.init(jax.random.key(0)), per_sample(net)
     norms = [of.sq_norms(of.trace(params, x, Y[:2])) for x in (X[:2], np.stack([X[0], X[5]]))]
     assert not np.allclose(norms[0][0], norms[1][0])
+
+
+def test_what_was_looked_at_is_what_runs():
+    """A function that hands samples to the host as soon as nobody looks any more."""
+    state = {"looking": True}
+
+    def apply(p, x):
+        return (x if state["looking"] else on_the_host(jax.lax.stop_gradient(x))) @ p["w"] + p["b"]
+
+    honest = linear()
+    held, _ = own_model.check(model(honest.init, apply), X, Y, 3)
+    state["looking"] = False
+    params = honest.init(jax.random.key(0))
+    with jax.enable_x64(True):  # as rounds are
+        programs = [str(jax.make_jaxpr(per_sample(net).trace)(params, X, Y)) for net in (held, honest)]
+        other = (partial(sample_losses, held), (X, Y)), (partial(sample_outputs, held), (X,))
+        programs += [str(jax.make_jaxpr(function)(params, *data)) for function, data in other]
+        found, wanted = (per_sample(net).trace(params, X, Y) for net in (held, honest))
+    assert not any("callback" in program for program in programs)
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, found, wanted)))
 
 
 def test_norms_that_somebody_else_claims_are_refused():

@@ -70,7 +70,9 @@ def build_task(experiment: Experiment) -> Task:
     dealt = deal(experiment, y, data.name, owner)
     model = model_of(experiment, x.shape[1:], data.classes)
     own = wanted.model.name == "own"
-    metric = own_model.check(model, x, y, data.classes) if own else own_model.metric_of(model, data.classes)
+    metric = own_model.metric_of(model, data.classes)
+    if own:
+        model, metric = own_model.check(model, x, y, data.classes)
     if metric == "accuracy" and data.classes < 2:
         raise InputError("y has one class alone: there is nothing to tell apart")
     source = source_of(experiment)

@@ -139,7 +139,12 @@ def _marked(name: str, policy: Policy) -> Policy:
 
     if policy.uplink in (ANALOG, PERFECT):
         return policy
-    return policy._replace(uplink=policy.uplink._replace(outside=True))
+    brought = policy.uplink
+    tried = (
+        f"uplink {brought.name!r} comes from outside otafl: it was tried out on made-up messages, which cannot find "
+        "one that does otherwise in a run"
+    )
+    return policy._replace(uplink=brought._replace(outside=True, assumed=(*brought.assumed, tried)))
 
 
 def _without_statistics(name: str, deployment: Deployment) -> Deployment:

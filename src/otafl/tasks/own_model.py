@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive, jaxprs_in_params
+from jax.extend.core import Primitive, jaxpr_as_fun, jaxprs_in_params
 
 from otafl.core import validate
 from otafl.core.errors import InputError, first_line
@@ -148,8 +148,11 @@ def metric_of(model: Model, classes: int) -> str:
     return model.metric or ("accuracy" if classes else "loss")
 
 
-def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
-    """Try a model on the shapes of the data: one loss per sample, outputs that fit the metric, which is returned."""
+def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> tuple[Model, str]:
+    """Try a model on the shapes of the data: one loss per sample, outputs that fit the metric, which is returned.
+
+    So is the model, held to the programs that were looked at.
+    """
     batch = 7  # a length that no constant of theirs is likely to have
     params = jax.eval_shape(model.init, jax.random.key(0))
     shapes = f"x {(batch, *x.shape[1:])}, y {(batch, *y.shape[1:])}"
@@ -164,7 +167,7 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
         raise InputError(f"model {model.name}: apply must return (B, ...) but made {_shown(outputs)} of {shapes}")
     if getattr(losses, "shape", None) != (batch,) or losses.dtype != jnp.float32:
         raise InputError(f"model {model.name}: loss must be float32, one per sample (B,), but is {_shown(losses)}")
-    _refuse_windows(model, params, x, y)
+    held = _held(model, params, x, y)
     metric = metric_of(model, classes)
     if metric == "accuracy":
         wide = 1 if len(outputs.shape) == 1 else outputs.shape[1]
@@ -179,19 +182,39 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> str:
             raise InputError(
                 f"model {model.name}: metric {metric!r} cannot compare outputs {outputs.shape} with {shapes}"
             ) from None
-    return metric
+    return held, metric
 
 
-def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> None:
-    """Samples, and clients, are mapped over: what has a rule of its own for that sees all of them at once.
+def _held(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> Model:
+    """The model with its functions of one sample as programs, which were looked at: a function that does otherwise the
+    next time it is asked is not asked.
 
-    A gradient that looks at other samples is no sample's own, and clipping it bounds nothing that one sample does.
+    Samples, and clients, are mapped over: what has a rule of its own for that sees all of them at once. A gradient that
+    looks at other samples is no sample's own, and clipping it bounds nothing that one sample does.
     """
-    whole = (model.ghost, model.logits, model.loss, model.sample_loss)  # with a ghost, samples are computed together
-    if model.ghost is not None and not _all_ours(whole, []):
-        raise InputError(f"model {model.name}: norms of gradients from outside otafl are nobody's promise; ghost=None")
+    if model.ghost is not None:  # samples are computed together
+        if not _all_ours((model.ghost, model.logits, model.loss, model.sample_loss), []):
+            raise InputError(
+                f"model {model.name}: norms of gradients from outside otafl are nobody's promise; ghost=None"
+            )
+        return model
+    one = (params, _like(x, 1), _like(y, 1))
+    value, outputs = _program(model, model.loss, *one), _program(model, model.logits, *one[:2])
+    both = _program(model, jax.value_and_grad(model.loss), *one)
+    loss = jax.custom_vjp(lambda *args: value(*args))
+    loss.defvjp(both, lambda gradient, by: (jax.tree.map(lambda leaf: by * leaf, gradient), None, None))
+
+    def logits(params: Any, x: jax.Array) -> jax.Array:
+        made: jax.Array = (outputs if x.shape[0] == 1 else model.logits)(params, x)  # else on held-out samples alone
+        return made
+
+    return model._replace(loss=loss, logits=logits)
+
+
+def _program(model: Model, function: Callable[..., Any], *shapes: Any) -> Callable[..., Any]:
+    """A function as the program that JAX makes of it; refused if an operation in it may look at other samples."""
     try:
-        program = jax.make_jaxpr(jax.value_and_grad(model.loss))(params, _like(x, 1), _like(y, 1))
+        program, made = jax.make_jaxpr(function, return_shape=True)(*shapes)
     except Exception as problem:  # whatever somebody else's function says
         raise InputError(f"model {model.name}: has no gradient on these shapes: {first_line(problem)}") from None
     known = {id(one) for name, module in [*sys.modules.items()] if name.partition(".")[0] == "jax"
@@ -203,6 +226,8 @@ def _refuse_windows(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> 
                 f"model {model.name}: {window} ({one.name}) may look at other samples of a batch, so clipping a "
                 "sample's gradient would promise nothing; write it in plain JAX"
             )
+    run = jaxpr_as_fun(program)
+    return lambda *args: jax.tree.unflatten(jax.tree.structure(made), run(*jax.tree.leaves(args)))
 
 
 def _all_ours(value: Any, seen: list[Any]) -> bool:
@@ -234,7 +259,7 @@ def _shown(value: Any) -> str:
 def fingerprint(model: Model, x: np.ndarray, y: np.ndarray) -> str:
     """SHA-256 of what the model computes (its loss as a program, with its constants) and where it starts."""
     start = model.init(jax.random.key(0))
-    program = jax.make_jaxpr(model.loss)(start, _like(x, 2), _like(y, 2))
+    program = jax.make_jaxpr(model.loss)(start, _like(x, 1), _like(y, 1))
     digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program)).encode())
     for leaf in [*program.consts, *jax.tree.leaves(start)]:
         digest.update(np.asarray(leaf).tobytes())
