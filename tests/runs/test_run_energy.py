@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 
 from otafl.channels import Channel
+from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
 from otafl.runs.build import limited
 from otafl.runs.comparing.run_energy import settings, softened
 from otafl.runs.planning.energy import planned_energy, within_run
+from otafl.runs.planning.facts import facts_of
+from otafl.runs.planning.planned import Planned
+from otafl.runs.schema import Experiment
 from otafl.systems import settings as rules
 from otafl.systems import simulated
 
@@ -48,3 +52,23 @@ def test_an_ideal_uplink_pays_nothing() -> None:
 
 def test_a_softer_target_costs_its_share() -> None:
     assert softened(AT.budget, 0.25).zcdp == pytest.approx(AT.budget.zcdp / 4, rel=1e-9)
+
+
+def test_private_coins_do_not_decide_when_energy_ends():
+    """Two rounds of which one can be paid for: whoever sends at once is charged one sampled round (ε 3.534 at z = 1);
+    what is sent by such a rule has ε 3.540, whatever the coins came to be."""
+
+    def planned(**more):
+        told = {
+            "rounds": 2, "seeds": 1, "channel": {"fading": {"kind": "constant"}},
+            "task": {"num_params": 20, "clients": 1}, "clients": {"kind": "gradient", "adjacency": "zero-out"},
+            "radio": {"max_energy": 100.0, "noise_std": 1.0, "run_energy": 1.0},
+            "privacy": {"eps": 1000.0, "accountant": "pld"},
+            "scheme": [{"name": "random-participation", "participation": 0.5, "rx_scale": 0.5, **more}],
+        }  # fmt: skip
+        experiment = Experiment.model_validate(told)
+        return Planned(experiment, experiment.scheme[0], facts_of(experiment))
+
+    assert planned().run_energy == 1.0
+    with pytest.raises(InputError, match="run_energy silences a client by the coins"):
+        planned(credit="hidden")

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from otafl.channels.fading import Fading
-from otafl.channels.memory import Law
+from otafl.channels.memory import JITTER, Law
 from otafl.core import validate
 from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
@@ -45,8 +45,13 @@ class Stale:
         validate.in_open("miss_prob", self.miss_prob, 0, 1)
 
 
-def stale_gain_error(rho: float, least_gain: float, miss_prob: float, rms_gain: float = 1.0) -> float:
+def stale_gain_error(
+    rho: float, least_gain: float, miss_prob: float, rms_gain: float = 1.0, jitter: float = 0.0
+) -> float:
     """Bound on |gain / (rho g_old) - 1| that holds with probability 1 - miss_prob where |g_old| >= least_gain.
+
+    `jitter`: independent power that every gain has besides, over its mean power (`memory.JITTER` of jakes). It turns
+    1 - rho^2 into 1 + jitter - rho^2 / (1 + jitter), and takes rho / (1 + jitter) of g_old where rho is expected.
 
     >>> round(stale_gain_error(0.903713, 0.5, 1e-6), 4)
     3.5218
@@ -55,8 +60,8 @@ def stale_gain_error(rho: float, least_gain: float, miss_prob: float, rms_gain: 
     validate.positive("abs(rho)", abs(rho))
     validate.positive("least_gain", least_gain)
     validate.in_open("miss_prob", miss_prob, 0, 1)
-    moved = np.sqrt((1 - rho) * (1 + rho)) * rms_gain
-    return float(moved * np.sqrt(np.log(1 / miss_prob)) / (abs(rho) * least_gain))  # (C2)
+    moved = np.sqrt((1 - rho) * (1 + rho) + 2 * jitter) * rms_gain
+    return float(moved * np.sqrt(np.log(1 / miss_prob)) / (abs(rho) * least_gain) + jitter)  # (C2)
 
 
 def declared(stale: Stale, fading: Fading) -> float:
@@ -64,7 +69,8 @@ def declared(stale: Stale, fading: Fading) -> float:
     rho = fading.correlation(stale.age_rounds)
     if rho == 0:
         raise InputError(f"stale.age_rounds={stale.age_rounds}: the channel has forgotten; nothing can be inverted")
-    error = stale_gain_error(rho, stale.least_gain, stale.miss_prob)
+    jitter = JITTER if fading.kind == "jakes" else 0.0
+    error = stale_gain_error(rho, stale.least_gain, stale.miss_prob, jitter=jitter)
     if error > LARGEST:
         raise InputError(
             f"stale: correlation {rho:.4g} over age_rounds={stale.age_rounds}, least_gain={stale.least_gain:g} and "

@@ -16,7 +16,7 @@ import scipy
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
-from otafl.core.plan import Events, namespace
+from otafl.core.plan import Events, Message, namespace
 from otafl.privacy import gaussian, moments
 from otafl.privacy.events import inverse_square
 from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp
@@ -30,6 +30,11 @@ def charged(events: Events, accounting: str = "none", colluders: Array = None) -
     validate.one_of("accounting", accounting, sorted(CERTIFIED))
     square = inverse_square(events, colluders)
     return namespace(square).where(events.possible, square, 0.0) if accounting == "realised" else square
+
+
+def credits_coins(released: Events, message: Message) -> bool:
+    """Whether less is charged because a client may have stayed silent by its private coin."""
+    return bool(np.any(released.rate < message.rate))
 
 
 def run_rdp(

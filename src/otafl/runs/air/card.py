@@ -7,7 +7,7 @@ import numpy as np
 
 from otafl import __version__
 from otafl.privacy import PrivacyCard, make_card
-from otafl.runs.air.job import credits_coins
+from otafl.privacy.participation import credits_coins
 from otafl.runs.feedback import in_words as reward_in_words
 from otafl.runs.finish import HINDSIGHT, alarms_of
 from otafl.runs.folder.results import uncertified

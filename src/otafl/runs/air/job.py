@@ -17,6 +17,7 @@ from otafl.core.files import parse
 from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit, ours, read_only
 from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
+from otafl.privacy.participation import credits_coins
 from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.opening import Settings
 from otafl.runs.build import site_of
@@ -54,11 +55,6 @@ class Job(NamedTuple):
                 "give no folder, or a scheme that is charged for every round"
             )
         return found
-
-
-def credits_coins(released: Events, message: Message) -> bool:
-    """Whether less is charged because a client may have stayed silent by its private coin."""
-    return bool(np.any(released.rate < message.rate))
 
 
 def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:

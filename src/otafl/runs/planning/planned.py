@@ -17,6 +17,7 @@ from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyVio
 from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
+from otafl.privacy.participation import credits_coins
 from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
 from otafl.runs.compilation import use_compilation_cache
@@ -122,6 +123,7 @@ class Planned:
             check_silence(site.policy, site.message, wanted)
             plan = wanted
             if self.run_energy is not None:
+                self._refuse_private_silence(plan, site)
                 plan = within_run(plan, site.message, self.run_energy, self.uplink)
             plan = self._retire(plan, site, ledger)
             silenced = (plan.max_norm < 0) & (wanted.max_norm >= 0)
@@ -134,6 +136,14 @@ class Planned:
             self.plans.append(charged)
             self.ran.append(int(np.sum(charged.live)))
             self.infos.append(certified_where(info, ~np.any(silenced, axis=-1)))
+
+    def _refuse_private_silence(self, plan: Plan, site: build.Site) -> None:
+        """What a client has radiated follows from its coins: so would its last round, and what it is charged for."""
+        if credits_coins(self.released(plan, site.trace, site), site.message):
+            raise InputError(
+                f"{self.label}: radio.run_energy silences a client by the coins that its charge counts on as private; "
+                "leave out run_energy, or charge every round"
+            )
 
     def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
         """What plans of some rounds (T, K) release through this scheme's uplink."""
