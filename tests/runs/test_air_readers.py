@@ -307,7 +307,7 @@ def test_the_same_messages_are_answered_after_a_failed_write(
 
 
 def test_a_power_cut_takes_no_charge_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anyone is asked or answered, the folder knows the new file by its name; and its parents know the folder."""
+    """Before anyone is asked or answered, the folder knows the new file by its name; its parents know the folder."""
     done: list[Any] = []
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda old, new: (replace(old, new), done.append("named")))
