@@ -237,7 +237,16 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
     write_atomic(path, b"new")
     assert path.read_bytes() == b"new"
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_are_for_those_to_read_whom_the_umask_lets(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write_atomic(tmp_path / "x", "ledger")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == mode
 
 
 def test_sweeping_takes_only_what_killed_writers_left(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from archives import harmed
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.privacy import ACCOUNTANTS, Budget, Ledger, Release, account, export, horizon, pld_eps, rdp_to_eps
 from otafl.privacy.events import pick
@@ -147,6 +148,24 @@ def test_a_checksum_around_nonsense_is_one_line(forged, make_events):
     del head["sha256"]
     head["sha256"] = export._checksum(head, payload)
     with pytest.raises(InputError, match=r"^[^\n]+$"):
+        Ledger.from_bytes(json.dumps(head, sort_keys=True).encode() + b"\n" + payload)
+
+
+@pytest.mark.parametrize("content", [b"[1]\n", b"[" * 100_000, b'{"a":' * 100_000, b'"a"\n', b"1" * 10_000, b""])
+def test_json_of_another_thing_is_no_ledger(content):
+    with pytest.raises(InputError, match=r"^not a ledger"):
+        Ledger.from_bytes(content)
+
+
+@pytest.mark.parametrize("harm", ["encrypted", "unknown method", "torn stream", "endless array"])
+def test_a_checksum_around_an_archive_that_cannot_be_read_is_one_line(harm, make_events):
+    ledger = Ledger(Budget(100.0, 1e-5), 3)
+    ledger.spend(make_events(np.full((4, 3), 2.0)))
+    line, _, whole = ledger.to_bytes().partition(b"\n")
+    head = {name: value for name, value in json.loads(line).items() if name != "sha256"}
+    payload = harmed(whole, harm)
+    head["sha256"] = export._checksum(head, payload)
+    with pytest.raises(InputError, match=r"^ledger is damaged: [^\n]+$"):
         Ledger.from_bytes(json.dumps(head, sort_keys=True).encode() + b"\n" + payload)
 
 

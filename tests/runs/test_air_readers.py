@@ -1,6 +1,7 @@
 """What those learn who read the answers and the folder of an `otafl.Air`: charged noise, one answer, nothing else."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -303,6 +304,23 @@ def test_the_same_messages_are_answered_after_a_failed_write(
     with pytest.raises(InputError, match="second release"):
         r.send(other)
     assert np.all(np.isfinite(r.send(replies(r)))) and air.summary["answers"] == 1
+
+
+def test_a_power_cut_takes_no_charge_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anyone is asked or answered, the folder knows the new file by its name; its parents know the folder."""
+    done: list[Any] = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (replace(old, new), done.append("named")))
+    monkeypatch.setattr(os, "fsync", lambda handle: done.append(os.fstat(handle).st_ino))
+    air = opened(folder=tmp_path / "new" / "loop")
+    own, new, above = ((tmp_path / name).stat().st_ino for name in ("new/loop", "new", "."))
+    assert {new, above} <= set(done)
+    assert [done[n + 1] for n, step in enumerate(done) if step == "named"] == [own] * 3
+    done.clear()
+    r = next(air)
+    assert done[-2:] == ["named", own]
+    r.send(replies(r))
+    assert done[-2:] == ["named", own] and done.count("named") == done.count(own) == 3
 
 
 def test_an_entered_round_is_not_charged_again(tmp_path: Path) -> None:

@@ -2,19 +2,22 @@
 
 import io
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from otafl.core.errors import InputError
+from otafl.core.errors import Diverged, InputError
 from otafl.reports.comparison import HEAD, brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
 from otafl.runs.comparing.compare import Part, compare, not_separated, question_of, rank
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
+from otafl.runs.comparing.tune import trained
+from otafl.runs.execution import Execution
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.planning import places, steps
 from otafl.runs.progress import Reporter
@@ -235,6 +238,26 @@ def test_validation_keeps_whole_devices_out(tmp_path: Path):
     assert task.partitions[0].sizes.max() == 1 and held_out.task.clients < 1437  # nobody holds two
     assert not set(held_out.seed_list) & set(experiment.seed_list) and held_out.seed_list == list(SEEDS)
     assert held_out.task.report_on == "validation"
+
+
+def test_a_scheme_that_diverges_after_a_later_one_has_finished_is_the_one_without_results(tmp_path, monkeypatch):
+    """Schemes run side by side: which of them has no results is said by the error, not by how many are finished."""
+    (tmp_path / "two.toml").write_text(TWO)
+    finished, run = threading.Event(), Execution.run
+
+    def in_this_order(self, *how):
+        if self.label == "a":
+            assert finished.wait(60)
+            raise Diverged("a: round 0, seed 3: the model is not finite", self.label)
+        run(self, *how)
+        finished.set()
+
+    monkeypatch.setenv("NPROC", "2")
+    monkeypatch.setattr(Execution, "run", in_this_order)
+    found = trained(load(tmp_path / "two.toml"), tmp_path / "trial", Reporter())
+    assert {label: place is not None and place.finished for label, place in found.items()} == {
+        "a": False, "b": True, "fedavg": True,
+    }  # fmt: skip
 
 
 def test_trials_choose_for_every_scheme_and_the_card_says_so(tmp_path: Path):

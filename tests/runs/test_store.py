@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from archives import harmed
 from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
 from otafl.runs.audit.audit import audit
 from otafl.runs.folder.disk import StorageError, storage
-from otafl.runs.folder.sealed import npz, pack, unpack
+from otafl.runs.folder.sealed import _head, npz, pack, unpack
 from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
@@ -60,6 +61,12 @@ def test_every_flipped_bit_is_noticed(bit: int) -> None:
 @given(st.integers(0, len(pack(ARRAYS, "here")) - 1))
 def test_every_truncation_is_noticed(length: int) -> None:
     assert unpack(pack(ARRAYS, "here")[:length], "here") is None
+
+
+@pytest.mark.parametrize("harm", ["encrypted", "unknown method", "torn stream", "endless array"])
+def test_an_archive_that_cannot_be_read_is_a_damaged_one_whoever_sealed_it(harm: str) -> None:
+    body = harmed(npz(ARRAYS), harm)
+    assert unpack(_head(body, "here") + b"\n" + body, "here") is None
 
 
 def test_a_missing_sealed_file_is_a_damaged_one(tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ class RunError(OtaflError):
     """A run stopped itself: the model was not finite, a batch did not fit, an energy limit would have been broken."""
 
 
+class Diverged(RunError):
+    """The model of the scheme `label` was not finite."""
+
+    def __init__(self, message: str, label: str = ""):
+        super().__init__(message)
+        self.label = label
+
+
 def first_line(problem: BaseException) -> str:
     """What somebody else's function says of its failure, for a message of ours."""
     return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-import tempfile
+import secrets
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -203,16 +203,15 @@ def write_atomic(path: Path, content: bytes | str | Sequence[Any]) -> None:
     path = Path(path)
     whole = content.encode(errors="surrogateescape") if isinstance(content, str) else content  # paths are bytes
     pieces: Sequence[Any] = [whole] if isinstance(whole, bytes) else whole
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{PART}"
+    try:  # for those to read whom the umask lets
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as problem:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(problem, OSError):
             problem.filename = str(path)  # a full disk does not say which file
         raise

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
-from otafl.core.errors import Interrupted, PrivacyViolation, RunError
+from otafl.core.errors import Diverged, Interrupted, PrivacyViolation
 from otafl.core.messages import ClientMap
 from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
@@ -224,7 +224,8 @@ class Execution(Planned):
             )
         if np.any(lost := ~record.finite & record.live):
             seed, round_ = (int(i) for i in np.argwhere(lost)[0])
-            raise RunError(f"{self.label}: {where(seed, round_)}: the model is not finite; lower server.step_size")
+            said = f"{self.label}: {where(seed, round_)}: the model is not finite; lower server.step_size"
+            raise Diverged(said, self.label)
         if np.any(record.stats.overflow):
             seed, round_ = (int(i) for i in np.argwhere(record.stats.overflow)[0])
             raise PrivacyViolation(

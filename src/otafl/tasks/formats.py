@@ -6,7 +6,6 @@ short, damaged or not what its name says.
 
 import gzip
 import io
-import lzma
 import math
 import pickle
 import tarfile
@@ -38,7 +37,7 @@ def read_npz(path: Path) -> Arrays:
             x_train, y_train, x_test, y_test = (file[key] for key in KEYS)
     except InputError:
         raise
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError, OSError) as error:
+    except Exception as error:  # zipfile, zlib and NumPy have an exception of their own for every damage
         raise not_npz(path, error) from None
     return check(path, x_train, y_train, x_test, y_test)
 
@@ -125,7 +124,7 @@ def _parse_cifar_pickle(name: str, content: bytes) -> tuple[Bytes8, Bytes8]:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         labels = batch[b"fine_labels"] if b"fine_labels" in batch else batch[b"labels"]
         return _planes_to_images(np.asarray(batch[b"data"], np.uint8)), np.asarray(labels, np.uint8)
-    except (pickle.UnpicklingError, EOFError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except Exception as error:
         raise InputError(f"{name}: damaged or not a CIFAR batch ({error})") from None
 
 
@@ -157,7 +156,7 @@ def archive_reader(path: Path) -> Read:
             with tarfile.open(path) as tar:
                 files = ((Path(member.name).name, tar.extractfile(member)) for member in tar)
                 contents = {name: file.read() for name, file in files if file}
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except Exception as error:
         raise InputError(f"{path}: damaged archive ({error})") from None
 
     def read(name: str) -> bytes:
@@ -168,7 +167,7 @@ def archive_reader(path: Path) -> Read:
         try:
             with zipfile.ZipFile(path) as archive:
                 return archive.read(entries[name])
-        except (zipfile.BadZipFile, zlib.error, OSError) as error:
+        except Exception as error:
             raise InputError(f"{path}: damaged archive ({error})") from None
 
     return read

@@ -26,7 +26,7 @@ from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
 from otafl.runs.air.opening import Settings, from_json
 from otafl.runs.air.replies import Fault
-from otafl.runs.folder.disk import locked, storage
+from otafl.runs.folder.disk import locked, settle, storage
 from otafl.runs.folder.sealed import read_sealed, reading, unsealed, with_seal
 
 LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
@@ -142,6 +142,8 @@ class Folder:
         self.keep(self.state)
         # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
         self._write(LOOP, {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed})
+        for parent in self.path.absolute().parents:  # it may have been made with the folder
+            settle(parent)
 
     @staticmethod
     def open(path: Path) -> "Folder":
@@ -202,6 +204,7 @@ class Folder:
             raise InputError(f"{self.path}: this loop was closed; go on with otafl.Air.restore({str(self.path)!r})")
         with storage(self.path):
             write_atomic(self.path / name, [json.dumps(with_seal(content)).encode(), b"\n", *body])
+        settle(self.path)  # the charge that a power cut takes back would be answered a second time
 
 
 def other_messages(number: int) -> InputError:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.errors import RunError
+from otafl.core.errors import Diverged
 from otafl.core.files import read_toml, to_json, write_atomic
 from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.progress import Reporter
@@ -107,7 +107,7 @@ def _scores(experiment: Experiment, folder: Path, metric: Metric, reporter: Repo
 def trained(
     experiment: Experiment, folder: Path, reporter: Reporter | None, shared: Workbench | None = None
 ) -> dict[str, SchemeFolder | None]:
-    """Every scheme's results; None where it diverged: the schemes after it go on in a folder of their own."""
+    """Every scheme's results; None where it diverged: those that it stopped go on in a folder of their own."""
     found: dict[str, SchemeFolder | None] = {}
     left = list(experiment.scheme)
     while left:
@@ -115,15 +115,11 @@ def trained(
         place = folder / config_hash(part)[:12]
         try:
             run_in(place, part, reporter, shared)
-        except RunError as refusal:
-            if "not finite" not in str(refusal):
-                raise
+        except Diverged as stopped:  # beside others, of which any may have finished
+            found[stopped.label] = None
         run = RunFolder.open(place)
-        done = [label for label in part.labels if run.scheme(label).finished]
-        found |= {label: run.scheme(label) for label in done}
-        if len(done) < len(left):
-            found[part.labels[len(done)]] = None
-        left = left[len(done) + 1 :]
+        found |= {label: run.scheme(label) for label in part.labels if run.scheme(label).finished}
+        left = [scheme for scheme, label in zip(left, part.labels) if label not in found]
     return found
 
 

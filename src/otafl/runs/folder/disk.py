@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from otafl.core.errors import InputError, OtaflError
@@ -45,6 +45,16 @@ def _left_of(path: Path) -> str:
     if next(path.rglob("manifest.json"), None) is not None:
         return "everything saved before is whole, and the same command goes on from there"
     return "no run is left there to resume"
+
+
+def settle(folder: Path) -> None:
+    """Put the names in a folder on the disk: after a power cut a file that was replaced may else be the old one."""
+    with suppress(OSError):  # some file systems know no such thing of folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextmanager
