@@ -80,6 +80,13 @@ def test_a_run_tells_small_numbers_and_who_had_no_round():
     assert "b (0 rounds affordable" in repr(run)
 
 
+def test_where_all_send_no_weight_is_silent():
+    """Twenty equal weights do not add up to one: 2.22e-16 of them were told to be silent."""
+    task = {"data": "digits", "clients": 20, "weights": "equal"}
+    run = otafl.run(task=task, model="logistic", schemes=["fedavg"], rounds=1, seeds=1, progress=False)
+    assert run.table.loc["fedavg", "silent_weight"] == 0
+
+
 def test_a_wrong_argument_is_told_in_one_line():
     """Arrays in place of a task were written out in full."""
     with pytest.raises(InputError, match=r"task=\(array\(.* must be otafl\.task") as caught:

@@ -176,7 +176,10 @@ def _site(job: Job) -> Any:
 
     def site(trace: Trace, deployment: Deployment) -> tuple[Trace, Deployment]:
         if job.mode not in DIGITAL and np.any(np.imag(trace.gain) != 0):  # a digital link never meets the fading
-            raise InputError("encrypted uplinks need real gains: a complex channel has no integer grid here")
+            raise InputError(
+                f"mode={job.mode!r} needs real gains: a complex channel has no integer grid here; use mode='digital' "
+                "or a real channel, as channel='eezofl'"
+            )
         gain = effective_gains(job, np.real(trace.gain)) + 0j
         unlimited = np.full_like(np.asarray(deployment.energy, float), np.inf)
         quiet = deployment._replace(energy=unlimited, noise_var=0.0, trusted_noise_var=0.0)

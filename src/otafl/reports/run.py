@@ -189,7 +189,7 @@ def _row(entry: dict[str, Any]) -> dict[str, float]:
         final.removeprefix("final_"): _mean(learned[final]), "sd": _sd(learned[final]),
         "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
         "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
-        "silent_weight": abs(mean("silent_weight")),
+        "silent_weight": abs(round(mean("silent_weight"), 12)),  # what rounding leaves of zero is zero
         "energy_per_round": mean("energy_per_round") if on_air(entry) else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip

@@ -24,10 +24,12 @@ def least_eps(ledger: Ledger, planned: Events) -> float:
 def least(eps: float | None) -> str:
     """Empty where it is not known.
 
-    >>> least(12.3456), least(None)
-    ('; least ε: 12.35', '')
+    >>> least(12.3456), least(np.inf), least(None)
+    ('; least ε: 12.35', '; least ε: ∞, no noise that counts hides its messages', '')
     """
-    return f"; least ε: {round_up(eps)}" if eps is not None and np.isfinite(eps) else ""
+    if eps is None or np.isnan(eps):
+        return ""
+    return "; least ε: " + round_up(eps, "∞, no noise that counts hides its messages")
 
 
 def without_rounds(entry: dict[str, Any]) -> str:

@@ -107,11 +107,10 @@ class Planned:
             raise BudgetExceeded(
                 f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
             ) from None
-        except InputError as refusal:
+        except (InputError, PrivacyViolation) as refusal:
             text = str(refusal).removeprefix(f"{self.label}: ")  # a scheme of somebody's own says its name itself
-            raise InputError(f"{self.label}: {text}") from refusal.__cause__
-        except PrivacyViolation as refusal:
-            raise PrivacyViolation(f"{self.label}: {refusal}") from None
+            kind = InputError if isinstance(refusal, InputError) else PrivacyViolation
+            raise kind(f"{self.label}: {text}") from refusal.__cause__
         except (ArithmeticError, np.linalg.LinAlgError) as problem:
             text = f"{self.label}: planning failed numerically ({problem})"
             raise InputError(f"{text}; look at {extreme_numbers(self.experiment)}") from None
