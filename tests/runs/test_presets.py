@@ -26,6 +26,7 @@ def test_one_preset_of_each_family(data_folder: Path, tmp_path: Path, monkeypatc
     told = {name: json.loads((tmp_path / name / "results.json").read_text()) for name in ONE_EACH}
     assert all(one["quick"] for one in told.values()), "smoke versions must say so"
     assert [record["arms"] for record in told["cares-sweep"]["records"]] == [10, 3, 0, 8, 4, 0, 8, 0, 0]
+    assert told["cares-sweep"]["verdicts"][-1]["evidence"] == "4 empty sets, 4 without a scaling"
     assert (tmp_path / "eezofl-table2" / "results.md").read_text().count("|") > 50
     page = (tmp_path / "index.md").read_text()
     for row in verdicts.record().row:

@@ -53,7 +53,7 @@ class Interrupted(OtaflError):
 
 
 class RunError(OtaflError):
-    """A run stopped itself: the model was not finite, a batch did not fit, an energy limit would have been broken."""
+    """A run stopped itself: the model was not finite, an energy limit would have been broken."""
 
 
 class Diverged(RunError):

@@ -5,7 +5,7 @@ opens the sum with everyone's shares, and looks at the empty coefficients to see
 
 `analytic`                      no ring: the analog sum under noise of the exact decoded variance given the gains
 `digital-analytic`              the same on error-free links, whose weights are 1
-`fixed-point`, `hybrid`, `digital`   the sound modes of `modes.MODES`, every residue computed (`fused`)
+`fixed-point`, `hybrid`, `digital`   the sound modes of `modes.MODES`, every residue computed (`round_sum`)
 `single-key`                    one key for all clients, no key phase, no shares: hides nothing among clients
 `lifted`                        real gains, no reduction (`unreduced`): hides nothing at all
 `naive-reuse`, `zf`, `mmse`     controls whose key met another channel than the shares: they must fail, and are caught

@@ -15,7 +15,7 @@ from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.eezofl.host_training import train_on_host
-from otafl.systems.eezofl.reproduce_tables import overhead
+from otafl.systems.eezofl.reproduce_tables import noise_verdicts, overhead
 
 TRAINED = ("eezofl-table3", "eezofl-fig2", "eezofl-fig3", "eezofl-packing", "eezofl-he-dp")
 
@@ -48,6 +48,16 @@ def test_table_two_is_the_arithmetic_of_the_parameter_sets():
         assert column["ciphertext bytes"] == 2 * ring.n * bits / 8
         assert column["uplink Mbit"] == 4 * ring.n * bits / 1e6
         assert column["rho"] == pytest.approx(785 / 2 * 99.31 * column["decoded variance"])
+
+
+@pytest.mark.parametrize(("share", "word"), [(1.0, "holds, at σ = 1 only"), (1e-4, "holds"), (10.0, "does not hold")])
+def test_sixteen_orders_are_asked_at_both_channel_spreads(share: float, word: str):
+    """σ̄² is 2.7e-17 and 5.3e-17 at σ = 1, 101² / 2² times as much at σ = 10 (EEZOFL V-A)."""
+    preset, name = read_preset(find("eezofl-table2")), "decoded variance / Ω²"
+    found = {str(ring.n): overhead(ring, preset.settings) for ring in (RING_4096, RING_8192)}
+    found = {n: {**column, name: share * column[name]} for n, column in found.items()}
+    verdicts = {one.claim: one.verdict for one in noise_verdicts(found, preset.settings, preset.targets)}
+    assert next(verdicts[claim] for claim in verdicts if "typical channel noise" in claim) == word
 
 
 @pytest.mark.slow

@@ -72,6 +72,11 @@ def sweep(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     write_records(folder, "sweep", records)
     published = [version["noise_std"] == preset.settings["published"] for version in preset.settings["versions"]]
     verdicts = [_pattern(records, version, own) for version, own in zip(_names(preset), published)]
+    empty = [record["eta_init"] for record in records if record["arms"] == 0]
+    told = f"{len(empty)} empty sets, {sum(eta is None for eta in empty)} without a scaling"
+    claim = "In the infeasible case, CARES correctly reports that no certified operating point exists"
+    held = bool(empty) and all(eta is None for eta in empty)
+    verdicts.append(fact(claim, held, told, "Section 4.2", "no scaling is chosen where no arm is certified"))
     note = f"{len(posed)} seeds, {len(PAPER_ARMS)} arms from {PAPER_ARMS[0]:g} to {PAPER_ARMS[-1]:g}"
     publish(folder, preset, [_grid(records, preset)], verdicts, [note], console, _count_panels(records, preset),
             records=records)  # fmt: skip
