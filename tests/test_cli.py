@@ -153,6 +153,23 @@ def test_a_key_in_the_wrong_table_is_told_its_own(otafl: Call) -> None:
     )
 
 
+def test_an_experiment_that_has_the_name_of_ours_stays(otafl: Call) -> None:
+    Path("small.toml").rename("config.toml")
+    before = Path("config.toml").read_bytes()
+    code, _, err = otafl("run", "config.toml", "--out", ".")
+    assert code == 2 and err.startswith("otafl: config.toml: is there already, and a run would replace it")
+    assert Path("config.toml").read_bytes() == before
+
+
+def test_a_site_beside_its_advice_stays(otafl: Call) -> None:
+    Path("site.csv").write_text("gain_db,power_dbm,samples\n-80,14,200\n-90,14,200\n")
+    Path("site.toml").write_text("devices_file = 'site.csv'\n[radio]\nbandwidth_hz = 1e6\nnoise_dbm = -110\n")
+    before = Path("site.toml").read_bytes()
+    otafl("advise", "site.toml", "--num-params", "650", "--eps", "1e5", "--out", ".")
+    assert Path("advice.toml").exists() and Path("site.toml").read_bytes() == before
+    assert otafl("plan", "advice.toml")[0] == 0
+
+
 def test_a_command_that_is_used_wrongly_says_where_its_help_is(otafl: Call) -> None:
     assert otafl("sweep", "small.toml")[2].endswith("sweep --help)\n")
 
