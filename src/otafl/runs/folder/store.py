@@ -166,9 +166,11 @@ class RunFolder:
         """Refuse a folder that a new run must not use, before any work is done."""
         path = Path(path)
         if (path / "manifest.json").exists():
-            raise InputError(f"{path}: holds a run already; use --resume {path}, or another --out")
+            raise InputError(
+                f"{path}: holds a run already; go on with otafl run --resume {path}, or give another folder"
+            )
         if (mine := path / "config.toml").exists() and mine.read_bytes() != config.encode():  # a killed start left ours
-            raise InputError(f"{mine}: is there already, and a run would replace it; give another --out")
+            raise InputError(f"{mine}: is there already, and a run would replace it; give another folder")
         return path
 
     @classmethod
