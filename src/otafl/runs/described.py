@@ -42,8 +42,8 @@ def described(start: Any, said: dict[str, Any], verb: str) -> Experiment:
     data = _start(start) | {name: value for name, value in given.items() if name not in FLAT}
     if clients is not None:
         if not isinstance(clients, str | Mapping):
-            raise InputError(f"{verb}: clients={validate.shown(clients)} must be what they send, a kind or a table; how "
-                             "many there are, the task says")  # fmt: skip
+            found = f"{verb}: clients={validate.shown(clients)}"
+            raise InputError(f"{found} must be what they send, a kind or a table; how many there are, the task says")
         data["clients"] = {"kind": clients} if isinstance(clients, str) else dict(clients)
     for name in FLAT:
         if name in given:
