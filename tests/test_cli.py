@@ -153,6 +153,45 @@ def test_a_key_in_the_wrong_table_is_told_its_own(otafl: Call) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("eps=8", "eps: unknown key; it is a key of privacy and of scheme"),
+        ("task.rounds=8", "task.rounds: unknown key; it stands above the first [table] of the file"),
+        ("scheme={name='constant'}", "scheme must be a list: [[scheme]] begins each of its tables"),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_told_the_right_one(change: str, said: str, otafl: Call) -> None:
+    assert otafl("run", "small.toml", "--set", change)[2] == f"otafl: small.toml: {said}\n"
+
+
+def test_a_file_without_its_ending_is_guessed(otafl: Call) -> None:
+    assert otafl("run", "small")[2] == "otafl: small: no such file and no such preset; did you mean small.toml?\n"
+
+
+def test_a_file_from_a_windows_editor_is_read(otafl: Call) -> None:
+    text = Path("small.toml").read_text(encoding="utf-8").replace("\n", "\r\n")
+    Path("windows.toml").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert otafl("run", "windows.toml", "--show") == otafl("run", "small.toml", "--show")
+
+
+def test_an_experiment_that_has_the_name_of_ours_stays(otafl: Call) -> None:
+    Path("small.toml").rename("config.toml")
+    before = Path("config.toml").read_bytes()
+    code, _, err = otafl("run", "config.toml", "--out", ".")
+    assert code == 2 and err.startswith("otafl: config.toml: is there already, and a run would replace it")
+    assert Path("config.toml").read_bytes() == before
+
+
+def test_a_site_beside_its_advice_stays(otafl: Call) -> None:
+    Path("site.csv").write_text("gain_db,power_dbm,samples\n-80,14,200\n-90,14,200\n")
+    Path("site.toml").write_text("devices_file = 'site.csv'\n[radio]\nbandwidth_hz = 1e6\nnoise_dbm = -110\n")
+    before = Path("site.toml").read_bytes()
+    otafl("advise", "site.toml", "--num-params", "650", "--eps", "1e5", "--out", ".")
+    assert Path("advice.toml").exists() and Path("site.toml").read_bytes() == before
+    assert otafl("plan", "advice.toml")[0] == 0
+
+
 def test_a_command_that_is_used_wrongly_says_where_its_help_is(otafl: Call) -> None:
     assert otafl("sweep", "small.toml")[2].endswith("sweep --help)\n")
 
@@ -210,6 +249,7 @@ def test_the_first_steps(otafl: Call) -> None:
     assert (code, err) == (0, "") and json.loads(some) == {"models": json.loads(everything)["models"]}
     code, some, err = otafl("list", "cares", "--json")
     assert set(json.loads(some)["schemes"]) == {"cares-static", "cares-adaptive"} & set(json.loads(some)["schemes"])
+    assert otafl("list", "model", "--json")[1] == otafl("list", "models", "--json")[1]
     code, out, err = otafl("list", "nosuchthing")
     assert code == 2 and "nothing is called 'nosuchthing'" in err
 

@@ -65,10 +65,36 @@ def test_results_are_values(run):
     assert "which labels occur counts as public" in card and "where the model starts, and what its functions" in card
     assert card.startswith("# Privacy card") and card == card._repr_markdown_() and card.data["unit"] == "client"
     assert "accuracy" in run._repr_html_() and "cap ε=500" in repr(run)
-    assert run.plot("accuracy", over="eps").axes[0].get_ylabel() == "accuracy"
+    figure = run.plot("accuracy", over="eps")
+    assert figure.axes[0].get_ylabel() == "accuracy" and figure._repr_png_().startswith(b"\x89PNG")
     for wrong in (lambda: run.card("none"), lambda: run.frame("none"), lambda: run.plot("none")):
         with pytest.raises(InputError, match="must be one of"):
             wrong()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: otafl.run(task=TASK, schemes=["fedavg"], clients=20),
+            "clients=20 must be what they send, a kind or a",
+        ),
+        (lambda: otafl.sweep({}, {"privacy.eps": 8}, out="x"), "over: privacy.eps=8 must be a list of values"),
+        (lambda: otafl.sweep({}, {"privacy.eps": "2,8"}, out="x"), "over: privacy.eps='2,8' must be a list of values"),
+    ],
+)
+def test_a_value_in_place_of_a_table_or_a_list_is_told(call, said):
+    with pytest.raises(InputError, match=said):
+        call()
+
+
+def test_what_a_cell_of_a_notebook_ends_with_is_readable(run, monkeypatch):
+    assert repr(NET) == "<otafl model: own, 12 parameters>"
+    air = otafl.Air("constant", site=3, num_params=2, rounds=2, eps=50.0, noise_std=0.3, seed=0)
+    assert air.card._repr_markdown_().startswith("# Privacy card")
+    monkeypatch.setenv("COLUMNS", "80")
+    told = repr(run).splitlines()
+    assert max(map(len, told[: told.index(next(line for line in told if line.startswith("ε at")))])) <= 80
 
 
 def test_a_run_tells_small_numbers_and_who_had_no_round():

@@ -29,8 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # its tables call a flag a <bool>
     help="Over-the-air federated learning with privacy: plan, run, account, certify, compare.\n\n"
-    "Exit codes: 0 done, 1 stopped itself, 2 bad input, 3 certified infeasible, 4 budget would be exceeded, "
-    "5 a privacy promise was broken and the run stopped, 130 interrupted.",
+    "Exit codes: 0 done, 1 stopped by itself (a full disk, a model that is not finite), 2 bad input, "
+    "3 certified infeasible, 4 budget would be exceeded, 5 a privacy promise was broken and the run stopped, "
+    "130 interrupted.",
 )
 
 

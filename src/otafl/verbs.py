@@ -6,11 +6,12 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from otafl.connect.executors import elsewhere
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import as_toml
 from otafl.reports import write_report
@@ -228,6 +229,9 @@ def sweep(
     >>> found.table["rounds_mean"].tolist()
     [1.0, 2.0]
     """
+    for key, values in (over or {}).items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(f"over: {key}={validate.shown(values)} must be a list of values")
     axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
     if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
         made = described(experiment, said, "otafl.sweep")

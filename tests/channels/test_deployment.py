@@ -245,6 +245,21 @@ def test_measured_gains_stand_for_the_law(write, tmp_path):
     (tmp_path / "gains.csv").write_text("1e-5,0j\n")
     with pytest.raises(InputError, match=r"gains\.csv: no path to device-2; move them, or set without_path"):
         load_site(shorter)
+    (tmp_path / "gains.csv").write_text("-99,5;-98,1\n-97,5;-97,2\n")
+    with pytest.raises(InputError, match=r"gains\.csv: its cells are separated by ';'; write commas, and points in"):
+        load_site(shorter)
+    (tmp_path / "gains.csv").write_text("-99,-98\n")
+    named = write('gains_file = { file = "gains.csv", unit = "dB" }\n' + text, "site.toml")
+    with pytest.raises(InputError, match=r"gains\.csv: unit='dB' must be one of amplitude, db, power"):
+        load_site(named)
+
+
+def test_doubts_about_measured_gains_name_their_file(write, tmp_path, recwarn):
+    (tmp_path / "gains.csv").write_text("1e5+0j,2e5\n")
+    text = TOML.replace("distance_m = 100\n", "").replace("mean_gain = 1e-10\n", "")
+    load_site(write('gains_file = "gains.csv"\n' + text, "site.toml"))
+    doubts = [str(one.message) for one in recwarn if one.category is UnitWarning]
+    assert len(doubts) == 2 and all(said.startswith(f"{tmp_path / 'gains.csv'}: ") for said in doubts)
 
 
 def test_hata_range_is_reported_at_the_device(write):

@@ -98,7 +98,7 @@ def test_a_log_of_levels_in_csv_says_its_unit_and_may_name_its_devices(tmp_path)
         ("-90,\n-90,-80\n", "line 1: '' must be a number"),
         ("# site A\n-90,-80\n\n-90,1+2k\n", r"line 4: '1\+2k' must be a number: 1e-5, 1e-5-2e-6j$"),
         ("-90,-80\n-90\n", "line 2 has 1 cells, the first row 2$"),
-        ("gate;yard\n-90;-80\n", "its cells are separated by ';'; write commas$"),
+        ("gate;yard\n-90;-80\n", "its cells are separated by ';'; write commas, and points in numbers$"),
     ],
 )
 def test_no_row_of_a_csv_is_lost(tmp_path, text, said):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from otafl.core.errors import InputError
+from otafl.core.markdown import inert
 from otafl.core.plan import Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release, make_card
 from otafl.privacy.card_text import blocks, round_up
@@ -48,6 +49,12 @@ def test_card_states_everything_that_an_eps_needs(ledger):
 def test_what_somebody_wrote_is_no_html_on_a_page(ledger):
     text = make_card(ledger, message(), outside=["<img src=x onerror=alert(1)> a < b"]).to_markdown()
     assert "<img" not in text and "- &lt;img src=x onerror=alert(1)> a < b" in text
+
+
+def test_what_somebody_wrote_is_neither_a_link_nor_half_a_span_of_code(ledger):
+    text = make_card(ledger, message(), outside=["it`s [here](http://x)", "so`is this"]).to_markdown()
+    assert "- it\\`s [here]\\(http://x)\n- so\\`is this" in text and "counted by `zcdp`." in text
+    assert inert(text) == text
 
 
 def test_what_a_closed_loop_spent_is_no_certificate_and_without_a_cap_nothing_holds(make_events, ledger):

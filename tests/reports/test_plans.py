@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from otafl import cli
@@ -127,6 +128,14 @@ def test_a_scheme_whose_budget_ends_early_is_not_named_the_best(file: Path) -> N
     assert short.rounds and max(short.rounds) < 30 and short.merit and not short.calibrated
     assert "too loud" not in plans.sentence(found)
     assert any("too loud" in note and "do not rank" in note for note in found.notes)
+
+
+def test_a_label_becomes_neither_a_link_nor_code(tmp_path: Path) -> None:
+    """A single backtick made code of everything up to the next one."""
+    named = FILE.replace('"too loud"', '"it`s [free](http://x.example)"')
+    (tmp_path / "plan.toml").write_text(named)
+    shown = MarkdownIt("commonmark").enable("table").render(plans.markdown(plan(load(tmp_path / "plan.toml"))))
+    assert "it`s [free](http://x.example)" in shown and "<a " not in shown and "<code>" not in shown
 
 
 def test_a_label_becomes_neither_html_nor_a_cell_of_its_own(tmp_path: Path) -> None:

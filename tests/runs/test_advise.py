@@ -84,7 +84,7 @@ def test_every_change_was_planned_and_is_enough(site37: Advice) -> None:
 
 def test_the_saved_experiment_reads_back_and_is_what_was_planned(site37: Advice, tmp_path: Path) -> None:
     written = write_advice(site37, tmp_path)
-    assert {path.name for path in written} == {"advice.html", "advice.toml", "advice.json", "site.toml"}
+    assert {path.name for path in written} == {"advice.html", "advice.toml", "advice.json", "advice-site.toml"}
     experiment = load(tmp_path / "advice.toml")
     assert experiment.task.clients == 37
     assert experiment.scheme[0].name == "cdpb"

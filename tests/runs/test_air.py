@@ -53,7 +53,7 @@ def test_a_round_is_charged_on_entry_and_stays_charged() -> None:
     assert air.ledger.rounds() == 1
     next(air)  # the first was never sent
     assert air.ledger.rounds() == 2
-    with pytest.raises(InputError, match="round 0"):
+    with pytest.raises(InputError, match="round 0 ended when the next was opened; a round is sent once"):
         r.send(replies(r))
 
 

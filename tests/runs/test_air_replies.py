@@ -139,9 +139,9 @@ def test_replies_that_are_no_pytrees_are_malformed() -> None:
 @pytest.mark.parametrize(
     ("replies", "why"),
     [
-        ({k: np.ones(6, np.int64) for k in range(4)}, "malformed: holds numbers of type int64"),
-        ({k: np.ones(5, np.float32) for k in range(4)}, "malformed: 5 numbers, expected num_params=6"),
-        ({str(k): np.ones(6, np.float32) for k in range(4)}, "unknown: see faults"),
+        ({k: np.ones(6, np.int64) for k in range(4)}, r"client 0: malformed \(holds numbers of type int64"),
+        ({k: np.ones(5, np.float32) for k in range(4)}, r"client 0: malformed \(5 numbers, expected num_params=6"),
+        ({str(k): np.ones(6, np.float32) for k in range(4)}, r"client '0': unknown \(clients are 0 to 3\)"),
     ],
 )
 def test_a_round_without_a_usable_reply_warns(replies: dict[Any, Any], why: str) -> None:

@@ -133,12 +133,41 @@ def test_an_npz_file_names_its_arrays(tmp_path):
         (lambda: task(X, Y, clients=2, weights=X), "weights"),
         (lambda: task(X, Y, clients=2, partition=X), "partition"),
         (lambda: task(X, Y, clients=2, reward_fraction="all"), "reward_fraction"),
+        (lambda: task(X, clients=2), "give y: labels or targets"),
+        (lambda: task(X, Y[:, None], clients=2), r"y of shape \(\d+, 1\) is a column of labels: give y\[:, 0\]"),
+        (lambda: task(pd.DataFrame(X).assign(q="1,257"), Y, clients=2), r"column 'q' is \w+, not numbers \('1,257'\)"),
+        (lambda: task(pd.DataFrame(X)[:0], Y[:0], clients=2), "x: has columns but no rows"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(arguments, said):
     with pytest.raises(InputError, match=said) as refusal:
         arguments()
     assert "\n" not in str(refusal.value)
+
+
+def test_what_is_wrong_in_a_file_names_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.csv"
+    for text, said in (("a,y\n1,\n", "column 'y' has no value in row 0"), ("a,y\n,1\n", "column 'a' has no value in"),
+                       ("a,z\n1,1\n", "there is no column 'y'"), ("a,y\n", "has columns but no rows")):  # fmt: skip
+        mine.write_text(text)
+        with pytest.raises(InputError, match=rf"^{mine}: {said}"):
+            task(mine, "y", clients=1)
+
+
+@pytest.mark.parametrize("columns", [list("bacd"), list("abce")])
+def test_held_out_columns_are_those_of_training_in_its_order(columns: list[str]) -> None:
+    """They were paired by their places, whatever their names."""
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(label=Y)
+    other = pd.DataFrame(X, columns=columns).assign(label=Y)
+    with pytest.raises(InputError, match=r"held_out has the columns '.+', training has 'a', 'b', 'c', 'd'; give both"):
+        task(frame, "label", held_out=other, clients=2)
+    with pytest.raises(InputError, match="held_out has the columns"):
+        task(frame[list("abcd")], Y, held_out=(other[columns], Y), clients=2)
+
+
+def test_a_categorical_of_pandas_is_labels() -> None:
+    words = np.array(["u", "v", "w"])[Y]
+    assert task(X, pd.Categorical(words), owner=pd.Categorical(words)).labels == ("u", "v", "w")
 
 
 def test_a_second_column_of_targets_in_a_file_is_no_feature(tmp_path: Path) -> None:

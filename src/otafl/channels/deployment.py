@@ -160,7 +160,7 @@ def _csv_records(path: Path) -> Iterable[Record]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -217,7 +217,7 @@ def _devices(
         names, gain, distance = trace.names, trace.mean_power, np.full(len(records), np.nan)
     power = np.array([_power(record) for record in records])
     samples = np.array([record.count("samples") for record in records])
-    _warn_units(records, gain, power)
+    _warn_units(records, gain, power, source if measured is None else str(measured.file))
     if any(HEIGHT in record.values for record in records) and not _has_heights(path_loss):
         law = f"path_loss {path_loss.kind!r}" if path_loss else "no path loss"
         warnings.warn(f"{source}: not used: {HEIGHT!r} ({law} has no heights)", IgnoredWarning, stacklevel=2)
@@ -285,13 +285,14 @@ def _power(record: Record) -> float:
     return record.positive("power_w", "; a value in dBm belongs in power_dbm")
 
 
-def _warn_units(records: list[Record], gain: Floats, power: Floats) -> None:
-    """One warning per kind of doubt, naming the first device it concerns."""
+def _warn_units(records: list[Record], gain: Floats, power: Floats, source: str) -> None:
+    """One warning per kind of doubt, naming the first device it concerns; a trace says itself where it amplifies."""
+    listed = np.array([any(key in record.values for key in GAIN) for record in records])
     nearly_zero_db = np.array(["gain_db" in record.values and 0 < 1 - g < 2e-3 for record, g in zip(records, gain)])
     below_a_metre = np.array([float(record.values.get("distance_m", 1)) < 1 for record in records])
     doubts = (
         (below_a_metre, GAIN, "is less than a metre; metres or kilometres?"),
-        ((gain > 1) & ~below_a_metre, GAIN, "means amplification; a loss of x dB is gain_db = -x"),
+        ((gain > 1) & listed & ~below_a_metre, GAIN, "means amplification; a loss of x dB is gain_db = -x"),
         (nearly_zero_db, GAIN, "is almost no loss; a linear value belongs in mean_gain"),
         (power > 1e3, POWER, "is above 1 kW; dBm or W?"),
     )
@@ -299,8 +300,8 @@ def _warn_units(records: list[Record], gain: Floats, power: Floats) -> None:
         if np.any(doubtful):
             record = records[int(np.argmax(doubtful))]
             also = f" (and {doubtful.sum() - 1} more)" if doubtful.sum() > 1 else ""
-            key = next((key for key in keys if key in record.values), "gains_file")
+            key = next(key for key in keys if key in record.values)
             warnings.warn(record.about(key, text) + also, UnitWarning, stacklevel=2)
     if not 1e-20 <= np.median(gain) <= 1:
         text = f"median mean power gain {np.median(gain):.3g} is outside 1e-20 ... 1; is it dB or an amplitude?"
-        warnings.warn(f"{records[0].source}: {text}", UnitWarning, stacklevel=2)
+        warnings.warn(f"{source}: {text}", UnitWarning, stacklevel=2)

@@ -195,8 +195,8 @@ def _mistake(path: Path, lines: list[tuple[int, str]]) -> InputError:
     width = len(lines[0][1].split(","))
     for number, line in lines:
         cells = line.split(",")
-        if mark := validate.other_separator(cells):
-            return InputError(f"{path}: its cells are separated by {mark!r}; write commas")
+        if mark := next((one for one in ";\t" if one in line), None):
+            return InputError(f"{path}: its cells are separated by {mark!r}; write commas, and points in numbers")
         bad = next((cell.strip() for cell in cells if not _is_number(cell)), None)
         if bad is not None:
             return InputError(f"{path}: line {number}: {validate.shown(bad)} must be a number: 1e-5, 1e-5-2e-6j")
@@ -239,7 +239,7 @@ def _said(path: Path, found: Stored, key: str, given: str | None) -> str | None:
     """A word of the file, or of whoever reads it; two that differ are refused."""
     allowed = UNITS if key == "unit" else PHASES
     if given is not None:
-        validate.one_of(key, given, allowed)
+        validate.one_of(f"{path}: {key}", given, allowed)
     stored = _word(path, found, key, allowed)
     if None not in (stored, given) and stored != given:
         raise InputError(f"{path}: says {key}={stored!r} but {key}={given!r} was given")

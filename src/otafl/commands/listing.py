@@ -55,9 +55,10 @@ def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, 
     """One kind, or the entries of all kinds that have the word in their name or summary."""
     if word is None:
         return everything
-    if word in everything:
-        return {word: everything[word]}
     want = word.lower()
+    for kind in (want, f"{want}s"):
+        if kind in everything:
+            return {kind: everything[kind]}
     found = {
         kind: {name: said for name, said in entries.items() if want in f"{name} {said}".lower()}
         for kind, entries in everything.items()

@@ -110,7 +110,7 @@ M = TypeVar("M", bound=BaseModel)
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file; InputError names the file and the line."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))  # Windows' editors put a mark in front
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -118,7 +118,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:  # bad syntax, endless digits, endless nesting
         raise InputError(f"{path}: not valid TOML: {error}") from None
 

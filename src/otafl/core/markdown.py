@@ -15,10 +15,14 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> list[str]:
     return [lines[0], "|" + "---|" * len(head), *lines[1:]]
 
 
-def inert(page: str) -> str:
-    """A page whose names cannot become HTML where it is shown; ours has none.
+CODE = r"(?<![\w`\\])`(?=\S)[^`\n]+(?<=\S)`(?![\w`])"  # as ours stands: between words, closed in its line
 
-    >>> inert("label <script>, a < b")
-    'label &lt;script>, a < b'
+
+def inert(page: str) -> str:
+    """A page whose names cannot become HTML, links or half a span of code where it is shown; ours has none of these.
+
+    >>> inert("label <script>, a < b, [here](http://x), `zcdp`, it`s, 5` and 6`")
+    'label &lt;script>, a < b, [here]\\\\(http://x), `zcdp`, it\\\\`s, 5\\\\` and 6\\\\`'
     """
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", page)
+    page = re.sub(rf"({CODE})|(?<!\\)`", lambda found: found[1] or r"\`", page)
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", page).replace("](", r"]\(")

@@ -42,6 +42,8 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
         allowed = context["expected"].replace("'", "").replace(" or ", ", ")
         near = validate.meant(str(problem["input"]), allowed.split(", "))
         return f"{key}{found} must be one of {allowed}{near}{also}"
+    if problem["type"] in ("list_type", "tuple_type") and isinstance(problem["input"], dict):
+        return f"{key} must be a list: [[{key}]] begins each of its tables"
     if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
         return f"{key}{found} must {rule.format(**context)}{also}"
     return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
@@ -77,10 +79,12 @@ def _fields(table: type) -> dict[str, Any]:
 
 
 def _elsewhere(model: type[BaseModel], location: list[str]) -> str:
-    """The end of a message about a key that one other table of the file has."""
+    """The end of a message about a key that other tables of the file have."""
     key = location[-1]
+    if len(location) > 1 and key in _fields(model):
+        return "; it stands above the first [table] of the file"
     has = [n for n, kind in _fields(model).items() if any(key in _fields(table) for table in _tables_in(kind))]
-    return f"; it is a key of {has[0]}" if len(has) == 1 and has != location[:-1] else ""
+    return f"; it is a key of {' and of '.join(has)}" if has and not {*has} & {*location} else ""
 
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...], unknown: bool) -> tuple[list[str], list[type]]:

@@ -138,6 +138,8 @@ class PrivacyCard:
     def to_markdown(self) -> str:
         return markdown(self.to_dict())
 
+    _repr_markdown_ = to_markdown  # in a notebook
+
 
 def make_card(
     ledger: Ledger,

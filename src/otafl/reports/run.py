@@ -123,9 +123,9 @@ class Run:
     def plot(self, column: str | None = None, over: str = "round") -> Any:
         """A figure of one column of the evaluations (default: the metric) over "round" or "eps", with every seed."""
         import matplotlib
-        from matplotlib.figure import Figure
 
         from otafl.reports.data import collect
+        from otafl.reports.figure import Shown
         from otafl.reports.plots import SIZE_INCHES, STYLE, Plot, lines_of
 
         validate.one_of("over", over, ("round", "eps"))
@@ -135,7 +135,7 @@ class Run:
         column = metric_of([one["summary"] for one in schemes]) if column is None else column
         validate.one_of("column", column, known)
         with matplotlib.rc_context(STYLE):
-            figure = Figure(figsize=SIZE_INCHES)
+            figure = Shown(figsize=SIZE_INCHES)
             lines_of(Plot(column, column, LABELS.get(column, column), over == "eps"))(figure.add_subplot(), schemes)
         return figure
 

@@ -79,7 +79,8 @@ def opening(data: dict[str, Any]) -> str:
         names = ", ".join(equal[:-1]) + (" or " if equal[1:] else "") + equal[-1]
         said += f"; {_count(len(first['summary']['seeds']), 'seed')} cannot tell it from {names}"
     if free:
-        said += f". Without privacy: {score(free[0])}"
+        whose = f" ({free[0]['label']})" if len(data["runs"]) > 1 else ""
+        said += f". Without privacy: {score(free[0])}{whose}"
     return f"{said}."
 
 

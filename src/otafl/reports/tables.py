@@ -132,13 +132,15 @@ def footer(found: list[dict[str, Any]]) -> str:
     aimed = [entry for entry in found if entry["target_eps"] is not None and entry["private"]]
     past = [entry["label"] for entry in aimed if not entry["capped"]]
     diagnostic = f"; not stopped at the cap: {', '.join(past)}" if past else ""
-    seeds = max((len(entry["seeds"]) for entry in found), default=0)
+    seeds = sorted({len(entry["seeds"]) for entry in found} or {0})
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     alarms += [f"\n{entry['label']}: {idle}." for entry in found if (idle := _idle(entry))]
-    over = f"Mean ± sd over {seeds} paired seeds, ε of the worst; last round."
+    many = "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    over = "One seed" if seeds == [1] else f"Mean ± sd over {many} paired seeds, ε of the worst"
+    over += "; last round."
     return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(dict.fromkeys(alarms))}"
 
 

@@ -207,9 +207,9 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     others = {name: said for name, said in outcome.items() if name not in linked or said != "done"}
     notes = [SMOKE] * quick + [f"On record: full-size runs of {', '.join(dates())}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
-    text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *row[2:]] for row in rows]
-    page = ["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "", *(f"- {note}" for note in notes), ""]
-    write_atomic(folder / "index.md", inert("\n".join(page)))
+    text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *map(inert, row[2:])] for row in rows]
+    page = ["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "", *(f"- {inert(note)}" for note in notes), ""]
+    write_atomic(folder / "index.md", "\n".join(page))
     write_atomic(folder / "index.html", _html(rows, notes))
 
 

@@ -41,6 +41,9 @@ def described(start: Any, said: dict[str, Any], verb: str) -> Experiment:
     own = own_of(start, task, model)
     data = _start(start) | {name: value for name, value in given.items() if name not in FLAT}
     if clients is not None:
+        if not isinstance(clients, str | Mapping):
+            found = f"{verb}: clients={validate.shown(clients)}"
+            raise InputError(f"{found} must be what they send, a kind or a table; how many there are, the task says")
         data["clients"] = {"kind": clients} if isinstance(clients, str) else dict(clients)
     for name in FLAT:
         if name in given:

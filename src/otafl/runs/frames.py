@@ -1,5 +1,6 @@
 """Frames of results as people read them: four digits however small a number is, and no guarantee rounded down."""
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ def as_text(frame: "pd.DataFrame") -> str:
       eps    energy
     a   8 1.235e-09
     """
-    return str(frame.to_string(**_forms(frame)))
+    return str(frame.to_string(line_width=shutil.get_terminal_size((120, 24)).columns, **_forms(frame)))
 
 
 def as_html(frame: "pd.DataFrame") -> str:

@@ -39,7 +39,7 @@ def start(
 ) -> Path:
     """Run an experiment into a new folder; returns the folder. All schemes are planned before the folder is made."""
     config, reporter, shared = resolved(experiment), reporter or Reporter(), shared or Workbench()
-    RunFolder.free(path)
+    RunFolder.free(path, config)
     task = _task(experiment, shared)
     files = files_named_by(experiment)
     folder = RunFolder(path, config_hash(experiment), task.sources, files)

@@ -57,7 +57,7 @@ def load(name: str, path: str | Path | None = None) -> Dataset:
     if name == "arrays":
         raise DataMissing(
             "data set 'arrays' is not on this machine's disk: it is given in Python, by otafl.run(..., task=otafl.task("
-            "...)); an interrupted run goes on with otafl.run(resume=FOLDER, task=...)"
+            "...)); a run of it, finished or not, is opened by otafl.run(resume=FOLDER, task=...)"
         )
     source = DATASETS[name]
     places = [Path(path)] if path is not None else search_places(source)

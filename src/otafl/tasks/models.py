@@ -67,6 +67,9 @@ class Model(NamedTuple):
     metric: str | None = None  # that results are told in; None: accuracy where there are classes, else the loss
     whole: Callable[[Any], Any] = lambda params: params  # params as `init` of an own model made them, with static parts
 
+    def __repr__(self) -> str:
+        return f"<otafl model: {self.name}, {self.num_params:,} parameters>"
+
 
 def count_params(init: Callable[[jax.Array], Any]) -> int:
     shapes = jax.tree.leaves(jax.eval_shape(lambda: init(jax.random.key(0))))  # nothing is compiled

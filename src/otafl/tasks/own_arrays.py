@@ -92,6 +92,8 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
         if train.dtype.kind != test.dtype.kind:
             raise InputError(f"y is {train.dtype} but held_out y is {test.dtype}: give both as labels or as numbers")
         return train, test, (), 0
+    if train.shape[1:] == (1,):
+        raise InputError(f"y of shape {train.shape} is a column of labels: give y[:, 0]; or floats to regress on")
     if train.ndim > 1:
         if train.dtype.kind not in "bui":
             raise InputError(f"y of shape {train.shape} must be numbers but is {train.dtype}")

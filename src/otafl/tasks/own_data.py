@@ -128,6 +128,8 @@ def task(
         return _on_demand(x, said, samples, held_out)
     if samples is not None:
         raise InputError("samples says how many a function makes: x must be a JAX function (key, client) -> (x, y)")
+    if y is None:
+        raise InputError("give y: labels or targets, one per sample, or the name of their column")
     found = columns_of("x", x, y, owner)
     if found.owner is not None:
         found = found._replace(owner=array_of("owner", found.owner, axes=1))
@@ -208,6 +210,9 @@ def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int
         same_length("x", features, "owner", found.owner)
     if isinstance(held_out, bool) or not isinstance(held_out, int | float):
         other = _other(found, y, owner, held_out)
+        if None not in (found.features, other.features) and found.features != other.features:
+            mine, theirs = (", ".join(map(repr, one)) for one in (found.features, other.features))
+            raise InputError(f"held_out has the columns {theirs}, training has {mine}; give both the same in order")
         pair = features_of("held_out x", other.x), targets_of("held_out y", other.y)
         same_length("held_out x", pair[0], "held_out y", pair[1])
         if pair[0].shape[1:] != features.shape[1:] or pair[1].shape[1:] != targets.shape[1:]:

@@ -17,6 +17,7 @@ class Columns(NamedTuple):
     y: Any
     owner: Any  # None: nobody is named
     named: dict[str, np.ndarray] | None  # all arrays of an NPZ file
+    features: tuple[str, ...] | None = None  # the columns that x is made of
 
 
 def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -> Columns:
@@ -27,7 +28,7 @@ def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -
             raise DataMissing(f"{path}: no such file")
         if path.suffix.lower() == ".npz":
             return _of_npz(path, y, owner)
-        x = _table(path)
+        name, x = str(path), _table(path)
     x, y, owner = map(_in_pandas, (x, y, owner))
     for what, other in (("y", y), ("owner", owner)):
         _refuse_other_order(name, x, what, other)
@@ -36,8 +37,9 @@ def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -
             raise InputError(f"{name} is an array, so y and owner must be arrays too, not names of columns")
         return Columns(x, _values(y), _values(owner), None)
     taken = {column for column in (y, owner, skip) if isinstance(column, str)}
-    targets, owners = _column(x, y), _column(x, owner)
-    return Columns(_numeric(name, x, taken), targets, owners, None)
+    targets, owners = _column(name, x, y), _column(name, x, owner)
+    kept = _numeric(name, x, taken)
+    return Columns(_as_array(kept), targets, owners, None, tuple(map(str, kept.columns)))
 
 
 def _in_pandas(value: Any) -> Any:
@@ -96,13 +98,13 @@ def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
     return Columns(array(features, "x"), array(y, "y"), array(owner, "owner"), named)
 
 
-def _column(frame: Any, key: Any) -> Any:
+def _column(name: str, frame: Any, key: Any) -> Any:
     if not isinstance(key, str):
         return _values(key)
     if key not in frame.columns:
-        raise InputError(f"there is no column {key!r}; the columns are {', '.join(map(str, frame.columns))}")
+        raise InputError(f"{name}: there is no column {key!r}; the columns are {', '.join(map(str, frame.columns))}")
     if frame[key].isna().any():
-        raise InputError(f"column {key!r} has no value in row {int(np.argmax(frame[key].isna()))}")
+        raise InputError(f"{name}: column {key!r} has no value in row {int(np.argmax(frame[key].isna()))}")
     return _values(frame[key])
 
 
@@ -112,26 +114,35 @@ def _values(column: Any) -> Any:
         return None
     if not hasattr(column, "to_numpy"):
         return column
-    if column.isna().to_numpy().any():
+    if np.any(column.isna()):
         raise InputError(f"column {getattr(column, 'name', None)!r} has no value in some rows")
     values = column.to_numpy()
     return values if values.dtype.kind in "buif" else np.asarray([str(value) for value in values])
 
 
-def _numeric(name: str, frame: Any, taken: set[str]) -> np.ndarray:
+def _numeric(name: str, frame: Any, taken: set[str]) -> Any:
     """All columns but those with another part; one that is no number is named."""
-    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_integer_dtype, is_numeric_dtype
+    from pandas.api.types import is_complex_dtype, is_numeric_dtype
 
     _refuse_twice(name, frame.columns)
     kept = frame[[column for column in frame.columns if column not in taken]]
     if not len(kept.columns):
         raise InputError(f"{name}: no column is left for the features")
+    if not len(kept):
+        raise InputError(f"{name}: has columns but no rows")
     for column in kept.columns:
         if str(column).startswith("Unnamed: "):  # what pandas calls a column without a name
             raise InputError(f"{name}: column {column!r} has no name (a written index?); drop or name it")
         if not is_numeric_dtype(kept[column]) or is_complex_dtype(kept[column]):
-            raise InputError(f"{name}: column {column!r} is {kept[column].dtype}, not numbers; encode or drop it")
+            found = f"{kept[column].dtype}, not numbers ({validate.shown(str(kept[column].iloc[0]))})"
+            raise InputError(f"{name}: column {column!r} is {found}; encode or drop it")
         if kept[column].isna().any():
             raise InputError(f"{name}: column {column!r} has no value in row {int(np.argmax(kept[column].isna()))}")
+    return kept
+
+
+def _as_array(kept: Any) -> np.ndarray:
+    from pandas.api.types import is_bool_dtype, is_integer_dtype
+
     whole = all(is_integer_dtype(kept[c]) and not is_bool_dtype(kept[c]) for c in kept.columns)
     return np.asarray(kept.to_numpy(dtype=np.int64 if whole else np.float64))

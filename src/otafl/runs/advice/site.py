@@ -51,15 +51,15 @@ class AdviceSite(NamedTuple):
         return len(self.devices.names)
 
     def write(self, folder: Path) -> Path:
-        """site.toml with site-devices.csv beside it: linear, exact."""
-        save_devices(folder / "site-devices.csv", self.devices)
+        """advice-site.toml with advice-devices.csv beside it: linear, exact; under names that no site of a user has."""
+        save_devices(folder / "advice-devices.csv", self.devices)
         radio = {
             "bandwidth_hz": self.radio.bandwidth_hz,
             "noise_w": self.radio.noise_w,
             "trusted_noise_w": self.radio.trusted_noise_w,
         }
-        path = folder / "site.toml"
-        write_atomic(path, tomli_w.dumps({"devices_file": "site-devices.csv", "radio": radio}))
+        path = folder / "advice-site.toml"
+        write_atomic(path, tomli_w.dumps({"devices_file": "advice-devices.csv", "radio": radio}))
         return path
 
     @contextmanager

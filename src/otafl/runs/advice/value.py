@@ -144,10 +144,10 @@ class Advice:
         }  # fmt: skip
 
     def to_toml(self) -> str:
-        """The experiment file; its `devices` is site.toml beside it."""
+        """The experiment file; its `devices` is advice-site.toml beside it."""
         if self.prepared is None:
             return ""
-        return tomli_w.dumps({**self.prepared.data, "devices": "site.toml"})
+        return tomli_w.dumps({**self.prepared.data, "devices": "advice-site.toml"})
 
     def save(self, folder: str | Path) -> list[Path]:
         """advice.toml with the site beside it, and advice.json."""
@@ -168,7 +168,7 @@ class Advice:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.question.site.write(folder)
-        data = {**prepare(self.question, able).data, "devices": "site.toml"}
+        data = {**prepare(self.question, able).data, "devices": "advice-site.toml"}
         write_atomic(folder / "simulate.toml", tomli_w.dumps(data))
         return [folder / "simulate.toml"]
 

@@ -55,7 +55,7 @@ class Fault(NamedTuple):
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"client {self.client}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+        return f"client {validate.shown(self.client)}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
 
 
 class Sorted(NamedTuple):
@@ -93,7 +93,8 @@ def sort(
         kind, client = _place(reply, expected, seen, number, num_clients)
         if kind:
             whose = reply.client if kind == "unknown" else client
-            faults.append(Fault(whose, kind, f"of round {validate.plain_whole(reply.round)}" if kind == "late" else ""))
+            late = f"of round {validate.plain_whole(reply.round)}" if kind == "late" else ""
+            faults.append(Fault(whose, kind, f"clients are 0 to {num_clients - 1}" if kind == "unknown" else late))
             continue
         seen.add(client)
         if reply.update is None:

@@ -76,13 +76,13 @@ class Round:
         bound, size = air.job.message.bound, air.settings.num_params
         found = sort(updates, self.asked, self.number, air.num_clients, size, air._form, bound)
         if self._answered or air._current is not self:  # not before: a reply's own code runs while it is read
-            raise InputError(f"round {self.number} was sent before; every round is sent once")
+            why = "was sent before; every" if self._answered else "ended when the next was opened; a"
+            raise InputError(f"round {self.number} {why} round is sent once")
         if air.settings.strict:
             self._refuse(found.faults)
         came = [fault for fault in found.faults if fault.kind != "missing"]
         if came and not found.like:  # of their form alone: what the numbers are is nobody's business here
-            why = f"{came[0].kind}: {came[0].detail or 'see faults'}"
-            warnings.warn(f"no reply can be used ({why}); the answer is noise alone", UnusableWarning, stacklevel=3)
+            warnings.warn(f"no reply can be used ({came[0]}); the answer is noise alone", UnusableWarning, stacklevel=3)
         flat = self._answer(found)
         self._answered, self.faults = True, found.faults
         air._form, air._like = found.form, found.like or air._like

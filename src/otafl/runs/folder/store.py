@@ -153,7 +153,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: str, manifest: dict[str, Any]) -> "RunFolder":
         """Start a new run; a folder that already holds one is refused, never overwritten."""
-        path, hashed = cls.free(path), digest(config.encode())
+        path, hashed = cls.free(path, config), digest(config.encode())
         with storage(path):
             path.mkdir(parents=True, exist_ok=True)
             sweep(path)
@@ -162,11 +162,15 @@ class RunFolder:
         return cls(path, hashed, manifest["data"], manifest.get("files"))
 
     @staticmethod
-    def free(path: Path) -> Path:
+    def free(path: Path, config: str = "") -> Path:
         """Refuse a folder that a new run must not use, before any work is done."""
         path = Path(path)
         if (path / "manifest.json").exists():
-            raise InputError(f"{path}: holds a run already; use --resume {path}, or another --out")
+            raise InputError(
+                f"{path}: holds a run already; go on with otafl run --resume {path}, or give another folder"
+            )
+        if (mine := path / "config.toml").exists() and mine.read_bytes() != config.encode():  # a killed start left ours
+            raise InputError(f"{mine}: is there already, and a run would replace it; give another folder")
         return path
 
     @classmethod

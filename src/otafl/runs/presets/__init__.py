@@ -59,6 +59,7 @@ def find(name: str | Path) -> Path:
         return known[str(name)]
     if path.exists():
         return path
-    near = difflib.get_close_matches(path.stem, known, n=1)
-    hint = f"; did you mean the preset '{near[0]}'?" if near else "; `otafl list` shows the presets"
+    near = [f"the preset '{one}'" for one in difflib.get_close_matches(path.stem, known, n=1)]
+    near = [str(beside)] if (beside := path.with_suffix(".toml")).is_file() else near
+    hint = f"; did you mean {near[0]}?" if near else "; `otafl list` shows the presets"
     raise InputError(f"{name}: no such file and no such preset{hint}")
