@@ -2,13 +2,16 @@
 
 import io
 import json
+import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from otafl import systems
 from otafl.core.errors import Diverged, InputError
 from otafl.reports.comparison import HEAD, brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
 from otafl.runs import build
@@ -18,12 +21,15 @@ from otafl.runs.comparing.compare import Part, compare, not_separated, question_
 from otafl.runs.comparing.trials import CLIP_RANGE, SEEDS, STEP_RANGE, halton, on_validation, points
 from otafl.runs.comparing.tune import trained
 from otafl.runs.execution import Execution
+from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.planning import places, steps
-from otafl.runs.progress import Reporter
+from otafl.runs.progress import Reporter, Tick
 from otafl.runs.remote import Elsewhere
+from otafl.runs.runner import run_in
 from otafl.runs.schema import load
 from otafl.runs.schema.blocks import Server
+from otafl.runs.workbench import Workbench
 from sweeps import Here
 
 TWO = """
@@ -364,3 +370,69 @@ def test_momentum_and_decay_count_in_the_step_by_rule(tmp_path: Path):
     task = build.build_task(plain)
     one, other = (from_plans.from_plans(experiment, task)[0].scheme[0].server.step_size for experiment in (plain, fast))
     assert one / other == pytest.approx(steps.lasting(Server(momentum=0.9), 20))
+
+
+class Heard(Reporter):
+    """Who was trained, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self.trained: list[str] = []
+
+    def tick(self, tick: Tick) -> None:
+        self.trained.append(tick.label)
+
+    def note(self, text: str) -> None: ...
+
+
+SEVERAL = ["privacy.accountant=gaussian", "task.weights=equal", "scheme=[{name='fedavg'}, {name='ridge'}]"]
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_scheme_without_privacy_is_trained_once_and_every_target_holds_the_same_bytes(
+    file: Path, tmp_path: Path, stream: str
+):
+    """Each target's folder is what a comparison at this target alone writes, verified and resumable."""
+    question = question_of(file, [*SEVERAL, f"engine.stream={stream}"], 0)._replace(targets=[20.0, 40.0])
+    compare(question, tmp_path / "both", together := Heard())
+    for eps in (20.0, 40.0):
+        compare(question._replace(targets=[eps]), tmp_path / f"{eps:g}", alone := Heard())
+        assert together.trained.count("fedavg") == alone.trained.count("fedavg") > 0
+        assert together.trained.count("ridge") == 2 * alone.trained.count("ridge")
+        places = [RunFolder.open(tmp_path / part / "run") for part in (f"both/eps-{eps:g}", f"{eps:g}")]
+        for label in ("fedavg", "ridge"):  # the hashes of all files, and whose they are
+            one, other = ((place.scheme(label).path / "done.json").read_bytes() for place in places)
+            assert one == other, label
+        assert {place.label for place in places[0].verified()} == {"fedavg", "ridge"}
+    done = tmp_path / "both" / "eps-40" / "run" / "schemes" / "fedavg"
+    before = (done / "done.json").read_bytes()
+    shutil.rmtree(done)
+    compare(question, tmp_path / "both")
+    assert (done / "done.json").read_bytes() == before
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No options."""
+
+
+def test_nothing_else_is_taken_over_between_targets(file: Path, tmp_path: Path):
+    """Another step, other seeds, a scheme of somebody's own that says it has no privacy: each is trained."""
+    shared, heard = Workbench(), Heard()
+    shared.ends = {}
+
+    def run(*changes: str, scheme: str = "fedavg") -> bool:
+        """Whether it was trained."""
+        before = len(heard.trained)
+        run_in(tmp_path / str(len(list(tmp_path.iterdir()))), load(file, [f"scheme=[{{name={scheme!r}}}]", *changes]),
+               heard, shared)  # fmt: skip
+        return len(heard.trained) > before
+
+    different = ("server.step_size=0.2", "seeds=[5, 6]", "evaluate_every=2", "radio.noise_std=0.1", "task.clients=5")
+    assert run() and all(run(change) for change in different)
+    assert not run("privacy.eps=7")
+
+    def own(config, deployment, message, context):
+        return systems.make("fedavg", Nothing(), deployment, message, context)
+
+    systems.register("quietly", own, Nothing, private=False)
+    assert run("privacy.eps=1", scheme="quietly") and run("privacy.eps=2", scheme="quietly")

@@ -31,6 +31,7 @@ from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
+from otafl.runs.workbench import End
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 
@@ -44,6 +45,7 @@ class Execution(Planned):
         super().__init__(experiment, scheme, task)
         self.task, self.folder, self.reporter = task, folder, reporter
         self.counted: Any = None  # (K,) cost of the first seed so far
+        self.end: list[End] | None = None  # kept where the same rounds are asked for again
         self.horizon = self._horizon()
         # Not what the budget leaves of the horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
@@ -71,6 +73,9 @@ class Execution(Planned):
         )
         for warning in damages:
             self.reporter.note(f"{self.label}: {warning}")
+        if self.end:
+            done, state, saved_parts = self.end[0]
+            self.reporter.note(f"{self.label}: without privacy it is trained once, for the first target")
         segments = [self.records.read(part) for part in saved_parts]
         if state:
             carry = self._restore(carry, state)
@@ -93,7 +98,10 @@ class Execution(Planned):
                 segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
             if stop.requested and done < self.horizon:
                 raise Interrupted(f"checkpoint {self.folder.checkpoint(done)}")
-        finish(self, merge([*segments, *pending]), carry, time.monotonic() - began)
+        records = merge([*segments, *pending])
+        if self.end is not None:
+            self.end[:] = [(done, self._state(carry), [records.arrays()])]
+        finish(self, records, carry, time.monotonic() - began)
 
     @property
     def _shareable(self) -> bool:

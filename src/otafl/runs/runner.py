@@ -5,9 +5,8 @@ The same config and seeds give the same bytes, whether or not the run was interr
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from otafl.core.engine import Engine
+from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
@@ -57,7 +56,7 @@ def start(
         "machine": doctor.machine(),
     }
     with locked(folder.path):
-        return _run(RunFolder.create(path, config, manifest), executions, reporter, shared.engines(experiment))
+        return _run(RunFolder.create(path, config, manifest), executions, reporter, shared)
 
 
 def resume(
@@ -77,7 +76,7 @@ def resume(
             changed = "data set" if task.sources["sha256"] != folder.data["sha256"] else "model"
             raise InputError(f"{path}: its {changed} has changed since the run began; start a new run instead")
         executions = _prepare(experiment, task, folder, reporter)
-        return _run(folder, executions, reporter, shared.engines(experiment))
+        return _run(folder, executions, reporter, shared)
 
 
 def run_in(
@@ -121,12 +120,15 @@ def _prepare(experiment: Experiment, task: build.Task, folder: RunFolder, report
     return executions
 
 
-def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, engines: dict[Any, Engine]) -> Path:
+def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, shared: Workbench) -> Path:
     """Schemes that are planned ahead differ only in their links: one program serves all."""
     use_compilation_cache()
+    for execution in executions:
+        if (mark := _without_target(execution, folder)) is not None:
+            execution.end = shared.end(execution.experiment, mark)
     try:
         with graceful_stop() as stop:
-            run_all(executions, stop, engines)
+            run_all(executions, stop, shared.engines(execution.experiment) if executions else {})
             if stop.requested:  # in the last chunk: whoever runs more than this must hear of it
                 raise Interrupted("all rounds are done")
     except Interrupted as where:
@@ -134,6 +136,18 @@ def _run(folder: RunFolder, executions: list[Execution], reporter: Reporter, eng
     finally:
         reporter.close()
     return folder.path
+
+
+def _without_target(execution: Execution, folder: RunFolder) -> str | None:
+    """All that the rounds of a scheme without privacy depend on: what its run is, but for the target and other schemes.
+
+    None for any other scheme: those with privacy plan for the target, and one of somebody else's may.
+    """
+    if systems.SCHEMES[execution.scheme.name].private or execution.foreign:
+        return None
+    privacy = execution.experiment.privacy.model_copy(update={"eps": None})
+    alone = execution.experiment.model_copy(update={"privacy": privacy, "scheme": [execution.scheme]})
+    return RunFolder(folder.path, config_hash(alone), folder.data, folder.files).identity
 
 
 def refuse_all_unaffordable(executions: list[Execution]) -> None:

@@ -4,7 +4,10 @@ from typing import Any
 
 from otafl.core.engine import Engine
 from otafl.runs.build import Task, build_task
+from otafl.runs.folder.sealed import Arrays
 from otafl.runs.schema import Experiment
+
+End = tuple[int, Arrays, list[Arrays]]  # what a checkpoint after the last round holds: round, state, records
 
 
 class Workbench:
@@ -13,6 +16,7 @@ class Workbench:
     def __init__(self) -> None:
         self._tasks: dict[Any, Task] = {}
         self._engines: dict[Any, dict[Any, Engine]] = {}
+        self.ends: dict[Any, list[End]] | None = None  # of schemes without privacy, while targets follow each other
 
     def task(self, experiment: Experiment) -> Task:
         """Data, model and partitions; built where this is the first run on them."""
@@ -24,6 +28,10 @@ class Workbench:
     def engines(self, experiment: Experiment) -> dict[Any, Engine]:
         """Programs by `Execution.program`; a run adds those that it had to compile."""
         return self._engines.setdefault((_key(experiment), experiment.engine.model_dump_json()), {})
+
+    def end(self, experiment: Experiment, mark: str) -> list[End] | None:
+        """Where the end of a scheme is kept, empty before its first training; None: it is not trained again."""
+        return None if self.ends is None else self.ends.setdefault((_key(experiment), mark), [])
 
 
 def _key(experiment: Experiment) -> Any:

@@ -90,14 +90,16 @@ def compare(
     elsewhere: where trials and targets run side by side. shared: data and programs of comparisons before this one.
     """
     experiment, targets, shared = question.experiment, question.targets, shared or Workbench()
-    ready = []
+    ready, ends = [], {} if len(targets) > 1 else None
     for target in targets:
         place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
         privacy = experiment.privacy.model_copy(update={"eps": target})
         wanted = experiment.model_copy(update={"privacy": privacy})
         chosen, notes = settled(wanted, place, question.trials, reporter, shared, elsewhere)
         if elsewhere is None:
+            shared.ends = ends  # not of trials, which are many
             run_in(place / "run", chosen, reporter, shared)
+            shared.ends = None
         ready.append((target, place, notes, chosen))
     if elsewhere is not None:
         store = made(folder)

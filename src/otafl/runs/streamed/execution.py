@@ -105,7 +105,8 @@ class StreamedExecution(StreamedPlanned, Execution):
     def _restore(self, like: Carry, state: dict[str, np.ndarray]) -> Carry:
         for s, tally in enumerate(self._tallies):
             tally.restore(_of_seed(state, s))
-            self._ahead[s].skip(int(state["tally.done"]), self.at_once)
+            if state["tally.done"] < self.horizon:
+                self._ahead[s].skip(int(state["tally.done"]), self.at_once)
         return super()._restore(like, state)
 
     def _fits(self, done: int, state: dict[str, Any], segments: list[dict[str, Any]], leaves: list[Any]) -> bool:
