@@ -56,6 +56,13 @@ def test_the_iterated_beam_does_not_depend_on_the_unit_of_gains(cases) -> None:
         assert level == pytest.approx([level[0]] * 3, rel=1e-6)
 
 
+def test_the_sum_beam_is_along_the_sum_however_weak_it_is() -> None:
+    array = normal(np.random.default_rng(7), 3, 4)
+    for scale in (1e-9, 1.0, 1e9):
+        assert channel_sum(scale * array) == pytest.approx(array.sum(0) / np.linalg.norm(array.sum(0)), rel=1e-12)
+    assert np.linalg.norm(channel_sum(np.array([[1.0, 2.0], [-1.0, -2.0]]))) == 1.0  # nothing to follow
+
+
 def test_a_demand_is_the_weight_over_the_root_of_the_energy() -> None:
     site = Deployment(np.array([4.0, 9.0, 1.0]), 1.0, 1.0, np.array([0.5, 0.3, 0.0]), 7)
     assert demand_of(site) == pytest.approx([0.25, 0.1, 0.0])
