@@ -13,7 +13,6 @@ from otafl.channels.antennas import (
     demand_of,
     iterated,
     matched,
-    weakest_heard,
 )
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment
@@ -21,6 +20,11 @@ from otafl.core.plan import Deployment
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2)
+
+
+def weakest_heard(array: np.ndarray, beam: np.ndarray, demand: np.ndarray) -> float:
+    """min_k |f^H h_k| / t_k: what a beam is judged by."""
+    return float(np.min(np.abs(array @ beam.conj()) / demand))
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,12 @@ def test_noise_without_a_target_is_refused_by_the_key_to_set(name: str) -> None:
         systems.make(name, systems.scheme(name).config(), small.deployment(), MESSAGE, context)
 
 
+@pytest.mark.parametrize("name", ["obda", "orthogonal", "fsk-mv", "energy-difference"])
+def test_what_is_scaled_by_the_largest_message_refuses_messages_without_one(name: str) -> None:
+    with pytest.raises(InputError, match="needs a norm bound"):
+        systems.make(name, systems.scheme(name).config(), small.deployment(), MESSAGE._replace(bound=np.inf), CONTEXT)
+
+
 @pytest.mark.parametrize("name", RIVALS)
 def test_csi_level_is_honest(name: str) -> None:
     """A rival that claims less than global knowledge does not react to another client's channel."""
