@@ -13,7 +13,6 @@ from otafl.channels.antennas import (
     demand_of,
     iterated,
     matched,
-    weakest_heard,
 )
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment
@@ -21,6 +20,11 @@ from otafl.core.plan import Deployment
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2)
+
+
+def weakest_heard(array: np.ndarray, beam: np.ndarray, demand: np.ndarray) -> float:
+    """min_k |f^H h_k| / t_k: what a beam is judged by."""
+    return float(np.min(np.abs(array @ beam.conj()) / demand))
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +58,13 @@ def test_the_iterated_beam_does_not_depend_on_the_unit_of_gains(cases) -> None:
     for array, need in cases[:10]:
         level = [weakest_heard(array, iterated(scale * array, need), need) for scale in (1.0, 1e-9, 1e9)]
         assert level == pytest.approx([level[0]] * 3, rel=1e-6)
+
+
+def test_the_sum_beam_is_along_the_sum_however_weak_it_is() -> None:
+    array = normal(np.random.default_rng(7), 3, 4)
+    for scale in (1e-9, 1.0, 1e9):
+        assert channel_sum(scale * array) == pytest.approx(array.sum(0) / np.linalg.norm(array.sum(0)), rel=1e-12)
+    assert np.linalg.norm(channel_sum(np.array([[1.0, 2.0], [-1.0, -2.0]]))) == 1.0  # nothing to follow
 
 
 def test_a_demand_is_the_weight_over_the_root_of_the_energy() -> None:

@@ -31,7 +31,7 @@ def test_the_worked_value_cannot_be_declared():
 
 
 @pytest.mark.parametrize("fading", [
-    Fading("ar1", rho=0.995), Fading("jakes", rho=0.995),
+    Fading("ar1", rho=0.995), Fading("ar1", rho=-0.995), Fading("jakes", rho=0.995),
     Fading("jakes", rho=1 - 1e-9),  # moves less in a round than what its factor adds on the diagonal
 ])  # fmt: skip
 @pytest.mark.parametrize("age", [1, 2])
@@ -64,6 +64,11 @@ def test_the_gains_are_those_of_the_same_process_told_late():
 def test_what_has_no_bound_is_refused(said, why):
     with pytest.raises(InputError, match=why):
         Channel(**{"fading": SLOW, "stale": Stale(), **said})
+
+
+def test_a_channel_that_has_forgotten_is_refused_as_such():
+    with pytest.raises(InputError, match=r"stale.age_rounds=1: the channel has forgotten"):
+        Channel(fading=Fading("ar1", rho=0.0), stale=Stale())
 
 
 @pytest.mark.parametrize("said", [{"age_rounds": 0}, {"least_gain": 0.0}, {"miss_prob": 0.0}, {"miss_prob": 1.0}])

@@ -107,6 +107,12 @@ def test_a_key_chosen_after_the_others_is_refused(params):
         assert device.accept_board([*keys, decoy]).shape == total.shape
 
 
+@pytest.mark.parametrize("value", [bytes(31), bytes(33), b"", bytearray(32), "0" * 32, None])
+def test_a_commitment_is_32_bytes_that_nobody_can_change(value):
+    with pytest.raises(InputError, match="keys: the commitment of 'b' must be 32 bytes"):
+        messages.promises("keys", {"a": bytes(32), "b": value})
+
+
 def test_commitments_to_keys_cannot_be_changed_copied_or_left_out(params):
     devices = strangers(params)
     promised = promised_by(devices)

@@ -94,6 +94,10 @@ def test_visible_and_hidden_add_over_rounds(make_events):
     assert run_rdp(run, "hidden", ORDERS) == pytest.approx(sampled_gaussian_rdp(prob, z, ORDERS).sum(0))
     swapped = hidden_replace_rdp(prob, z, ORDERS).sum(0)
     assert run_rdp(run, "hidden", ORDERS, adjacency="replace") == pytest.approx(swapped)
+    both = make_events(np.stack([z, 2 * z, z]), send_prob=np.stack([prob, prob, 1 - prob]))  # three seeds, two clients
+    alone = [visible_rdp(p, sampled_gaussian_rdp(1.0, n, ORDERS), ORDERS).sum(0)
+             for p, n in ((prob, z), (prob, 2 * z), (1 - prob, z))]  # fmt: skip
+    assert run_rdp(both, "visible", ORDERS) == pytest.approx(np.stack(alone))
 
 
 def test_rdp_100_at_order_2_is_no_protection():
@@ -150,7 +154,7 @@ def test_no_eps_of_visible_rounds_without_a_number_of_rounds_and_a_delta(rounds:
         visible_eps(0.5, 2.0, rounds, delta)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("z", [0.05, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("z", [0.05, 0.5, 1.0, 3.0, 30.0])
 def test_visible_rounds_that_surely_happen_are_gaussian_at_any_noise(z: float) -> None:
     assert visible_eps(1.0, z, 3, 1e-5) == pytest.approx(float(gaussian.eps(np.sqrt(3) / z, 1e-5)), rel=1e-9)
     assert visible_eps(1.0, 0.0, 3, 1e-5) == np.inf

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from otafl import systems
-from otafl.channels import Channel, draw, receive
+from otafl.channels import Channel, Drift, draw, receive
 from otafl.channels.antennas import blind_moments
 from otafl.clients.gradient import clipped_promise
 from otafl.core.errors import InputError
@@ -183,6 +183,10 @@ def test_blind_is_charged_by_the_whole_array() -> None:
     wanted = np.abs(plan.tx) ** 2 * 4 * np.sum(np.abs(trace.array) ** 2, -1) / 0.04
     assert found == pytest.approx(wanted, rel=1e-9)
     assert np.all(np.abs(plan.tx) <= 1) and policy.csi == "none"
+    assert "combines them by beam 'sum'" in uplink_of(policy).assumed[0]
+    assert np.all(plan.send_prob == 1) and np.all(plan.max_norm == np.inf)  # nobody is silent
+    with pytest.raises(InputError, match=r"blind: the mean power .* leave out channel\.drift"):
+        planned("blind", Channel(antennas=4, drift=Drift(every=2)))
 
 
 @pytest.mark.parametrize("name", ["constant", "weakest"])

@@ -81,12 +81,6 @@ def channel_sum(array: Array, demand: Array = None) -> Complexes:
     return np.asarray(total / size if size > 0 else np.eye(len(total), dtype=np.complex128)[0])
 
 
-def weakest_heard(array: Array, beam: Array, demand: Array) -> float:
-    """min_k |f^H h_k| / t_k: what a beam is judged by."""
-    gains, need = _checked(array, demand)
-    return float(np.min(np.abs(gains @ np.conj(beam)) / need))
-
-
 KINDS: dict[str, Callable[[Array, Array], Complexes]] = {
     "fixed": lambda array, demand: np.eye(np.shape(array)[1], dtype=np.complex128)[0],
     "best_antenna": best_antenna, "matched": matched, "iterated": iterated, "sum": channel_sum,

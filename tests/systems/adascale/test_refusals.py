@@ -91,6 +91,8 @@ def test_a_device_refuses_more_than_its_power():
     odometer = Odometer.checked(1e9, 3)
     willing, spent = admit(odometer, np.zeros(5), tx, trace.estimate[0], DEPLOYMENT, MESSAGE)
     assert willing.tolist() == [True, False, True, False, True]
+    whole = guard(odometer, tx[None], trace.estimate[:1], DEPLOYMENT, MESSAGE)
+    assert np.array_equal(whole[0][0], willing) and np.array_equal(whole[1], spent)
     assert spent[1] == spent[3] == spent[4] == 0 < spent[0]
 
 

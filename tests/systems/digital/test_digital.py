@@ -12,7 +12,7 @@ from otafl import systems
 from otafl.core.plan import Message, Plan
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import Uplink, to_float32, uplink_of
-from otafl.privacy import release
+from otafl.privacy import Budget, release
 from otafl.privacy.events import inverse_square
 from otafl.systems.digital import obda, orthogonal, rates, votes
 
@@ -92,6 +92,7 @@ def test_digital_uses_of_the_reference_case() -> None:
     found = rates.channel_uses(np.array([10.0, 5.0, 20.0, 8.0]), 9610, 8)
     assert float(found.uses) == pytest.approx(sum(9610 * 8 / np.log2(1 + s) for s in (10, 5, 20, 8)), rel=1e-12)
     assert round(float(found.uses)) == 93_721
+    assert found.snr.tolist() == [10, 5, 20, 8] and found.rate == pytest.approx(np.log2([11, 6, 21, 9]))
     assert float(rates.seconds(found.uses, 1e6)) == pytest.approx(0.093721, rel=1e-5)
     assert rates.snr(np.array([2.0]), np.array([3.0]), 6, 0.5)[0] == pytest.approx(2.0)
 
@@ -102,6 +103,32 @@ def test_orthogonal_hides_each_by_its_own_noise() -> None:
     assert charged == pytest.approx(np.full((ROUNDS, 4), 1 / 0.8**2), rel=1e-9)
     bare, uplink = planned("orthogonal", orthogonal.Config(noise_std=0.0), message())
     assert np.all(np.isinf(inverse_square(release(uplink, bare, TRACE, SITE, message()))))
+
+
+def test_the_most_sensitive_device_meets_the_target_with_its_own_noise() -> None:
+    """zCDP adds up: T rounds of Delta^2 / (2 std^2) are the whole budget of the device with the largest Delta."""
+    sent = message()._replace(sensitivity=np.array([0.25, 1.0, 0.7, 0.5]))
+    noise = orthogonal.own_noise(SITE, sent, CONTEXT)
+    assert ROUNDS / (2 * noise**2) == pytest.approx(Budget(60.0, 1e-5, "zcdp", adjacency="replace").zcdp, rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "config"), [("obda", obda.Config()), ("orthogonal", orthogonal.Config())])
+def test_a_device_without_a_channel_is_left_out_of_its_round(name: str, config: Any) -> None:
+    gone = np.zeros((ROUNDS, 4), bool)
+    gone[2, 1] = gone[3] = True
+    gain = np.where(gone, 0, TRACE.gain)
+    policy = systems.make(name, config, SITE, message(), CONTEXT)
+    _, plan, _ = plan_ahead(policy, policy.init(0), TRACE._replace(gain=gain, estimate=gain))
+    link = uplink_of(policy).lower(plan, gain, SITE)
+    assert np.all(np.isfinite(plan.tx)) and not plan.tx[gone].any() and not link.weight[gone].any()
+    assert np.all(plan.max_norm[gone] == -1) and np.array_equal(link.weight > 0, plan.max_norm >= 0)
+
+
+def test_the_link_of_a_quantiser_has_its_error_beside_the_noise() -> None:
+    """Uniform within a step: step^2 / 12 of variance for each device."""
+    plan, uplink = planned("orthogonal", orthogonal.Config(bits=3, noise_std=0.1), message())
+    each = 0.1**2 + orthogonal.step_of(3, 0.5, DIM, 0.1) ** 2 / 12
+    np.testing.assert_allclose(uplink.lower(plan, TRACE.gain, SITE).noise_std ** 2, each * np.sum(SITE.weights**2))
 
 
 def test_orthogonal_quantises_every_message_and_averages() -> None:

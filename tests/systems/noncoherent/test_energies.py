@@ -129,9 +129,21 @@ def test_the_uplink_simulates_bins_phase_by_phase() -> None:
     variance = 0.0
     for side in (np.maximum(x, 0), np.maximum(-x, 0)):
         received = (square[:, None] * side).T  # (D, K)
-        variance = variance + energies.energy_variance(received) + 2 * received.sum(-1) * floor + floor**2
+        mixed = received.sum(-1) ** 2 - np.sum(received**2, axis=-1)  # phases are random
+        variance = variance + mixed + 2 * received.sum(-1) * floor + floor**2
     assert np.max(np.abs(seen.mean(0) - square @ x) / np.sqrt(variance / 6000)) < 5
     np.testing.assert_allclose(seen.var(0).sum(), variance.sum(), rtol=0.03)
+
+
+def test_phases_fill_the_circle() -> None:
+    """Two devices a quarter turn apart in one bin, no noise: (sum)^2 - sum of squares = 2, as for any other gains."""
+    plan, uplink = planned("energy-difference", energy_difference.Config(), message())
+    link = to_float32(uplink.lower(Plan(*(leaf[0] for leaf in plan)), TRACE.gain[0], SITE))
+    one, zero = np.float32([1, 0]), np.float32([0, 1])
+    link = link._replace(extra=link.extra._replace(real=one, imag=zero, noise_std=np.float32(0)))
+    seen = np.asarray(jax.jit(lambda key: uplink.decode(jnp.ones((2, 20_000)), link, key)[0])(jax.random.key(2)))
+    assert abs(seen.mean() - 2) < 5 * np.sqrt(2 / seen.size)
+    assert seen.var() == pytest.approx(2, abs=5 * 2 / np.sqrt(seen.size))  # 0, 2, 2 or 4
 
 
 def test_votes_are_decided_by_the_louder_bin() -> None:

@@ -13,8 +13,9 @@ from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, classic_budget
 from otafl.privacy.events import events, inverse_square
+from otafl.systems.rivals import slots
 from otafl.systems.rivals.allocation import allocate, caps, paper_budget, price_of, worths
-from otafl.systems.rivals.liu_simeone import Config
+from otafl.systems.rivals.liu_simeone import Config, problem_of, solve
 
 ROUNDS = 40
 MESSAGE = Message(53, 1.0, np.ones(4), np.full(4, 2.0), np.ones(4), "client", "replace")
@@ -114,6 +115,31 @@ def test_the_orthogonal_twin_pays_every_receiver_noise_and_hides_alone() -> None
     np.testing.assert_allclose(link.noise_std**2, np.sum(SITE.weights**2 * SITE.noise_var / square, -1))
     np.testing.assert_allclose(link.weight, np.broadcast_to(SITE.weights, link.weight.shape))
     assert uplink.uses(plan, TRACE, SITE).tolist() == [4 * 53] * ROUNDS  # type: ignore[attr-defined]
+
+
+def test_a_round_without_a_channel_and_a_spent_budget_send_nothing() -> None:
+    one = problem_of(Config(conditioning=0.1), SITE, MESSAGE, CONTEXT)
+    cap = one.caps(TRACE.estimate) * (np.arange(ROUNDS) % 4 > 0)[:, None]
+    found = solve(one, 0, cap, np.full(1, one.budget))
+    wanted = by_bisection(one.worth[cap[:, 0] > 0], one.price[0], cap[cap > 0], one.budget)
+    np.testing.assert_allclose(found[cap > 0], wanted, rtol=1e-8)
+    assert not found[cap == 0].any() and not solve(one, 0, cap, np.zeros(1)).any()
+
+
+def test_a_slot_in_which_nothing_is_heard_leaves_its_weight_out() -> None:
+    """Of four clients one is silent and one has no channel: the update is that of the others under their noise."""
+    one = np.ones(4)
+    gain, norms = np.array([1.0, 2.0, 0.0, 0.5j]), np.array([0.5, -1.0, np.inf, np.inf])
+    link = slots.lower(Plan(2 * one, 0 * one, norms, np.ones(()), one, np.bool_(True)), gain, SITE)
+    assert link.weight.tolist() == [0.1, 0.0, 0.0, 0.35]
+    assert link.noise_std == pytest.approx(0.3 * math.hypot(0.1 / 2, 0.35 / 1), rel=1e-12)
+    stopped = Plan(2 * one, 0 * one, np.inf * one, np.array(np.inf), one, np.bool_(True))
+    assert not slots.lower(stopped, gain, SITE).weight.any()
+
+
+def test_slots_are_refused_where_a_device_does_not_know_its_amplitude() -> None:
+    with pytest.raises(InputError, match=r"gain_error=0\.1 must be 0 with access='orthogonal'"):
+        systems.make("liu-simeone", Config(access="orthogonal"), SITE._replace(gain_error=0.1), MESSAGE, CONTEXT)
 
 
 def test_hindsight_is_refused_where_nobody_tells_the_future() -> None:

@@ -71,7 +71,13 @@ def test_hidden_participation_is_refused_where_something_tells() -> None:
         plan_of("random-participation", config, trace, MESSAGE._replace(rate=np.full(4, 0.1)))
     with pytest.raises(InputError, match="pilots"):
         plan_of("random-participation", config, trace._replace(rms_low=0.9 * trace.rms_low))
-    for told in (MESSAGE._replace(unit="record"), MESSAGE._replace(sensitivity=MESSAGE.sensitivity / 2)):
+    whole = MESSAGE._replace(adjacency="replace", sensitivity=2 * MESSAGE.sensitivity)  # of a replaced message: allowed
+    plan_of("random-participation", config, trace, whole)
+    for told in (
+        MESSAGE._replace(unit="record"),
+        MESSAGE._replace(sensitivity=MESSAGE.sensitivity / 2),
+        whole._replace(sensitivity=1.99 * MESSAGE.sensitivity),
+    ):
         with pytest.raises(InputError, match="tells that it sends"):
             plan_of("random-participation", config, trace, told)
 

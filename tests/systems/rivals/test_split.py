@@ -78,6 +78,8 @@ def test_a_client_of_weight_zero_jams_and_one_with_data_does_not() -> None:
     for count in (0, 3):
         with pytest.raises(InputError, match="there must be a jammer and somebody with data"):
             jammer.roles(np.full(3, 1 / 3), count)
+    with pytest.raises(InputError, match="jammers=-1"):
+        jammer.roles(np.full(3, 1 / 3), -1)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.2, 0.4, 1.2, np.pi / 2])

@@ -84,12 +84,6 @@ def difference_variance(plus: Array, minus: Array, scale: float, noise_var: floa
     return np.asarray(((np.asarray(plus) + floor) ** 2 + (np.asarray(minus) + floor) ** 2) / looks)
 
 
-def energy_variance(received: Array) -> Floats:
-    """Variance of one bin's energy before receiver noise, given `received` (..., K) = abs(h_k)^2 E_k, phases random."""
-    received = np.asarray(received, np.float64)
-    return np.asarray(received.sum(-1) ** 2 - np.sum(received**2, axis=-1))
-
-
 def energy_scale(energy: Array, rms: Array, weights: Array, bound: float, dim: int) -> float:
     """Largest gamma at which nobody passes its energy: gamma p_k norm1(x) / rms_k^2 <= E_k, norm1 <= sqrt(D) G.
 
