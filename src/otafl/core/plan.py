@@ -17,6 +17,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.validate import first_place
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 NO_CERTIFICATE = "no joint certificate"  # of rounds whose info `certified` is false
@@ -323,7 +324,7 @@ def check_silence(policy: Policy, message: Message, plan: Plan, first_round: int
     allowed = ~np.isnan(norm) if may_look else (norm < 0) | (norm == np.inf)
     bad = np.broadcast_to(live, norm.shape) & ~allowed
     if np.any(bad):
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        index = first_place(bad)
         rule = "a number" if may_look else "inf or negative: silence that looks at the message has to be declared"
         raise PrivacyViolation(
             f"{policy.name}: max_norm={norm[index]:g} of client {index[-1]} in round {first_round + index[-2]} breaks "

@@ -16,6 +16,7 @@ from otafl.core.messages import ClientMap
 from otafl.core.plan import Plan, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.core.sharding import CLIENT
+from otafl.core.validate import first_place
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build, certificates
 from otafl.runs.device_mapping import choose_client_map, choose_mesh, choose_seed_map, evaluations_per_call
@@ -217,16 +218,16 @@ class Execution(Planned):
             return f"round {first + round_}, seed {self.experiment.seed_list[seed]}"
 
         if np.any(over := record.stats.norm > bound * (1 + NORM_TOLERANCE)):
-            seed, round_, client = (int(i) for i in np.argwhere(over)[0])
+            seed, round_, client = first_place(over)
             raise PrivacyViolation(
                 f"{self.label}: {where(seed, round_)}: client {client}'s message is above its declared norm bound "
                 f"{bound:g}"
             )
         if np.any(lost := ~record.finite & record.live):
-            seed, round_ = (int(i) for i in np.argwhere(lost)[0])
+            seed, round_ = first_place(lost)
             raise RunError(f"{self.label}: {where(seed, round_)}: the model is not finite; lower server.step_size")
         if np.any(record.stats.overflow):
-            seed, round_ = (int(i) for i in np.argwhere(record.stats.overflow)[0])
+            seed, round_ = first_place(record.stats.overflow)
             raise PrivacyViolation(
                 f"{self.label}: {where(seed, round_)}: a Poisson batch did not fit its fixed shape; nothing was "
                 "truncated, the run stopped (lower clients.overflow_tail)"

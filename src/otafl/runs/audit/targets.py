@@ -16,6 +16,7 @@ from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import Seed
 from otafl.core.plan import Events, Plan, Trace, cut
+from otafl.core.validate import first_place
 from otafl.privacy import Ledger, account, inverse_square
 from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
@@ -142,7 +143,7 @@ def _not_less(place: SchemeFolder, found: Events, planned: Events) -> Events:
         raise PrivacyViolation(f"{place.label}: its ledger has {len(found.amp)} rounds, its plan {len(planned.amp)}")
     short = (inverse_square(planned) > inverse_square(found) * (1 + ROUNDING)) | (planned.rate > found.rate)
     if np.any(short):
-        round_, client = (int(i) for i in np.argwhere(short)[0])
+        round_, client = first_place(short)
         raise PrivacyViolation(
             f"{place.label}: its ledger charges client {client} less in round {round_} than its plan releases"
         )
