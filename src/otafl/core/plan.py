@@ -11,7 +11,7 @@ gain_k and adds up, the server takes the real part and divides by rx_scale:
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+Leaves = TypeVar("Leaves", bound=tuple[Any, ...])
 
 
 class Receiver(NamedTuple):
@@ -264,17 +266,17 @@ def first_look(trace: Trace) -> Obs:
     return Obs(0, nan + 0j, trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], nan, np.nan)
 
 
-def cut(values: Any, index: Any) -> Any:
-    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds."""
+def cut(values: Leaves, index: Any) -> Leaves:
+    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds, or of one seed."""
     return type(values)(*(leaf[index] for leaf in values))
 
 
-def frozen(values: Any) -> Any:
+def frozen(values: Leaves) -> Leaves:
     """The same tuple with read-only copies of its arrays: a policy that gets it can alter nothing that is charged."""
     return type(values)(*(_frozen(value) for value in values))
 
 
-def read_only(values: Any) -> Any:
+def read_only(values: Leaves) -> Leaves:
     """The same tuple, its own arrays locked: for what is shared and nobody's to alter."""
     for leaf in values:
         if isinstance(leaf, np.ndarray):

@@ -179,7 +179,7 @@ class Execution(Planned):
         traces = [cut(site.trace, slice(first, stop)) for site in self.setup.sites]
         if self.loop == "round":
             return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
-        plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans]
+        plans = [cut(plan, slice(first, stop)) for plan in self.plans]
         links = [
             uplink.to_float32(self._link(plan, trace, site, first))
             for plan, trace, site in zip(plans, traces, self.setup.sites)
@@ -193,7 +193,7 @@ class Execution(Planned):
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
             for s in range(len(self.setup.sites)):
-                self._check_radiated(s, Plan(*(leaf[s] for leaf in plan)), kept.live[s], first)
+                self._check_radiated(s, cut(plan, s), kept.live[s], first)
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
             check_silence(policy, message, plan._replace(live=kept.live), first)
             self._check_played(plan._replace(live=kept.live), first)
@@ -204,7 +204,7 @@ class Execution(Planned):
     def _check_played(self, plans: Plan, first: int) -> None:
         """What a closed loop played (S, T, K), through the uplink once more on the host."""
         for s, site in enumerate(self.setup.sites):
-            plan = Plan(*(leaf[s] for leaf in plans))
+            plan = cut(plans, s)
             trace = cut(site.trace, slice(first, first + len(plan.live)))
             self._link(plan, trace, site, first)
             if first == 0:

@@ -109,7 +109,8 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
         refuse_retirement(settings.scheme.name, uplink)
     foreign = not ours(systems.scheme(settings.scheme.name).factory)
     policy = held(policy, foreign, retires, ledger, deployment, message, settings.rounds, releases, keep)
-    trace, deployment, message = map(read_only, (trace, deployment, message))  # the ledger is counted anew from them
+    for shared in (trace, deployment, message):  # the ledger is counted anew from them
+        read_only(shared)
     return Job(
         trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep,
         coins_known=settings.seed is None and kept,

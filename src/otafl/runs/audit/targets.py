@@ -82,7 +82,7 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     if not live.size:
         why = planned.unaffordable.removeprefix(f"{planned.label}: ")
         return Prepared(planned.label, planned.budget.eps, 0, [], why)
-    plan, trace = (cut(part, live) for part in (plan, site.trace))
+    plan, trace = cut(plan, live), cut(site.trace, live)
     released = planned.released(plan, trace, site)
     recorded, notes = released, (*_notes(planned), *_seed_note(experiment.seed_list))
     if place is not None:

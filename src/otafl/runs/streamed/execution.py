@@ -8,7 +8,7 @@ import numpy as np
 
 from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.core.plan import check_silence
+from otafl.core.plan import check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, stack
 from otafl.privacy.spend import release_square
 from otafl.runs.execution import Execution, padded
@@ -83,7 +83,7 @@ class StreamedExecution(StreamedPlanned, Execution):
     def _take_seed(self, s: int, block: Block, kept: Record, first: int) -> Columns:
         """One seed's rounds into its tally, held against what was planned and charged."""
         site, live = self.setup.sites[s], kept.live[s]
-        stats = type(kept.stats)(*(leaf[s] for leaf in kept.stats))
+        stats = cut(kept.stats, s)
         plan, info = block.plan, block.info
         if plan is None:
             plan, info = (jax.tree.map(lambda leaf: leaf[s], part) for part in (kept.plan, kept.info))
