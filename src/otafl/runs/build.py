@@ -163,7 +163,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, stream
 
 def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clients:
     """What the clients of one scheme send."""
-    choice = scheme.clients or experiment.clients
+    choice = experiment.client_choice(scheme)
     options, factory = client_kinds.KINDS[choice.kind]
     _check_stops(choice, experiment.horizon(scheme), experiment.privacy.delta)
     return factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))

@@ -105,7 +105,7 @@ class Execution(Planned):
     @property
     def program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
-        choice, server = self.scheme.clients or self.experiment.clients, self.setup.server
+        choice, server = self.experiment.client_choice(self.scheme), self.setup.server
         return (
             "planned" if self._shareable else self.label,
             choice.model_dump_json(),
@@ -264,7 +264,7 @@ class Execution(Planned):
 
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""
-        site, sent = self.setup.sites[0], self.scheme.clients or self.experiment.clients
+        site, sent = self.setup.sites[0], self.experiment.client_choice(self.scheme)
         return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.delta, sent.kind)
 
     # --- progress ----------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ def _targets(
         everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
         said = (*notes, ANTENNAS if many else WHOLE)
         found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
-    choice = planned.scheme.clients or planned.experiment.clients
+    choice = planned.experiment.client_choice(planned.scheme)
     if choice.kind == "per-sample" and site.message.unit == "record":
         return [_of_records(one, choice) for one in found]
     return found
@@ -186,7 +186,7 @@ def _targets(
 
 def _template(planned: Planned, facts: Facts) -> Any:
     """Shapes of one message: a gradient's, or a vector."""
-    choice, message = planned.scheme.clients or planned.experiment.clients, planned.setup.sites[0].message
+    choice, message = planned.experiment.client_choice(planned.scheme), planned.setup.sites[0].message
     if choice.kind == "zero-order" or planned.experiment.task.num_params is not None:
         return jax.ShapeDtypeStruct((message.dim,), jnp.float32)
     return jax.eval_shape(facts.model.init, jax.random.key(0))

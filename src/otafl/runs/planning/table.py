@@ -178,7 +178,7 @@ def _ends_early(rounds: list[int], horizon: int) -> bool:
 
 
 def _kind(experiment: Experiment, scheme: Any) -> str:
-    return str((scheme.clients or experiment.clients).kind)
+    return str(experiment.client_choice(scheme).kind)
 
 
 def _merit(planned: Planned, seen: list[Figures], agreement: float) -> Merit:
