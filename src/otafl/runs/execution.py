@@ -1,6 +1,7 @@
 """One scheme of an experiment: planned and charged (`runs.planning`), then run chunk by chunk with checkpoints."""
 
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -12,8 +13,8 @@ from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Interrupted, PrivacyViolation, RunError
-from otafl.core.messages import ClientMap
-from otafl.core.plan import Plan, check_silence, cut
+from otafl.core.messages import ClientMap, Seed
+from otafl.core.plan import Plan, Trace, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.core.sharding import CLIENT
 from otafl.core.validate import first_place
@@ -45,11 +46,12 @@ class Execution(Planned):
         super().__init__(experiment, scheme, task)
         self.task, self.folder, self.reporter = task, folder, reporter
         self.counted: Any = None  # (K,) cost of the first seed so far
-        self.horizon = self._horizon()
+        wanted = experiment.horizon(scheme)
+        self.horizon = max(1, *self.ran) if self.ran else wanted
         # Not what the budget leaves of the horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
-        self.span = self.every * min(calls, -(-experiment.horizon(scheme) // self.every))
+        self.span = self.every * min(calls, -(-wanted // self.every))
         self.stretch = self.every  # rounds between two evaluations of the compiled program
 
     # --- the rounds ------------------------------------------------------------------------------------------------
@@ -57,14 +59,10 @@ class Execution(Planned):
     def run(self, stop: StopFlag, engines: dict[Any, Engine]) -> None:
         """All rounds, from the last whole checkpoint if there is one."""
         self.folder.prepare()
-        inside = self.loop == "round"
         engine = engines.get(self.program) or self._engine()
         if self._shareable:
             engine = engines.setdefault(self.program, engine)  # whoever comes at the same time takes the same one
-        seeds = build.seeds_of(self.experiment, self.task)
-        public = self.task.public if inside else ()
-        carry = engine.init(seeds.key, self._loop_states())
-        carry = carry._replace(opt=build.with_numbers(carry.opt, self.setup.server))
+        seeds, carry = self._begin(engine)
         done, state, saved_parts, damages = self.folder.latest(
             lambda round_, state, segments: (
                 round_ <= self.horizon and self._fits(round_, state, segments, jax.tree.leaves(carry))
@@ -80,21 +78,32 @@ class Execution(Planned):
         if self.uplink.alarm:
             self.reporter.note(f"{self.label}: {self.uplink.alarm}")
         self.reporter.start(self.label, self.horizon, done)
-        began, saved, fresh = time.monotonic(), time.monotonic(), done
-        while done < self.horizon and self._anyone_live(carry, done):
-            rows, plans = self._rows(done)
-            carry, record, seen = engine.chunk(self.task.data, self.task.held_out, public, seeds, carry, rows)
-            self.task.data.check()
-            chunk = self._take(record, plans, seen, min(self.span, self.horizon - done), done)
+        began, saved, before = time.monotonic(), time.monotonic(), done
+        chunks = self._chunks(engine, seeds, carry, done)
+        for done, carry, chunk in chunks:
             pending.append(chunk)
-            done = min(done + self.span, self.horizon)
-            self._tick(chunk, done, (done - fresh) / max(time.monotonic() - began, 1e-9))
+            self._tick(chunk, done, (done - before) / max(time.monotonic() - began, 1e-9))
             if stop.requested or time.monotonic() - saved >= self.experiment.engine.checkpoint_seconds:
                 self._checkpoint(done, carry, pending)
                 segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
             if stop.requested and done < self.horizon:
                 raise Interrupted(f"checkpoint {self.folder.checkpoint(done)}")
         finish(self, merge([*segments, *pending]), carry, time.monotonic() - began)
+
+    def _begin(self, engine: Engine) -> tuple[Seed, Carry]:
+        seeds = build.seeds_of(self.experiment, self.task)
+        carry = engine.init(seeds.key, self._loop_states())
+        return seeds, carry._replace(opt=build.with_numbers(carry.opt, self.setup.server))
+
+    def _chunks(self, engine: Engine, seeds: Seed, carry: Carry, done: int) -> Iterator[tuple[int, Carry, Any]]:
+        """The rounds from `done` on, as long as a seed is live: how many are done then, the state, what they left."""
+        task, public = self.task, self.task.public if self.loop == "round" else ()
+        while done < self.horizon and self._anyone_live(carry, done):
+            first, done = done, min(done + self.span, self.horizon)
+            rows, plans = self._rows(first)
+            carry, record, seen = engine.chunk(task.data, task.held_out, public, seeds, carry, rows)
+            task.data.check()
+            yield done, carry, self._take(record, plans, seen, done - first, first)
 
     @property
     def _shareable(self) -> bool:
@@ -172,19 +181,24 @@ class Execution(Planned):
         return bool(np.any(carry.live)) if done else True
 
     def _rows(self, first: int) -> tuple[Row, Any]:
-        """What the next chunk reads, padded to a full chunk so that nothing is compiled twice."""
-        stop = min(first + self.span, self.horizon)
-        pad = self.span - (stop - first)
-        in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
-        traces = [cut(site.trace, slice(first, stop)) for site in self.setup.sites]
+        """What the next chunk reads, and the plans in it that were made ahead."""
+        rounds = slice(first, min(first + self.span, self.horizon))
+        traces = [cut(site.trace, rounds) for site in self.setup.sites]
+        plans = [cut(plan, rounds) for plan in self.plans]
+        return self._row(traces, plans, first), plans
+
+    def _row(self, traces: list[Trace], plans: list[Plan], first: int) -> Row:
+        """Rounds of all seeds from `first` on, padded to a full chunk so that nothing is compiled twice."""
+        count = len(traces[0].gain)
+        in_horizon = np.broadcast_to(np.arange(self.span) < count, (len(traces), self.span))
+
+        def stacked(parts: Iterable[Any]) -> Any:
+            return stack([padded(part, self.span - count) for part in parts])
+
         if self.loop == "round":
-            return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
-        plans = [cut(plan, slice(first, stop)) for plan in self.plans]
-        links = [
-            uplink.to_float32(self._link(plan, trace, site, first))
-            for plan, trace, site in zip(plans, traces, self.setup.sites)
-        ]
-        return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
+            return Row((), stacked(traces), in_horizon)
+        each = zip(plans, traces, self.setup.sites)
+        return Row(stacked(uplink.to_float32(self._link(*one, first)) for one in each), (), in_horizon)
 
     def _take(self, record: Record, plans: Any, seen: Any, used: int, first: int) -> Any:
         """A chunk's records on the host, checked against what was promised."""

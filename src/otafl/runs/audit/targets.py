@@ -108,15 +108,8 @@ class Rehearsal(Execution):
     """A closed loop that is trained for the plan it plays; nothing is written."""
 
     def rehearse(self) -> None:
-        engine, seeds = self._engine(), build.seeds_of(self.experiment, self.task)
-        carry = engine.init(seeds.key, self._loop_states())
-        carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
-        done, chunks = 0, []
-        while done < self.horizon and self._anyone_live(carry, done):
-            rows, plans = self._rows(done)
-            carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
-            chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
-            done = min(done + self.span, self.horizon)
+        engine = self._engine()
+        chunks = [chunk for _, _, chunk in self._chunks(engine, *self._begin(engine), 0)]
         self.plans = [merge(chunks).of_seed(0)]
 
 
