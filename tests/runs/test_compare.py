@@ -21,6 +21,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
 from otafl.runs.schema.blocks import Server
+from otafl.runs.server import optimizer_of
 from sweeps import Here
 
 TWO = """
@@ -327,7 +328,7 @@ def test_momentum_and_decay_count_in_the_step_by_rule(tmp_path: Path):
     (path := tmp_path / "many.toml").write_text(MANY)
     for words in ({"momentum": 0.9}, {"step_decay": 0.5}, {"momentum": 0.8, "step_decay": 0.3}):
         server = Server(step_size=1.0, **words)
-        optimizer, moved = build.optimizer_of(server), []
+        optimizer, moved = optimizer_of(server), []
         for t in range(20):
             state, place = optimizer.init(np.zeros(1, np.float32)), 0.0
             for now in range(20):

@@ -33,6 +33,7 @@ from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
+from otafl.runs.server import with_numbers
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 
@@ -93,7 +94,7 @@ class Execution(Planned):
     def _begin(self, engine: Engine) -> tuple[Seed, Carry]:
         seeds = build.seeds_of(self.experiment, self.task)
         carry = engine.init(seeds.key, self._loop_states())
-        return seeds, carry._replace(opt=build.with_numbers(carry.opt, self.setup.server))
+        return seeds, carry._replace(opt=with_numbers(carry.opt, self.setup.server))
 
     def _chunks(self, engine: Engine, seeds: Seed, carry: Carry, done: int) -> Iterator[tuple[int, Carry, Any]]:
         """The rounds from `done` on, as long as a seed is live: how many are done then, the state, what they left."""

@@ -19,14 +19,13 @@ from otafl.core.uplink import Uplink, uplink_of
 from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.opening import Settings
-from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Privacy, Radio
-from otafl.runs.sites import played_by
+from otafl.runs.sites import played_by, site_of
 
 
 class Job(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 from otafl.bounds import merit
 from otafl.core.arrays import Array
 from otafl.core.plan import Link, Message
-from otafl.runs.build import server_of
 from otafl.runs.schema import Experiment
 from otafl.runs.schema.blocks import Server
+from otafl.runs.server import server_of
 
 
 def step_size(
