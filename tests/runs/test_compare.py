@@ -278,12 +278,13 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
 
     from browsing import violations
     from otafl.reports.compare_page import page
-    from otafl.reports.frontier import stored
+    from otafl.reports.frontier import STORED
+    from otafl.reports.page import stored
 
     found = rank([entry("first", [0.9, 0.91], 1.9), entry("second", [0.4, 0.5], 1.8)], 2.0)
     part = SimpleNamespace(found=found, target=2.0, folder=tmp_path / "eps-2", run=tmp_path / "run", notes=[])
     path = tmp_path / "compare.html"
-    path.write_text(page([part], "Two schemes", stored()), encoding="utf-8")
+    path.write_text(page([part], "Two schemes", stored(STORED)), encoding="utf-8")
     browser.open(path)
     names = "[...document.querySelectorAll('tbody th')].map(th => th.textContent)"
     assert browser.complaints == [] and violations(browser) == []
