@@ -17,11 +17,10 @@ from otafl.reproductions import pictures, verdicts
 
 
 def frontier() -> str:
-    from otafl.reports import frontier
+    from otafl.reports.frontier import STORED, picture
+    from otafl.reports.page import stored
 
-    stored = frontier.stored()
-    assert stored is not None, "reports/assets/frontier.json is missing"
-    return frontier.picture(stored)
+    return picture(stored(STORED))
 
 
 def munich() -> str:

@@ -16,7 +16,8 @@ def points():
 
 def test_a_band_runs_from_the_worst_scheme_to_the_best():
     told = {"points": points(), "title": "t", "date": "2026-01-01", "preset": "p"}
-    assert frontier.spans(told) == [(20, ["0.22–0.32", "0.28–0.38"]), (200, ["0.40–0.50", "1.00–1.10"])]
+    rows = [["20", "0.22–0.32", "0.28–0.38"], ["200", "0.40–0.50", "1.00–1.10"]]
+    assert frontier.spans(told) == [["devices", "ε = 1", "ε = 4"], *rows]
     svg = frontier.picture(told)
     assert svg.startswith("<svg") and "20 devices" in svg and "without privacy" in svg
     assert svg == frontier.picture(told)  # the same numbers, the same bytes

@@ -29,6 +29,7 @@ from otafl.runs.remote import Elsewhere
 from otafl.runs.runner import run_in
 from otafl.runs.schema import load
 from otafl.runs.schema.blocks import Server
+from otafl.runs.server import optimizer_of
 from otafl.runs.workbench import Workbench
 from sweeps import Here
 
@@ -306,12 +307,13 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
 
     from browsing import violations
     from otafl.reports.compare_page import page
-    from otafl.reports.frontier import stored
+    from otafl.reports.frontier import STORED
+    from otafl.reports.page import stored
 
     found = rank([entry("first", [0.9, 0.91], 1.9), entry("second", [0.4, 0.5], 1.8)], 2.0)
     part = SimpleNamespace(found=found, target=2.0, folder=tmp_path / "eps-2", run=tmp_path / "run", notes=[])
     path = tmp_path / "compare.html"
-    path.write_text(page([part], "Two schemes", stored()), encoding="utf-8")
+    path.write_text(page([part], "Two schemes", stored(STORED)), encoding="utf-8")
     browser.open(path)
     names = "[...document.querySelectorAll('tbody th')].map(th => th.textContent)"
     assert browser.complaints == [] and violations(browser) == []
@@ -356,7 +358,7 @@ def test_momentum_and_decay_count_in_the_step_by_rule(tmp_path: Path):
     (path := tmp_path / "many.toml").write_text(MANY)
     for words in ({"momentum": 0.9}, {"step_decay": 0.5}, {"momentum": 0.8, "step_decay": 0.3}):
         server = Server(step_size=1.0, **words)
-        optimizer, moved = build.optimizer_of(server), []
+        optimizer, moved = optimizer_of(server), []
         for t in range(20):
             state, place = optimizer.init(np.zeros(1, np.float32)), 0.0
             for now in range(20):

@@ -7,12 +7,12 @@ from otafl.channels import Channel
 from otafl.core.errors import InputError
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
-from otafl.runs.build import limited
 from otafl.runs.comparing.run_energy import settings, softened
 from otafl.runs.planning.energy import planned_energy, within_run
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
+from otafl.runs.sites import limited
 from otafl.systems import settings as rules
 from otafl.systems import simulated
 

@@ -207,7 +207,7 @@ def of_state(law: PathLoss, distance_m: ArrayLike, **state: Any) -> Floats:
     }
     loss = laws[law.kind](distance_m, **{**numbers, **(state if law.drawn else {})})
     if np.any(beyond := ~(np.abs(loss) <= validate.MAX_DB)):
-        first = tuple(np.argwhere(beyond)[0])
+        first = validate.first_place(beyond)
         place = f"[{', '.join(map(str, first))}]" if first else ""
         raise InputError(
             f"distance_m{place}={float(np.asarray(distance_m, float)[first])!r} gives a path loss of "

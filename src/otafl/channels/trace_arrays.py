@@ -90,7 +90,7 @@ def _numbers(path: Path, key: str, value: Any, notes: list[str]) -> Array:
 
 def finite(path: Path, key: str, value: Any) -> None:
     if np.any(bad := ~np.isfinite(value)):
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        index = validate.first_place(bad)
         place = ", ".join(str(i + 1) for i in index)
         raise InputError(f"{path}: {key} at ({place}) is {np.asarray(value)[index]}; it must be finite")
 

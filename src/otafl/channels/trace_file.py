@@ -112,7 +112,7 @@ def read_trace(
     for note in notes:
         warnings.warn(f"{path}: {note}", PrecisionWarning, stacklevel=2)
     if np.any(loud := np.abs(gain) > 1):
-        place = ", ".join(str(int(i) + 1) for i in np.argwhere(loud)[0])
+        place = ", ".join(str(i + 1) for i in validate.first_place(loud))
         text = f"{path}: abs(gain) > 1 at ({place}) means amplification; dB or power?"
         warnings.warn(text, UnitWarning, stacklevel=2)
     return trace

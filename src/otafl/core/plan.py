@@ -11,12 +11,13 @@ gain_k and adds up, the server takes the real part and divides by rx_scale:
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, PrivacyViolation
+from otafl.core.validate import first_place
 
 STOPS = ("horizon", "budget", "asymmetry", "dropped weight", "convergence budget")  # codes of an info `stopped_by`
 NO_CERTIFICATE = "no joint certificate"  # of rounds whose info `certified` is false
@@ -27,6 +28,8 @@ CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+Leaves = TypeVar("Leaves", bound=tuple[Any, ...])
 
 
 class Receiver(NamedTuple):
@@ -263,17 +266,17 @@ def first_look(trace: Trace) -> Obs:
     return Obs(0, nan + 0j, trace.rms_estimate[0], trace.rms_low[0], trace.rms_high[0], nan, np.nan)
 
 
-def cut(values: Any, index: Any) -> Any:
-    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds."""
+def cut(values: Leaves, index: Any) -> Leaves:
+    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds, or of one seed."""
     return type(values)(*(leaf[index] for leaf in values))
 
 
-def frozen(values: Any) -> Any:
+def frozen(values: Leaves) -> Leaves:
     """The same tuple with read-only copies of its arrays: a policy that gets it can alter nothing that is charged."""
     return type(values)(*(_frozen(value) for value in values))
 
 
-def read_only(values: Any) -> Any:
+def read_only(values: Leaves) -> Leaves:
     """The same tuple, its own arrays locked: for what is shared and nobody's to alter."""
     for leaf in values:
         if isinstance(leaf, np.ndarray):
@@ -323,7 +326,7 @@ def check_silence(policy: Policy, message: Message, plan: Plan, first_round: int
     allowed = ~np.isnan(norm) if may_look else (norm < 0) | (norm == np.inf)
     bad = np.broadcast_to(live, norm.shape) & ~allowed
     if np.any(bad):
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        index = first_place(bad)
         rule = "a number" if may_look else "inf or negative: silence that looks at the message has to be declared"
         raise PrivacyViolation(
             f"{policy.name}: max_norm={norm[index]:g} of client {index[-1]} in round {first_round + index[-2]} breaks "

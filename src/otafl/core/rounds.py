@@ -22,6 +22,7 @@ from otafl.core.errors import InputError, by_its_author
 from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
 from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
+from otafl.core.validate import first_place
 
 if TYPE_CHECKING:
     import optax
@@ -156,7 +157,7 @@ def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
     }
     for name, bad in problems.items():
         if np.any(bad):
-            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            index = first_place(bad)
             place = (round_ + index[0], *index[1:]) if plan.live.ndim else (round_, *index)
             whose = f" for client {place[1]}" if name != "rx_scale" else ""
             rule = "must be > 0" if name == "rx_scale" else "must be finite"

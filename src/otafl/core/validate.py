@@ -42,12 +42,21 @@ def in_range(name: str, value: float) -> None:
         raise InputError(f"{name}={value!r} must be 0 or of a size within [{SMALLEST:.0e}, {LARGEST:.0e}]")
 
 
+def first_place(bad: Any) -> tuple[int, ...]:
+    """The index of the first entry that is true.
+
+    >>> first_place([[False, False], [True, True]])
+    (1, 0)
+    """
+    return tuple(int(i) for i in np.argwhere(bad)[0])
+
+
 def _first(value: Any, bad: Any) -> str:
     """Name the first offending entry, so that a message about 10,000 devices stays one line."""
-    array, bad = np.asarray(value), np.asarray(bad)
+    array = np.asarray(value)
     if array.ndim == 0:
         return f"={array.item()!r}"
-    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    index = first_place(bad)
     return f"[{', '.join(map(str, index))}]={array[index].item()!r}"
 
 

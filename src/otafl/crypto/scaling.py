@@ -71,7 +71,7 @@ def encode(parameters: Parameters, values: np.ndarray, bits: int) -> Array:
     values = np.asarray(values, dtype=np.float64)
     good = np.abs(values) <= parameters.Mmax
     if not good.all():  # the value itself is private and stays out of the message
-        row = int(np.argwhere(~good)[0][0])
+        row = validate.first_place(~good)[0]
         raise InputError(f"values of row {row} must be finite and lie in [-{parameters.Mmax:g}, {parameters.Mmax:g}]")
     return occupied(parameters, values, bits)
 

@@ -179,7 +179,7 @@ def _refuse(
 ) -> None:
     if not np.any(bad):
         return
-    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    index = validate.first_place(bad)
     found = np.broadcast_to(realised, bad.shape)[index]
     raise PrivacyViolation(
         f"{what} of client {index[-1]} in round {first + index[-2]} is {found:.6g}, "

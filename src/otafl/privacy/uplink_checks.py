@@ -15,8 +15,9 @@ import numpy as np
 from scipy.special import erf, gammaincinv
 
 from otafl.core.errors import PrivacyViolation
-from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, frozen, ours
+from otafl.core.plan import Deployment, Events, Link, Message, Plan, Trace, cut, frozen, ours
 from otafl.core.uplink import FAINTEST, Uplink, to_float32, transmit_energy
+from otafl.core.validate import first_place
 from otafl.privacy.events import pick, total_noise_var
 
 TOLERANCE = 1e-9  # of products of doubles in another order
@@ -104,7 +105,7 @@ def _check_levels(uplink: Uplink, link: Link, plan: Plan, events: Events, scale:
 
 def _refuse(uplink: Uplink, bad: Any, value: Any, what: str, why: str, first_round: int) -> None:
     if np.any(bad):
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        index = first_place(bad)
         whose = f", client {index[1]}" if len(index) > 1 else ""
         found = np.broadcast_to(value, bad.shape)[index]
         raise PrivacyViolation(
@@ -118,7 +119,7 @@ def probe(uplink: Uplink, plan: Plan, trace: Trace, site: Deployment, message: M
     if not np.any(used):
         return
     round_ = int(np.argmax(np.where(used, events.amp.max(-1), -1.0)))
-    row = Plan(*(leaf[round_] for leaf in plan))
+    row = cut(plan, round_)
     one = pick(events, slice(round_, round_ + 1))
     loudest = np.argsort(-one.amp[0])[:LOUDEST]
     with jax.enable_x64(True):

@@ -17,7 +17,7 @@ from otafl.reports.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say
 
 NONE = "–"
 HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
@@ -42,14 +42,11 @@ def row(scheme: SchemeAudit) -> list[str]:
 
 def show(found: Audit, console: Console, wide: bool = False) -> None:
     """Table, verdicts, what they rest on."""
-    table = Fitted(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in HEADS:
-        table.add_column(name, justify="left" if name in ("scheme", "verdict") else "right")
-    for scheme in found.schemes:
-        table.add_row(*(plain(cell) for cell in row(scheme)))
-    table.show(console, wide)
+    rows = (map(plain, row(scheme)) for scheme in found.schemes)
+    style = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    Fitted.of(HEADS, rows, words=("scheme", "verdict"), **style).show(console, wide)
     for text in lines(found):
-        console.print(text, markup=False, highlight=False)
+        say(console, text)
 
 
 def lines(found: Audit) -> list[str]:

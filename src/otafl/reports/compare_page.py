@@ -6,9 +6,20 @@ from typing import Any
 
 from otafl.core.files import write_atomic
 from otafl.privacy import ACCOUNTANTS
-from otafl.reports.comparison import DIGITAL_NOTE, E_NOTE, HEAD, placed, rows, sentence, terms, verdicts
-from otafl.reports.frontier import picture, points_of, stored
-from otafl.reports.page import asset
+from otafl.reports.comparison import (
+    DIGITAL_NOTE,
+    E_NOTE,
+    HEAD,
+    folder_of,
+    notes_of,
+    placed,
+    rows,
+    sentence,
+    terms,
+    verdicts,
+)
+from otafl.reports.frontier import STORED, picture, points_of
+from otafl.reports.page import asset, stored
 from otafl.reports.plain_page import plain_page, scrolling_table
 from otafl.runs.comparing.compare import Part, Question
 
@@ -35,8 +46,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         link = escape(f"{part.folder.name}/run/report.html" if len(parts) > 1 else "run/report.html")
         every = f'<a href="{link}">All curves, cards and certificates of ε = {part.target:g}</a>'
         body.append(f"<p>{every}; plots for print: <code>otafl report {escape(str(part.run))}</code></p>")
-    notes = dict.fromkeys(note for part in parts for note in part.notes)
-    body += [f"<p>{escape(note)}</p>" for note in (*notes, E_NOTE, DIGITAL_NOTE)]
+    body += [f"<p>{escape(note)}</p>" for note in (*notes_of(parts), E_NOTE, DIGITAL_NOTE)]
     return plain_page("compare", title, "".join(body), asset("sort.js"), _hiding(parts))
 
 
@@ -61,10 +71,9 @@ def _caption(told: dict[str, Any]) -> str:
 def write_page(parts: list[Part], question: Question) -> Path:
     """compare.html beside the targets' folders."""
     experiment = question.experiment
-    own = {"points": points_of(parts, experiment.task.clients)}
-    known = stored() if question.name in STORED_FOR else None
-    frontier = known or (own if len(parts) > 1 else None)
-    folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
-    file = folder / "compare.html"
+    frontier = stored(STORED) if question.name in STORED_FOR else None
+    if frontier is None and len(parts) > 1:
+        frontier = {"points": points_of(parts, experiment.task.clients)}
+    file = folder_of(parts) / "compare.html"
     write_atomic(file, page(parts, experiment.title or question.name, frontier))
     return file

@@ -16,7 +16,7 @@ from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.reports import write_report
-from otafl.reports.tables import attack_cells, footer, named, result
+from otafl.reports.tables import attack_cells, footer, named, result, short_csi
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.store import RunFolder
@@ -24,7 +24,7 @@ from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
 HEAD = [
@@ -99,6 +99,16 @@ def placed(found: Comparison) -> list[tuple[dict[str, Any], str]]:
 
 def rows(found: Comparison) -> list[list[str]]:
     return [row(entry, place) for entry, place in placed(found)]
+
+
+def folder_of(parts: list[Part]) -> Path:
+    """Of the whole comparison: several targets have a folder each in it."""
+    return parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
+
+
+def notes_of(parts: list[Part]) -> list[str]:
+    """How settings were found, each note once."""
+    return list(dict.fromkeys(note for part in parts for note in part.notes))
 
 
 def terms(*found: Comparison) -> str:
@@ -202,12 +212,9 @@ def table(parts: list[tuple[float, Comparison]]) -> Fitted:
         label = entry["label"]
         accuracy = [result(own[label], "final_accuracy") if label in own else "–" for own in known]
         efficiency = _mean(entry, "efficiency", ".2f") if entry["private"] else "–"
-        more = [_mean(entry, "rounds", ".0f"), SHORT_CSI.get(entry["csi"], entry["csi"])] if single else []
+        more = [_mean(entry, "rounds", ".0f"), short_csi(entry["csi"])] if single else []
         made.add_row(escape(named(entry)), *accuracy, efficiency, joules(entry), *more)
     return made
-
-
-SHORT_CSI = {"statistical": "stat."}
 
 
 def show(parts: list[Part], console: Console, wide: bool = False) -> None:
@@ -226,14 +233,12 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
         console.print(table(found))
     last = parts[-1]
     said = [sentence(one, target) for target, one in found]
-    notes = [*dict.fromkeys(note for part in parts for note in part.notes)]
     refused = [f"ε = {target:g}: not ranked: {e['label']}: {why}" for target, one in found for e, why in one.refused]
     costs = f"e and J/device at ε = {last.target:g}. " if len(parts) > 1 and not wide else ""
-    for text in [*said, *refused, *notes, terms(*(one for _, one in found)), costs + E_NOTE]:
-        console.print(text, markup=False, highlight=False)
-    where = last.folder.parent if len(parts) > 1 else last.folder
-    console.print(f"All columns and pairs: {where / 'compare.html'}, {where / 'compare.md'}", markup=False,
-                  highlight=False, soft_wrap=True)  # fmt: skip
+    for text in [*said, *refused, *notes_of(parts), terms(*(one for _, one in found)), costs + E_NOTE]:
+        say(console, text)
+    files = (str(folder_of(parts) / f"compare.{kind}") for kind in ("html", "md"))
+    say(console, f"All columns and pairs: {', '.join(files)}", soft_wrap=True)
 
 
 E_NOTE = (
@@ -267,13 +272,12 @@ def lines(found: Comparison, target: float) -> list[str]:
 
 def write(parts: list[Part]) -> Path:
     """compare.md of all targets, beside their folders."""
-    folder = parts[-1].folder.parent if len(parts) > 1 else parts[-1].folder
     text: list[str] = []
     for part in parts:
         text += lines(part.found, part.target)
-    text += [f"- {note}" for note in dict.fromkeys(note for part in parts for note in part.notes)]
+    text += [f"- {note}" for note in notes_of(parts)]
     text += ["", E_NOTE, DIGITAL_NOTE]
-    path = folder / "compare.md"
+    path = folder_of(parts) / "compare.md"
     write_atomic(path, inert("\n".join(text)) + "\n")
     return path
 

@@ -1,8 +1,6 @@
 """The frontier: accuracy over ε for several numbers of devices, and what a device pays in energy."""
 
-import json
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from otafl.runs.folder.summaries import on_air
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say
 
 Point = dict[str, Any]
 STORED = "frontier.json"  # in reports/assets: a dated run of the preset demo-frontier
@@ -44,12 +42,6 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
                 "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
             })  # fmt: skip
     return found
-
-
-def stored() -> dict[str, Any] | None:
-    """The frontier that travels with the package, if one does."""
-    file = files("otafl.reports") / "assets" / STORED
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def frontier(path: Path, folder: Path, overrides: list[str], reporter: Reporter | None = None) -> dict[str, Any]:
@@ -124,25 +116,19 @@ def _energy(axes: Any, points: list[Point], labels: list[str]) -> None:
 
 
 def table(told: dict[str, Any]) -> Fitted:
-    """Least to largest mean accuracy of the schemes, one row per number of devices."""
-    eps = sorted({point["eps"] for point in told["points"]})
-    made = Fitted(box=box.SIMPLE_HEAD, show_edge=False)
-    made.add_column("devices", justify="right")
-    for one in eps:
-        made.add_column(f"ε = {one:g}", justify="right", no_wrap=True)
-    for count, cells in spans(told):
-        made.add_row(f"{count:,}", *cells)
-    return made
+    """`spans` on a terminal."""
+    head, *rows = spans(told)
+    return Fitted.of(head, rows, box=box.SIMPLE_HEAD, show_edge=False)
 
 
-def spans(told: dict[str, Any]) -> list[tuple[int, list[str]]]:
-    """Accuracy from the worst to the best scheme, per number of devices and ε."""
+def spans(told: dict[str, Any]) -> list[list[str]]:
+    """Least to largest mean accuracy of the schemes: a head, then a row per number of devices."""
     eps = sorted({point["eps"] for point in told["points"]})
-    rows = []
+    rows = [["devices", *(f"ε = {one:g}" for one in eps)]]
     for count in sorted({point["devices"] for point in told["points"]}):
         own = [p for p in told["points"] if p["devices"] == count and p["private"]]
         at = [[p["accuracy"] for p in own if p["eps"] == one] for one in eps]
-        rows.append((count, [f"{min(a):.2f}–{max(a):.2f}" if a else "–" for a in at]))
+        rows.append([f"{count:,}", *(f"{min(a):.2f}–{max(a):.2f}" if a else "–" for a in at)])
     return rows
 
 
@@ -152,12 +138,9 @@ def frontier_preset(
     """`otafl reproduce demo-frontier`: runs, table, frontier.json, frontier.svg, results.md."""
     told = frontier(path, folder, overrides, reporter)
     write_atomic(folder / "frontier.svg", picture(told))
-    heads = sorted({point["eps"] for point in told["points"]})
-    lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", ""]
-    rows = ([f"{count:,}", *cells] for count, cells in spans(told))
-    lines += markdown_table(["devices", *(f"ε = {eps:g}" for eps in heads)], rows)
+    head, *rows = spans(told)
+    lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", "", *markdown_table(head, rows)]
     lines += ["", f"Run on {told['date']}, {told['terms']}."]
     write_atomic(folder / "results.md", inert("\n".join(lines)) + "\n")
     console.print(table(told))
-    console.print(f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", markup=False,
-                  highlight=False, soft_wrap=True)  # fmt: skip
+    say(console, f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", soft_wrap=True)

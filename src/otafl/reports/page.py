@@ -183,5 +183,11 @@ def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:
     return any(isinstance(value, float) and value > 0 for row in rows for value in row)
 
 
+def stored(name: str) -> dict[str, Any]:
+    """A dated run of a preset, which travels with the package."""
+    found: dict[str, Any] = json.loads(asset(name))
+    return found
+
+
 def asset(name: str) -> str:
     return files("otafl.reports").joinpath("assets", name).read_text(encoding="utf-8")

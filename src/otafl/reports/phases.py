@@ -9,13 +9,15 @@ from rich.console import Console
 from otafl.bounds import merit
 from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
-from otafl.reports.phases_trained import overlay, stored
+from otafl.reports.page import stored
+from otafl.reports.phases_trained import STORED, overlay
 from otafl.reports.plots import FOR_SVG, as_svg
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.ridge import phases
+from otafl.systems.screen import say
 
 TIE = 0.03  # relative gap of S below which rules count as alike
 
@@ -79,11 +81,11 @@ def phases_preset(
     told = diagram(wanted["eps"], np.geomspace(float(wanted["joules"][0]), float(wanted["joules"][1]), 120), terms)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "phases.json", to_json(told))
-    write_atomic(folder / "phases.svg", picture(told, stored()))
+    write_atomic(folder / "phases.svg", picture(told, stored(STORED)))
     lines = [sentence(sheet, told["joules"]) for sheet in told["sheets"]]
     write_atomic(folder / "results.md", "\n".join(f"- {line}" for line in lines) + "\n")
     for line in lines:
-        console.print(line, markup=False, highlight=False)
+        say(console, line)
 
 
 def sentence(sheet: dict[str, Any], joules: list[float]) -> str:

@@ -4,9 +4,7 @@ A cell's leader is the scheme of the air with the largest mean accuracy; it lead
 one leaves zero out, else the cell says "alike".
 """
 
-import json
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +21,11 @@ from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import config_hash, load
 from otafl.runs.workbench import Workbench
+from otafl.systems.screen import say
 
 STORED = "phases.json"  # in reports/assets: a dated run of the preset demo-phases-trained
 
 Cell = dict[str, Any]
-
-
-def stored() -> dict[str, Any] | None:
-    """The grid that travels with the package, if one does."""
-    file = files("otafl.reports") / "assets" / STORED
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def cell_of(part: Part, devices: int, joules: float) -> Cell:
@@ -125,4 +118,4 @@ def trained_preset(
     head = [f"Run on {told['date']}, {told['rounds']} rounds.", ""]
     write_atomic(folder / "results.md", "\n".join([*head, *(f"- {line}" for line in lines)]) + "\n")
     for line in lines:
-        console.print(line, markup=False, highlight=False)
+        say(console, line)

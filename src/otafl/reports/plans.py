@@ -14,7 +14,7 @@ from otafl.core.markdown import table as markdown_table
 from otafl.privacy.card_text import round_up
 from otafl.runs.planning.afford import least
 from otafl.runs.planning.table import PlanTable, Row
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say
 
 NONE = "–"
 
@@ -83,10 +83,10 @@ def show(found: PlanTable, console: Console, wide: bool = False) -> None:
     """Print sentence, table, refusals and terms."""
     made = table(found)
     made.elsewhere = "; all columns with --wide or --json"
-    console.print(sentence(found), markup=False, highlight=False)
+    say(console, sentence(found))
     made.show(console, wide)
     for text in [*refusals(found), *terms(found), *found.notes]:
-        console.print(text, markup=False, highlight=False)
+        say(console, text)
 
 
 def refusals(found: PlanTable) -> list[str]:

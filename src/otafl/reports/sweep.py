@@ -27,7 +27,7 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment
 from otafl.runs.sweep import FILE, number, points, read, run_all, run_of_point
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,11 +140,11 @@ def show(found: Sweep, console: Console, wide: bool = False) -> None:
         head, *cells = rows(entries, found.keys)
         shown = (map(plain, row) for row in cells)
         Fitted.of(map(plain, head), shown, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)).show(console, wide)
-        console.print(footer(entries), markup=False, highlight=False)
+        say(console, footer(entries))
     for point in found.points:
         if point["outcome"] != DONE:
             said = f"{_named(point)}: {point['outcome']} (exit code {point['exit_code']})"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+            say(console, said, soft_wrap=True)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

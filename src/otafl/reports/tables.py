@@ -58,6 +58,11 @@ def share(values: np.ndarray) -> str:
     return f"{max(float(np.mean(good)), 0.0):.1%}" if good.size else "–"
 
 
+def short_csi(csi: str) -> str:
+    """Of a narrow column."""
+    return "stat." if csi == "statistical" else csi
+
+
 def energy(values: np.ndarray) -> str:
     good = values[~np.isnan(values)]
     return f"{np.mean(good):.2g} J" if good.size else "–"

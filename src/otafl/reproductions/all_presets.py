@@ -29,6 +29,7 @@ from otafl.runs.interrupts import graceful_stop
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
+from otafl.systems.screen import say
 
 
 def reproduce_all(
@@ -46,11 +47,11 @@ def reproduce_all(
     before = [name for name in known if told.get(name, {}).get("outcome") == DONE]
     before = [name for name in before if told[name]["stamp"] == _stamp(name, quick)]
     for name in before:
-        console.print(f"{name}: done before", highlight=False, markup=False)
+        say(console, f"{name}: done before")
     left = [name for name in known if name not in before]
     long = [name for name in left if minutes[name] > at_most]
     if long:
-        console.print(f"left out, more than {at_most:g} minutes each: {', '.join(long)}", highlight=False, markup=False)
+        say(console, f"left out, more than {at_most:g} minutes each: {', '.join(long)}")
     left = [name for name in left if name not in long]
     if elsewhere is not None:
         for part in ([name for name in left if not known[name].experiment],
@@ -88,7 +89,7 @@ def _side_by_side(
         ending = each(elsewhere.executor, reproduce_one, tasks, stop, elsewhere.live.note)
         for number, (name, outcome) in enumerate(ending):
             if outcome.done:
-                console.print(outcome.value, markup=False, highlight=False, soft_wrap=True)
+                say(console, outcome.value, soft_wrap=True)
             elif outcome.fault:
                 (folder / name).mkdir(parents=True, exist_ok=True)
                 write_atomic(folder / name / "error.txt", outcome.fault)
@@ -129,7 +130,7 @@ def _one(name: str, folder: Path, quick: bool, reporter: Reporter, console: Cons
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "error.txt", traceback.format_exc())
         said = f"{type(fault).__name__}: {fault} (see {name}/error.txt)"
-    console.print(f"{name}: {said}", markup=False)
+    say(console, f"{name}: {said}")
     return said
 
 

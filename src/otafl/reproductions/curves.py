@@ -115,7 +115,7 @@ def lines(schemes: list[Scheme], metric: str, run: str | None = None) -> list[Li
 
 
 def step_size_of(experiment: Any, label: str) -> float:
-    from otafl.runs.build import server_of
+    from otafl.runs.server import server_of
 
     return float(server_of(experiment, experiment.scheme[experiment.labels.index(label)]).step_size)
 

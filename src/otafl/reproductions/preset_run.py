@@ -21,7 +21,7 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
-from otafl.systems.screen import Fitted
+from otafl.systems.screen import Fitted, say
 
 SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
@@ -58,8 +58,8 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
     console.print(Fitted.of(heads, rows, title=title, title_justify="left"))
     gaps = differences(found, preset)
     for line in gaps:
-        console.print(line, markup=False, highlight=False)
-    console.print(footer(found), f"Report: {folder / 'report.html'}", sep="\n", markup=False, highlight=False)
+        say(console, line)
+    say(console, f"{footer(found)}\nReport: {folder / 'report.html'}")
     note = SMOKE if quick else ""
     results = {
         "preset": path.stem,
@@ -127,4 +127,4 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     if quick and results.exists():  # whoever reads it later must know
         write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
     for line in closing(name, folder, quick):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(console, line, soft_wrap=True)

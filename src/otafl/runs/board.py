@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from otafl.runs.executors import Outcome
 from otafl.runs.progress import JsonLog, Narrow
+from otafl.systems.screen import say
 
 
 class Board:
@@ -38,7 +39,7 @@ class Lines(Board):
             self.live.update(self.task, completed=done, total=of, said=f"{done} of {of}")
 
     def note(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, text, soft_wrap=True)
 
 
 class JsonLines(Board):

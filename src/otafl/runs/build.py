@@ -1,19 +1,17 @@
 """From an experiment to the arrays and functions that a run needs, all decided before the first round."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from otafl import clients as client_kinds
 from otafl import systems
-from otafl.channels import Channel, draw, receive, to_deployment, with_gains
+from otafl.channels import draw, receive
 from otafl.channels.channel import Rows
-from otafl.channels.measured import Played, play
+from otafl.channels.measured import play
 from otafl.core import uplink
 from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed
@@ -22,7 +20,8 @@ from otafl.privacy import uplink_checks
 from otafl.runs.evaluation import HeldOut, blocks
 from otafl.runs.planning.facts import Drawn, Facts, deal, model_of, parts_of, source_of
 from otafl.runs.schema import Experiment, Server, options_of
-from otafl.runs.sites import devices_of, played_by
+from otafl.runs.server import optimizer_of, server_of
+from otafl.runs.sites import limited, played_by, site_of
 from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import evaluated_at_once
 from otafl.tasks.models import Model
@@ -165,7 +164,7 @@ def build_scheme(experiment: Experiment, scheme: Any, task: Task | Facts, stream
 
 def clients_of(experiment: Experiment, scheme: Any, task: Task | Facts) -> Clients:
     """What the clients of one scheme send."""
-    choice = scheme.clients or experiment.clients
+    choice = experiment.client_choice(scheme)
     options, factory = client_kinds.KINDS[choice.kind]
     _check_stops(choice, experiment.horizon(scheme), experiment.privacy.delta)
     return factory(options_of(choice, options), task.model, min(int(sizes.min()) for sizes in task.sizes))
@@ -232,76 +231,6 @@ def _check_stops(choice: Any, rounds: int, delta: float) -> None:
         )
 
 
-def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tuple[Channel, Deployment]:
-    """Channel description and limits in the units of the round."""
-    channel, radio, count = experiment.channel, experiment.radio, experiment.task.clients
-    weights = weights_of(experiment.task.weights, message, sizes)
-    if channel.trace is not None:
-        return _site_of_trace(experiment, message, weights)
-    if experiment.devices is None:
-        energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
-        trusted = radio.trusted_share * noise_var
-        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
-    site = devices_of(experiment)
-    if len(site.devices.names) != count:
-        raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
-    channel = with_gains(channel, site.devices.mean_power_gain, site.devices.k_factor_db)
-    made = to_deployment(site, message.dim)
-    made = made._replace(weights=weights, **channel.declared)
-    return channel, _as_estimated(made, site.devices.trace)
-
-
-def _as_estimated(deployment: Deployment, played: Played | None) -> Deployment:
-    """Estimates that stand in a file are as wrong as the file shows; nobody has to declare it."""
-    if played is None or played.estimate is None:
-        return deployment
-    return deployment._replace(gain_error=played.gain_error, phase_error=None)
-
-
-def _site_of_trace(experiment: Experiment, message: Message, weights: np.ndarray) -> tuple[Channel, Deployment]:
-    """A trace file may bring energies and noise; what it does not say, the experiment's radio does."""
-    channel, radio, played = experiment.channel, experiment.radio, played_by(experiment)
-    assert played is not None and channel.trace is not None
-    count = len(played.names)
-    if count != experiment.task.clients:
-        raise InputError(f"{channel.trace.file}: {count} devices take part but task.clients={experiment.task.clients}")
-    said = {"energy": (radio.max_energy, radio.power_dbm), "noise_var": (radio.noise_std, radio.noise_w)}
-    for name, own in said.items():
-        if getattr(played, name) is not None and any(value is not None for value in own):
-            raise InputError(f"{channel.trace.file}: has {name}, and so has the experiment's radio; give one")
-    energy = np.full(count, radio.energy(message.dim)) if played.energy is None else played.energy
-    noise_var = radio.noise_var() if played.noise_var is None else played.noise_var
-    drawn = with_gains(replace(channel, trace=None), played.mean_power)
-    trusted = radio.trusted_share * noise_var
-    made = Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
-    return drawn, _as_estimated(made, played)
-
-
-def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
-    """The site of a scheme that limits its rounds by itself."""
-    if max_energy is None:
-        return deployment
-    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
-
-
-def bandwidth_of(experiment: Experiment) -> float | None:
-    """Hz; None where the experiment does not say."""
-    radio = experiment.radio if experiment.devices is None else devices_of(experiment).radio
-    return radio.bandwidth_hz
-
-
-def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
-    """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
-    if declared != "samples":
-        return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
-    if message.adjacency == "add-remove":
-        raise InputError(
-            "adjacency='add-remove' with task.weights='samples' is false: every weight moves when a record comes or "
-            "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
-        )
-    return np.asarray(sizes / sizes.sum())
-
-
 def _site(scheme: Any, deployment: Deployment, message: Message, context: Context) -> Site:
     config = options_of(scheme, systems.scheme(scheme.name).config)
     policy = systems.make(scheme.name, config, deployment, message, context)
@@ -325,42 +254,4 @@ def context_of(
         stop=experiment.privacy.stop,
         sizes=sizes,
         trace=trace,
-    )
-
-
-def server_of(experiment: Experiment, scheme: Any) -> Server:
-    """The experiment's server with what the scheme overrides."""
-    own = {key: value for key, value in scheme.server.model_dump().items() if value is not None}
-    return experiment.server.model_copy(update=own)
-
-
-def optimizer_of(server: Server) -> "optax.GradientTransformation":
-    """Descent on what was received; weight decay acts on the model, after the air, and costs no privacy.
-
-    Numbers live in the optimizer's state, so that schemes with other step sizes share one compiled program.
-    """
-    import optax  # not before something is trained: plans do without it
-
-    def descent(step_size: Any, momentum: Any, weight_decay: Any) -> optax.GradientTransformation:
-        decay = [optax.add_decayed_weights(weight_decay)] if server.weight_decay else []
-        trace = [optax.trace(momentum)] if server.momentum else []
-        fade = lambda count: (1 + count.astype(jnp.float32)) ** np.float32(-server.step_decay)  # noqa: E731
-        schedule = [optax.scale_by_schedule(fade)] if server.step_decay else []
-        return optax.chain(*decay, *trace, *schedule, optax.scale(-step_size))
-
-    return optax.inject_hyperparams(descent, hyperparam_dtype=jnp.float32)(**numbers_of(server))
-
-
-def numbers_of(server: Server) -> dict[str, float]:
-    """What the optimizer keeps in its state."""
-    return {"step_size": server.step_size, "momentum": server.momentum, "weight_decay": server.weight_decay}
-
-
-def with_numbers(state: Any, server: Server) -> Any:
-    """An optimizer's state, all seeds, with this server's numbers: a shared program was started with another's."""
-    return state._replace(
-        hyperparams={
-            name: jax.device_put(np.full(state.hyperparams[name].shape, value, np.float32))
-            for name, value in numbers_of(server).items()
-        }
     )

@@ -1,6 +1,7 @@
 """One scheme of an experiment: planned and charged (`runs.planning`), then run chunk by chunk with checkpoints."""
 
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -12,10 +13,11 @@ from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Diverged, Interrupted, PrivacyViolation
-from otafl.core.messages import ClientMap
-from otafl.core.plan import Plan, check_silence, cut
+from otafl.core.messages import ClientMap, Seed
+from otafl.core.plan import Plan, Trace, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.core.sharding import CLIENT
+from otafl.core.validate import first_place
 from otafl.privacy.accountants import round_costs
 from otafl.runs import build, certificates
 from otafl.runs.device_mapping import choose_client_map, choose_mesh, choose_seed_map, evaluations_per_call
@@ -31,6 +33,7 @@ from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
+from otafl.runs.server import with_numbers
 from otafl.runs.workbench import End
 
 NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
@@ -46,11 +49,12 @@ class Execution(Planned):
         self.task, self.folder, self.reporter = task, folder, reporter
         self.counted: Any = None  # (K,) cost of the first seed so far
         self.end: list[End] | None = None  # kept where the same rounds are asked for again
-        self.horizon = self._horizon()
+        wanted = experiment.horizon(scheme)
+        self.horizon = max(1, *self.ran) if self.ran else wanted
         # Not what the budget leaves of the horizon: schemes share one program.
         self.every = min(experiment.evaluate_every, experiment.rounds)
         calls = evaluations_per_call(self.every, task.model.num_params, experiment.engine.checkpoint_seconds)
-        self.span = self.every * min(calls, -(-experiment.horizon(scheme) // self.every))
+        self.span = self.every * min(calls, -(-wanted // self.every))
         self.stretch = self.every  # rounds between two evaluations of the compiled program
 
     # --- the rounds ------------------------------------------------------------------------------------------------
@@ -58,14 +62,10 @@ class Execution(Planned):
     def run(self, stop: StopFlag, engines: dict[Any, Engine]) -> None:
         """All rounds, from the last whole checkpoint if there is one."""
         self.folder.prepare()
-        inside = self.loop == "round"
         engine = engines.get(self.program) or self._engine()
         if self._shareable:
             engine = engines.setdefault(self.program, engine)  # whoever comes at the same time takes the same one
-        seeds = build.seeds_of(self.experiment, self.task)
-        public = self.task.public if inside else ()
-        carry = engine.init(seeds.key, self._loop_states())
-        carry = carry._replace(opt=build.with_numbers(carry.opt, self.setup.server))
+        seeds, carry = self._begin(engine)
         done, state, saved_parts, damages = self.folder.latest(
             lambda round_, state, segments: (
                 round_ <= self.horizon and self._fits(round_, state, segments, jax.tree.leaves(carry))
@@ -84,15 +84,11 @@ class Execution(Planned):
         if self.uplink.alarm:
             self.reporter.note(f"{self.label}: {self.uplink.alarm}")
         self.reporter.start(self.label, self.horizon, done)
-        began, saved, fresh = time.monotonic(), time.monotonic(), done
-        while done < self.horizon and self._anyone_live(carry, done):
-            rows, plans = self._rows(done)
-            carry, record, seen = engine.chunk(self.task.data, self.task.held_out, public, seeds, carry, rows)
-            self.task.data.check()
-            chunk = self._take(record, plans, seen, min(self.span, self.horizon - done), done)
+        began, saved, before = time.monotonic(), time.monotonic(), done
+        chunks = self._chunks(engine, seeds, carry, done)
+        for done, carry, chunk in chunks:
             pending.append(chunk)
-            done = min(done + self.span, self.horizon)
-            self._tick(chunk, done, (done - fresh) / max(time.monotonic() - began, 1e-9))
+            self._tick(chunk, done, (done - before) / max(time.monotonic() - began, 1e-9))
             if stop.requested or time.monotonic() - saved >= self.experiment.engine.checkpoint_seconds:
                 self._checkpoint(done, carry, pending)
                 segments, pending, saved = [*segments, merge(pending)], [], time.monotonic()
@@ -103,6 +99,21 @@ class Execution(Planned):
             self.end[:] = [(done, self._state(carry), [records.arrays()])]
         finish(self, records, carry, time.monotonic() - began)
 
+    def _begin(self, engine: Engine) -> tuple[Seed, Carry]:
+        seeds = build.seeds_of(self.experiment, self.task)
+        carry = engine.init(seeds.key, self._loop_states())
+        return seeds, carry._replace(opt=with_numbers(carry.opt, self.setup.server))
+
+    def _chunks(self, engine: Engine, seeds: Seed, carry: Carry, done: int) -> Iterator[tuple[int, Carry, Any]]:
+        """The rounds from `done` on, as long as a seed is live: how many are done then, the state, what they left."""
+        task, public = self.task, self.task.public if self.loop == "round" else ()
+        while done < self.horizon and self._anyone_live(carry, done):
+            first, done = done, min(done + self.span, self.horizon)
+            rows, plans = self._rows(first)
+            carry, record, seen = engine.chunk(task.data, task.held_out, public, seeds, carry, rows)
+            task.data.check()
+            yield done, carry, self._take(record, plans, seen, done - first, first)
+
     @property
     def _shareable(self) -> bool:
         """Whether the program holds nothing of this scheme: no policy inside the loop, no uplink of its own."""
@@ -112,7 +123,7 @@ class Execution(Planned):
     @property
     def program(self) -> Any:
         """What distinguishes compiled programs of one run; step sizes and links are arguments."""
-        choice, server = self.scheme.clients or self.experiment.clients, self.setup.server
+        choice, server = self.experiment.client_choice(self.scheme), self.setup.server
         return (
             "planned" if self._shareable else self.label,
             choice.model_dump_json(),
@@ -179,19 +190,24 @@ class Execution(Planned):
         return bool(np.any(carry.live)) if done else True
 
     def _rows(self, first: int) -> tuple[Row, Any]:
-        """What the next chunk reads, padded to a full chunk so that nothing is compiled twice."""
-        stop = min(first + self.span, self.horizon)
-        pad = self.span - (stop - first)
-        in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
-        traces = [cut(site.trace, slice(first, stop)) for site in self.setup.sites]
+        """What the next chunk reads, and the plans in it that were made ahead."""
+        rounds = slice(first, min(first + self.span, self.horizon))
+        traces = [cut(site.trace, rounds) for site in self.setup.sites]
+        plans = [cut(plan, rounds) for plan in self.plans]
+        return self._row(traces, plans, first), plans
+
+    def _row(self, traces: list[Trace], plans: list[Plan], first: int) -> Row:
+        """Rounds of all seeds from `first` on, padded to a full chunk so that nothing is compiled twice."""
+        count = len(traces[0].gain)
+        in_horizon = np.broadcast_to(np.arange(self.span) < count, (len(traces), self.span))
+
+        def stacked(parts: Iterable[Any]) -> Any:
+            return stack([padded(part, self.span - count) for part in parts])
+
         if self.loop == "round":
-            return Row((), stack([padded(trace, pad) for trace in traces]), in_horizon), []
-        plans = [Plan(*(leaf[first:stop] for leaf in plan)) for plan in self.plans]
-        links = [
-            uplink.to_float32(self._link(plan, trace, site, first))
-            for plan, trace, site in zip(plans, traces, self.setup.sites)
-        ]
-        return Row(stack([padded(link, pad) for link in links]), (), in_horizon), plans
+            return Row((), stacked(traces), in_horizon)
+        each = zip(plans, traces, self.setup.sites)
+        return Row(stacked(uplink.to_float32(self._link(*one, first)) for one in each), (), in_horizon)
 
     def _take(self, record: Record, plans: Any, seen: Any, used: int, first: int) -> Any:
         """A chunk's records on the host, checked against what was promised."""
@@ -200,7 +216,7 @@ class Execution(Planned):
         plan = kept.plan if self.loop == "round" else stack(plans)
         if self.loop == "round":
             for s in range(len(self.setup.sites)):
-                self._check_radiated(s, Plan(*(leaf[s] for leaf in plan)), kept.live[s], first)
+                self._check_radiated(s, cut(plan, s), kept.live[s], first)
             policy, message = self.setup.sites[0].policy, self.setup.sites[0].message
             check_silence(policy, message, plan._replace(live=kept.live), first)
             self._check_played(plan._replace(live=kept.live), first)
@@ -211,7 +227,7 @@ class Execution(Planned):
     def _check_played(self, plans: Plan, first: int) -> None:
         """What a closed loop played (S, T, K), through the uplink once more on the host."""
         for s, site in enumerate(self.setup.sites):
-            plan = Plan(*(leaf[s] for leaf in plans))
+            plan = cut(plans, s)
             trace = cut(site.trace, slice(first, first + len(plan.live)))
             self._link(plan, trace, site, first)
             if first == 0:
@@ -225,17 +241,17 @@ class Execution(Planned):
             return f"round {first + round_}, seed {self.experiment.seed_list[seed]}"
 
         if np.any(over := record.stats.norm > bound * (1 + NORM_TOLERANCE)):
-            seed, round_, client = (int(i) for i in np.argwhere(over)[0])
+            seed, round_, client = first_place(over)
             raise PrivacyViolation(
                 f"{self.label}: {where(seed, round_)}: client {client}'s message is above its declared norm bound "
                 f"{bound:g}"
             )
         if np.any(lost := ~record.finite & record.live):
-            seed, round_ = (int(i) for i in np.argwhere(lost)[0])
+            seed, round_ = first_place(lost)
             said = f"{self.label}: {where(seed, round_)}: the model is not finite; lower server.step_size"
             raise Diverged(said, self.label)
         if np.any(record.stats.overflow):
-            seed, round_ = (int(i) for i in np.argwhere(record.stats.overflow)[0])
+            seed, round_ = first_place(record.stats.overflow)
             raise PrivacyViolation(
                 f"{self.label}: {where(seed, round_)}: a Poisson batch did not fit its fixed shape; nothing was "
                 "truncated, the run stopped (lower clients.overflow_tail)"
@@ -272,7 +288,7 @@ class Execution(Planned):
 
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""
-        site, sent = self.setup.sites[0], self.scheme.clients or self.experiment.clients
+        site, sent = self.setup.sites[0], self.experiment.client_choice(self.scheme)
         return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.delta, sent.kind)
 
     # --- progress ----------------------------------------------------------------------------------------------------

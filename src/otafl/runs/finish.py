@@ -143,7 +143,7 @@ def _units(run: "Execution", worst: int) -> int | None:
         return None
     if message.adjacency != "add-remove":
         return int(np.sum(sizes))
-    return len(sizes) * (getattr(run.scheme.clients or run.experiment.clients, "size_max", None) or 1)
+    return len(sizes) * (getattr(run.experiment.client_choice(run.scheme), "size_max", None) or 1)
 
 
 def _identity(run: "Execution") -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _identity(run: "Execution") -> dict[str, Any]:
         "date": manifest.get("created", "unknown"),
         "version": __version__,
         "config_sha256": manifest["config_sha256"],
-        "clip_norm": float((run.scheme.clients or run.experiment.clients).clip_norm),
+        "clip_norm": float(run.experiment.client_choice(run.scheme).clip_norm),
     }
 
 

@@ -26,6 +26,7 @@ from otafl.runs.folder.results import (
     columns_of,
     devices_table,
     energy_per_device,
+    evaluated_after,
     evaluations_table,
     radiated,
     rounds_table,
@@ -148,12 +149,11 @@ def _outcome(run: "Execution", records: Chunk) -> Outcome:
         plan = records.of_seed(s)
         trace = cut(site.trace, slice(live.shape[1]))
         released.append(run.checked_release(plan, trace, site))
-    ran = np.cumsum(live, axis=1)
-    ends = [min((e + 1) * run.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
     if run.plans:
         until = live.shape[1]
         found = [scalars(one, axes=1) for one in run.infos]
         info = {name: np.stack([one[name][:until] for one in found]) for name in found[0]}
+    after = evaluated_after(live, run.every, records.eval.loss.shape[1])
     if run.uplink.decode != uplink.ANALOG.decode:
         info = {**info, "refused": records.refused.astype(float)}
-    return Outcome(records._replace(info=info), released, run.releases, ran[:, ends])
+    return Outcome(records._replace(info=info), released, run.releases, after)

@@ -13,6 +13,7 @@ from rich.constrain import Constrain
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from otafl.core.files import plain
+from otafl.systems.screen import say
 
 ECHO_COLUMNS = 6  # of ^C, three times
 NARROW = 88  # below that, no bar and no speed: numbers come first
@@ -98,7 +99,7 @@ class LiveLine(Reporter):
         self.progress.update(self.tasks[tick.label], completed=tick.round, total=tick.rounds, said=said)
 
     def note(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, text, soft_wrap=True)
 
     def close(self) -> None:
         self.progress.stop()

@@ -1,13 +1,20 @@
-"""The devices of an experiment: one deployment file, read once, the same numbers for every scheme and every verb."""
+"""The site of an experiment: its devices, read once from their file, and what they may do in the units of the round.
 
+The same numbers for every scheme and every verb.
+"""
+
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from otafl.channels import Channel, Site, load_site
+import numpy as np
+
+from otafl.channels import Channel, Site, load_site, to_deployment, with_gains
 from otafl.channels import Radio as Receiver
 from otafl.channels.deployment import files_of
 from otafl.channels.measured import Played, Recording, open_recording
 from otafl.core.errors import InputError
+from otafl.core.plan import Deployment, Message
 from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schema import Experiment, Radio
 
@@ -84,3 +91,73 @@ def _stamp(path: Path) -> tuple[int, int]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     return found.st_mtime_ns, found.st_size
+
+
+def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tuple[Channel, Deployment]:
+    """Channel description and limits in the units of the round."""
+    channel, radio, count = experiment.channel, experiment.radio, experiment.task.clients
+    weights = weights_of(experiment.task.weights, message, sizes)
+    if channel.trace is not None:
+        return _site_of_trace(experiment, message, weights)
+    if experiment.devices is None:
+        energy, noise_var = np.full(count, radio.energy(message.dim)), radio.noise_var()
+        trusted = radio.trusted_share * noise_var
+        return channel, Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
+    site = devices_of(experiment)
+    if len(site.devices.names) != count:
+        raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
+    channel = with_gains(channel, site.devices.mean_power_gain, site.devices.k_factor_db)
+    made = to_deployment(site, message.dim)
+    made = made._replace(weights=weights, **channel.declared)
+    return channel, _as_estimated(made, site.devices.trace)
+
+
+def _as_estimated(deployment: Deployment, played: Played | None) -> Deployment:
+    """Estimates that stand in a file are as wrong as the file shows; nobody has to declare it."""
+    if played is None or played.estimate is None:
+        return deployment
+    return deployment._replace(gain_error=played.gain_error, phase_error=None)
+
+
+def _site_of_trace(experiment: Experiment, message: Message, weights: np.ndarray) -> tuple[Channel, Deployment]:
+    """A trace file may bring energies and noise; what it does not say, the experiment's radio does."""
+    channel, radio, played = experiment.channel, experiment.radio, played_by(experiment)
+    assert played is not None and channel.trace is not None
+    count = len(played.names)
+    if count != experiment.task.clients:
+        raise InputError(f"{channel.trace.file}: {count} devices take part but task.clients={experiment.task.clients}")
+    said = {"energy": (radio.max_energy, radio.power_dbm), "noise_var": (radio.noise_std, radio.noise_w)}
+    for name, own in said.items():
+        if getattr(played, name) is not None and any(value is not None for value in own):
+            raise InputError(f"{channel.trace.file}: has {name}, and so has the experiment's radio; give one")
+    energy = np.full(count, radio.energy(message.dim)) if played.energy is None else played.energy
+    noise_var = radio.noise_var() if played.noise_var is None else played.noise_var
+    drawn = with_gains(replace(channel, trace=None), played.mean_power)
+    trusted = radio.trusted_share * noise_var
+    made = Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
+    return drawn, _as_estimated(made, played)
+
+
+def limited(deployment: Deployment, max_energy: float | None) -> Deployment:
+    """The site of a scheme that limits its rounds by itself."""
+    if max_energy is None:
+        return deployment
+    return deployment._replace(energy=np.minimum(np.asarray(deployment.energy, float), max_energy))
+
+
+def bandwidth_of(experiment: Experiment) -> float | None:
+    """Hz; None where the experiment does not say."""
+    radio = experiment.radio if experiment.devices is None else devices_of(experiment).radio
+    return radio.bandwidth_hz
+
+
+def weights_of(declared: str | list[float], message: Message, sizes: np.ndarray) -> np.ndarray:
+    """(K,) weights of the clients in the sum; shares of the records move for everybody when one comes or goes."""
+    if declared != "samples":
+        return np.full(len(sizes), 1 / len(sizes)) if declared == "equal" else np.asarray(declared, float)
+    if message.adjacency == "add-remove":
+        raise InputError(
+            "adjacency='add-remove' with task.weights='samples' is false: every weight moves when a record comes or "
+            "goes; set task.weights to 'equal' or to a list, or use adjacency='zero-out'"
+        )
+    return np.asarray(sizes / sizes.sum())

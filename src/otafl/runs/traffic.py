@@ -12,7 +12,7 @@ from otafl.channels.channel import Rows
 from otafl.core.arrays import Array
 from otafl.core.plan import Deployment
 from otafl.core.uplink import float_bits
-from otafl.runs.build import bandwidth_of, site_of
+from otafl.runs.sites import bandwidth_of, site_of
 
 if TYPE_CHECKING:
     from otafl.runs.execution import Execution

@@ -1,4 +1,4 @@
-"""Tables on a terminal: as many columns as fit, the first first. Words may break; no number is ever cut."""
+"""Lines and tables on a terminal: as many columns as fit, the first first. Words may break; no number is ever cut."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
@@ -13,6 +13,11 @@ from rich.text import Text
 BREAKS = 20  # columns of words are made no narrower than this
 ENOUGH = 10**4  # columns of a screen on which everything fits
 ROWS = 200  # of a table with one for every device, or every choice
+
+
+def say(console: Console, text: str, **how: Any) -> None:
+    """A line as it is: what somebody has named is no markup, and numbers are not coloured."""
+    console.print(text, markup=False, highlight=False, **how)
 
 
 class Fitted(Table):

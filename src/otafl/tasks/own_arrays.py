@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from otafl.core.errors import InputError
+from otafl.core.validate import first_place
 
 MOST_CLASSES = 10_000
 
@@ -46,7 +47,7 @@ def _float32(name: str, array: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         made = np.ascontiguousarray(array, np.float32)
     if not np.all(np.isfinite(made)):
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(made))[0])
+        where = first_place(~np.isfinite(made))
         raise InputError(f"{name}{list(where)} is {array[where]}: every value must be a finite float32 number")
     return made
 

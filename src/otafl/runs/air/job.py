@@ -20,14 +20,13 @@ from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.participation import credits_coins
 from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.opening import Settings
-from otafl.runs.build import site_of
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Privacy, Radio
-from otafl.runs.sites import played_by
+from otafl.runs.sites import played_by, site_of
 
 
 class Job(NamedTuple):
@@ -105,7 +104,8 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
         refuse_retirement(settings.scheme.name, uplink)
     foreign = not ours(systems.scheme(settings.scheme.name).factory)
     policy = held(policy, foreign, retires, ledger, deployment, message, settings.rounds, releases, keep)
-    trace, deployment, message = map(read_only, (trace, deployment, message))  # the ledger is counted anew from them
+    for shared in (trace, deployment, message):  # the ledger is counted anew from them
+        read_only(shared)
     return Job(
         trace, deployment, message, policy, uplink, budget, ledger, releases, capped, retires, keep,
         coins_known=settings.seed is None and kept,

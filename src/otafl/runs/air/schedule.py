@@ -72,7 +72,7 @@ class Ahead:
                 f"delta={job.budget.delta:g} ({job.budget.accountant}){least(least_eps(job.ledger, released))}; raise "
                 "eps or the noise, or lower the receive scaling"
             )
-        self.plan = read_only(plan._replace(live=live))
+        self.plan: Plan = read_only(plan._replace(live=live))
         check_energy(self.plan, live, job.deployment, job.message, job.policy.name, uplink=job.uplink)
         try_uplink(job, self.plan)
         self._silent = np.asarray(plan.max_norm) < 0
@@ -85,10 +85,10 @@ class Ahead:
         return number < self.horizon
 
     def row(self, number: int) -> Plan:
-        return Plan(*(leaf[number] for leaf in self.plan))
+        return cut(self.plan, number)
 
     def first(self, count: int) -> Plan:
-        return Plan(*(leaf[:count] for leaf in self.plan))
+        return cut(self.plan, slice(count))
 
     def silent(self, number: int) -> Array:
         return self._silent[number]

@@ -16,6 +16,7 @@ from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
 from otafl.core.messages import Seed
 from otafl.core.plan import Events, Plan, Trace, cut
+from otafl.core.validate import first_place
 from otafl.privacy import Ledger, account, inverse_square
 from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
@@ -81,7 +82,7 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     if not live.size:
         why = planned.unaffordable.removeprefix(f"{planned.label}: ")
         return Prepared(planned.label, planned.budget.eps, 0, [], why)
-    plan, trace = (cut(part, live) for part in (plan, site.trace))
+    plan, trace = cut(plan, live), cut(site.trace, live)
     released = planned.released(plan, trace, site)
     recorded, notes = released, (*_notes(planned), *_seed_note(experiment.seed_list))
     if place is not None:
@@ -107,15 +108,8 @@ class Rehearsal(Execution):
     """A closed loop that is trained for the plan it plays; nothing is written."""
 
     def rehearse(self) -> None:
-        engine, seeds = self._engine(), build.seeds_of(self.experiment, self.task)
-        carry = engine.init(seeds.key, self._loop_states())
-        carry = carry._replace(opt=build.with_numbers(carry.opt, build.server_of(self.experiment, self.scheme)))
-        done, chunks = 0, []
-        while done < self.horizon and self._anyone_live(carry, done):
-            rows, plans = self._rows(done)
-            carry, record, seen = engine.chunk(self.task.data, self.task.held_out, self.task.public, seeds, carry, rows)
-            chunks.append(self._take(record, plans, seen, min(self.span, self.horizon - done), done))
-            done = min(done + self.span, self.horizon)
+        engine = self._engine()
+        chunks = [chunk for _, _, chunk in self._chunks(engine, *self._begin(engine), 0)]
         self.plans = [merge(chunks).of_seed(0)]
 
 
@@ -142,7 +136,7 @@ def _not_less(place: SchemeFolder, found: Events, planned: Events) -> Events:
         raise PrivacyViolation(f"{place.label}: its ledger has {len(found.amp)} rounds, its plan {len(planned.amp)}")
     short = (inverse_square(planned) > inverse_square(found) * (1 + ROUNDING)) | (planned.rate > found.rate)
     if np.any(short):
-        round_, client = (int(i) for i in np.argwhere(short)[0])
+        round_, client = first_place(short)
         raise PrivacyViolation(
             f"{place.label}: its ledger charges client {client} less in round {round_} than its plan releases"
         )
@@ -177,7 +171,7 @@ def _targets(
         everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
         said = (*notes, ANTENNAS if many else WHOLE)
         found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
-    choice = planned.scheme.clients or planned.experiment.clients
+    choice = planned.experiment.client_choice(planned.scheme)
     if choice.kind == "per-sample" and site.message.unit == "record":
         return [_of_records(one, choice) for one in found]
     return found
@@ -185,7 +179,7 @@ def _targets(
 
 def _template(planned: Planned, facts: Facts) -> Any:
     """Shapes of one message: a gradient's, or a vector."""
-    choice, message = planned.scheme.clients or planned.experiment.clients, planned.setup.sites[0].message
+    choice, message = planned.experiment.client_choice(planned.scheme), planned.setup.sites[0].message
     if choice.kind == "zero-order" or planned.experiment.task.num_params is not None:
         return jax.ShapeDtypeStruct((message.dim,), jnp.float32)
     return jax.eval_shape(facts.model.init, jax.random.key(0))

@@ -15,12 +15,13 @@ from otafl.core.plan import Link
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger
 from otafl.privacy.events import release
-from otafl.runs.build import Task, limited
+from otafl.runs.build import Task
 from otafl.runs.comparing import run_energy
 from otafl.runs.planning.energy import within_run
 from otafl.runs.planning.places import Place, place_of
 from otafl.runs.planning.steps import step_size
 from otafl.runs.schema import Experiment
+from otafl.runs.sites import limited
 from otafl.systems import settings as rules
 from otafl.systems import simulated
 

@@ -15,8 +15,8 @@ from otafl import systems
 from otafl.core.errors import OtaflError
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget
-from otafl.runs.build import limited
 from otafl.runs.planning.energy import within_run
+from otafl.runs.sites import limited
 from otafl.systems.simulated import Bench, Options, Refusal, planned, trial
 
 LIMITS = (3.0, 10.0)  # of a round, in units of the run's energy over its rounds

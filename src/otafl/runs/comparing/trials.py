@@ -177,7 +177,7 @@ def _with_best(
         alone, _ = from_plans(trial.model_copy(update={"scheme": [trial.scheme[n]]}), task, point.step_scale)
         own = alone.scheme[0]
         rounds = own.rounds or point.rounds
-        schemes.append(own.model_copy(update={"rounds": rounds, "clients": own.clients or trial.clients}))
+        schemes.append(own.model_copy(update={"rounds": rounds, "clients": trial.client_choice(own)}))
     return experiment.model_copy(update={"scheme": schemes, "outside": [*experiment.outside, outside]})
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.core.messages import Stats
-from otafl.core.plan import Plan
+from otafl.core.plan import Plan, cut
 from otafl.runs.folder.sealed import Arrays
 
 
@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
 
     def of_seed(self, seed: int) -> Plan:
         """The plan that one seed played, live where the round was run."""
-        return Plan(*(leaf[seed] for leaf in self.plan))._replace(live=self.live[seed])
+        return cut(self.plan, seed)._replace(live=self.live[seed])
 
     def arrays(self) -> Arrays:
         """As a file has it."""

@@ -203,6 +203,12 @@ def signal_of(rounds: Rounds, setup: SchemeSetup, budget: Budget, seeds: list[in
     return found
 
 
+def evaluated_after(live: np.ndarray, every: int, evaluations: int) -> np.ndarray:
+    """(S, E) rounds that each seed had run at each evaluation."""
+    ends = np.minimum(every * np.arange(1, evaluations + 1), live.shape[1])
+    return np.cumsum(live, axis=1)[:, ends - 1]
+
+
 def evaluations_table(
     seen: Seen, task: Task, seeds: list[int], eps_after: Callable[[int, np.ndarray], np.ndarray]
 ) -> Evaluations:

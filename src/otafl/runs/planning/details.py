@@ -14,6 +14,7 @@ from otafl.runs import build
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, assign, load, options_of
+from otafl.runs.sites import bandwidth_of
 from otafl.systems import SYSTEMS, planning, scheme
 
 BLOCKS = ("scheme", "task", "privacy", "radio", "preset")  # tables that an experiment has and no planning file
@@ -50,4 +51,4 @@ def asked_of(experiment: Experiment, system: str) -> planning.Asked:
             "charges all of them"
         )
     config: Any = options_of(wanted, scheme(wanted.name).config)
-    return planning.Asked(wanted.name, config, *told, build.bandwidth_of(experiment), experiment.plan)
+    return planning.Asked(wanted.name, config, *told, bandwidth_of(experiment), experiment.plan)

@@ -6,6 +6,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import RunError
 from otafl.core.plan import Deployment, Message, Plan
 from otafl.core.uplink import ANALOG, Uplink
+from otafl.core.validate import first_place
 from otafl.privacy.retire import retired
 
 ROUNDING = 1e-9  # relative; policies plan to the limit itself
@@ -61,7 +62,7 @@ def _refuse_above(deployment: Deployment, energy: Array, live: Array, where: str
     limit = np.broadcast_to(np.asarray(deployment.energy, float), energy.shape)
     over = np.asarray(live, bool)[:, None] & ~(energy <= limit * (1 + ROUNDING))
     if np.any(over):
-        round_, client = (int(i) for i in np.argwhere(over)[0])
+        round_, client = first_place(over)
         raise RunError(
             f"{where}, round {first + round_}: client {client} would radiate {energy[round_, client]:.6g} J{kind}, "
             f"limit {limit[round_, client]:.6g} J; the policy must scale down or stay silent"

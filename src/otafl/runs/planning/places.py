@@ -13,6 +13,7 @@ from otafl.runs import build
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.facts import Facts
 from otafl.runs.schema import Experiment
+from otafl.runs.sites import site_of
 from otafl.runs.streamed.choice import DEVICE_ROUNDS, goes_by
 
 
@@ -31,7 +32,7 @@ def place_of(experiment: Experiment, scheme: Any, task: build.Task | Facts) -> P
     """Of the first seed's roster."""
     privacy, rounds, sizes = experiment.privacy, experiment.horizon(scheme), task.sizes[0]
     message = build.clients_of(experiment, scheme, task).promise(sizes)
-    channel, deployment = build.site_of(experiment, message, sizes)
+    channel, deployment = site_of(experiment, message, sizes)
     delta, _ = delta_left(privacy, experiment.channel, rounds, experiment.task.clients)
     eps = math.inf if privacy.eps is None else privacy.eps
     budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)

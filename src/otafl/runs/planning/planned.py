@@ -217,9 +217,6 @@ class Planned:
             "scaling"
         )
 
-    def _horizon(self) -> int:
-        return max(1, *self.ran) if self.ran else self.experiment.horizon(self.scheme)
-
     def blocks(self, s: int) -> Iterator[tuple[Trace, Plan]]:
         """Channels and plans of one seed of an open loop, some rounds at a time."""
         yield self.setup.sites[s].trace, self.plans[s]

@@ -9,9 +9,9 @@ import numpy as np
 from otafl.bounds import merit
 from otafl.core.arrays import Array
 from otafl.core.plan import Link, Message
-from otafl.runs.build import server_of
 from otafl.runs.schema import Experiment
 from otafl.runs.schema.blocks import Server
+from otafl.runs.server import server_of
 
 
 def step_size(
@@ -21,7 +21,7 @@ def step_size(
     """For the rounds of `link` that are `live`. If they are a part of the horizon, the others are taken to be alike."""
     heard = np.where(np.asarray(link.max_norm) >= 0, link.weight, 0.0)[live].sum(-1)
     sent = heard[heard > 0]  # a round that is skipped moves nothing, and must not make the others' step longer
-    spread, reach = _lift(scheme.clients or experiment.clients, num_params)
+    spread, reach = _lift(experiment.client_choice(scheme), num_params)
     horizon = experiment.horizon(scheme)
     stays = spread * math.sqrt(horizon / len(live)) * lasting(server_of(experiment, scheme), horizon)
     bound = math.sqrt(float(np.max(message.mean_square))) * (float(np.mean(sent)) if sent.size else 1.0) * reach

@@ -21,6 +21,7 @@ from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.figures import Figures, clip_norm
 from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
+from otafl.runs.sites import bandwidth_of
 from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.planned import StreamedPlanned
 
@@ -158,7 +159,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
 
     radio = planned.uplink.radio
     uses, fill = max(one.uses for one in seen), max(one.fill for one in seen)
-    bandwidth = build.bandwidth_of(planned.experiment)
+    bandwidth = bandwidth_of(planned.experiment)
     return Row(
         **about, feasible=True, reason="", least_eps=None, rounds=[one.rounds for one in seen],
         eps=[one.ledger.worst() for one in seen], mu=[attack.mu for attack in attacks],
@@ -178,7 +179,7 @@ def _ends_early(rounds: list[int], horizon: int) -> bool:
 
 
 def _kind(experiment: Experiment, scheme: Any) -> str:
-    return str((scheme.clients or experiment.clients).kind)
+    return str(experiment.client_choice(scheme).kind)
 
 
 def _merit(planned: Planned, seen: list[Figures], agreement: float) -> Merit:

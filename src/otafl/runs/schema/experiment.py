@@ -168,6 +168,10 @@ class Experiment(FileModel):
         """Rounds of one scheme: the experiment's, or its own where they are fewer."""
         return int(self.rounds if scheme.rounds is None else min(scheme.rounds, self.rounds))
 
+    def client_choice(self, scheme: Any) -> Any:
+        """What the clients of one scheme are: its own choice, or the experiment's."""
+        return scheme.clients or self.clients
+
     @property
     def seed_list(self) -> list[int]:
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds

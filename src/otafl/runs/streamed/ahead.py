@@ -49,17 +49,17 @@ class Ahead:
         """Pass over rounds that were run before."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for _, count in cut(rounds, at_once):
+            for count in lengths(rounds, at_once):
                 self.take(count)
 
 
-def cut(rounds: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """First round and length of every block.
+def lengths(rounds: int, at_once: int) -> list[int]:
+    """Rounds of every block.
 
-    >>> list(cut(5, 2))
-    [(0, 2), (2, 2), (4, 1)]
+    >>> lengths(5, 2)
+    [2, 2, 1]
     """
-    return ((first, min(at_once, rounds - first)) for first in range(0, rounds, at_once))
+    return [min(at_once, rounds - first) for first in range(0, rounds, at_once)]
 
 
 def soon(make: Callable[[int], Made], places: Iterable[int]) -> Iterator[Made]:

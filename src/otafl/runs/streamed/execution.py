@@ -6,15 +6,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from otafl.core import uplink
 from otafl.core.errors import InputError
-from otafl.core.plan import check_silence
-from otafl.core.rounds import Carry, Record, Row, stack
+from otafl.core.plan import check_silence, cut
+from otafl.core.rounds import Carry, Record, Row
 from otafl.privacy.spend import release_square
-from otafl.runs.execution import Execution, padded
+from otafl.runs.execution import Execution
 from otafl.runs.folder.checkpoints import fits
 from otafl.runs.folder.chunks import Evaluation, scalars
-from otafl.runs.folder.results import Columns, Energies, RoundColumns, Seen, evaluations_table, rounds_table
+from otafl.runs.folder.results import (
+    Columns,
+    Energies,
+    RoundColumns,
+    Seen,
+    evaluated_after,
+    evaluations_table,
+    rounds_table,
+)
 from otafl.runs.kept import Findings
 from otafl.runs.streamed.ahead import Ahead, Block, soon
 from otafl.runs.streamed.passed import REQUIRED, Passed
@@ -56,19 +63,14 @@ class StreamedExecution(StreamedPlanned, Execution):
         return next(self._coming)
 
     def _prepare(self, first: int) -> tuple[Row, list[Block]]:
-        stop = min(first + self.span, self.horizon)
-        pad, numbers = self.span - (stop - first), np.arange(first, stop)
-        in_horizon = np.broadcast_to(np.arange(self.span) < stop - first, (len(self.setup.sites), self.span))
-        blocks = [ahead.take(stop - first) for ahead in self._ahead]
-        if self.loop == "round":
-            return Row((), stack([padded(block.trace, pad) for block in blocks]), in_horizon), blocks
-        links = []
-        for s, (block, site) in enumerate(zip(blocks, self.setup.sites)):
-            assert block.plan is not None
-            plan = block.plan._replace(live=block.plan.live & (numbers < self.ran[s]))
-            blocks[s] = block._replace(plan=plan)
-            links.append(padded(uplink.to_float32(self._link(plan, block.trace, site, first)), pad))
-        return Row(stack(links), (), in_horizon), blocks
+        numbers = np.arange(first, min(first + self.span, self.horizon))
+        blocks = [ahead.take(len(numbers)) for ahead in self._ahead]
+        for s, block in enumerate(blocks):
+            if block.plan is not None:
+                live = block.plan.live & (numbers < self.ran[s])
+                blocks[s] = block._replace(plan=block.plan._replace(live=live))
+        plans = [block.plan for block in blocks if block.plan is not None]
+        return self._row([block.trace for block in blocks], plans, first), blocks
 
     def _take(self, record: Record, plans: Any, seen: Any, used: int, first: int) -> Passed:
         kept: Record = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :used], record)
@@ -83,7 +85,7 @@ class StreamedExecution(StreamedPlanned, Execution):
     def _take_seed(self, s: int, block: Block, kept: Record, first: int) -> Columns:
         """One seed's rounds into its tally, held against what was planned and charged."""
         site, live = self.setup.sites[s], kept.live[s]
-        stats = type(kept.stats)(*(leaf[s] for leaf in kept.stats))
+        stats = cut(kept.stats, s)
         plan, info = block.plan, block.info
         if plan is None:
             plan, info = (jax.tree.map(lambda leaf: leaf[s], part) for part in (kept.plan, kept.info))
@@ -158,10 +160,9 @@ class StreamedExecution(StreamedPlanned, Execution):
         )
 
     def _seen(self, records: Passed) -> Seen:
-        live, columns = records.live, records.columns
-        ends = [min((e + 1) * self.every, live.shape[1]) - 1 for e in range(records.eval.loss.shape[1])]
-        info = {name.removeprefix("info."): value for name, value in columns.items() if name.startswith("info.")}
-        return Seen(live, info, records.eval, np.cumsum(live, axis=1)[:, ends])
+        live = records.live
+        info = {n.removeprefix("info."): value for n, value in records.columns.items() if n.startswith("info.")}
+        return Seen(live, info, records.eval, evaluated_after(live, self.every, records.eval.loss.shape[1]))
 
     def _eps_after(self, records: Passed, s: int, rounds: np.ndarray) -> np.ndarray:
         """The worst client's eps after so many rounds; what an earlier run spent counts."""

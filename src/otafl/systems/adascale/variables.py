@@ -36,11 +36,10 @@ def noise_floor(gain: Any, deployment: Deployment, message: Message) -> Array:
     if np.ndim(gain) < 1 or np.shape(gain)[-1] != devices:
         raise InputError(f"gain has shape {np.shape(gain)} but its last axis must be the {devices} devices")
     power = np.abs(np.asarray(gain)) ** 2
-    if not np.all(np.isfinite(power) & (power > 0)):
-        bad = np.argwhere(~(np.isfinite(power) & (power > 0)))[0].tolist()
+    if np.any(bad := ~(np.isfinite(power) & (power > 0))):
         raise InputError(
-            f"gain{bad} is zero or not finite: no finite receive scaling reaches this device; leave it out of the "
-            "round, which changes the number of devices and with it the sensitivity"
+            f"gain{list(validate.first_place(bad))} is zero or not finite: no finite receive scaling reaches this "
+            "device; leave it out of the round, which changes the number of devices and with it the sensitivity"
         )
     return _device_floors(power, deployment, message).max(-1)
 
