@@ -7,12 +7,14 @@ import pytest
 
 import small
 from otafl import systems
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Message, Plan
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, classic_budget
 from otafl.privacy.events import events, inverse_square
+from otafl.privacy.retire import retired
+from otafl.privacy.uplink_checks import check_links
 from otafl.systems.rivals.allocation import allocate, caps, paper_budget, price_of, worths
 from otafl.systems.rivals.liu_simeone import Config
 
@@ -114,6 +116,19 @@ def test_the_orthogonal_twin_pays_every_receiver_noise_and_hides_alone() -> None
     np.testing.assert_allclose(link.noise_std**2, np.sum(SITE.weights**2 * SITE.noise_var / square, -1))
     np.testing.assert_allclose(link.weight, np.broadcast_to(SITE.weights, link.weight.shape))
     assert uplink.uses(plan, TRACE, SITE).tolist() == [4 * 53] * ROUNDS  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("client", range(4))
+def test_whoever_falls_silent_takes_its_slot_along_and_no_more(client: int) -> None:
+    """A run ended as a broken promise (exit 5) where it was the client that sets the scale of the update."""
+    site = SITE._replace(weights=np.array([0.7, 0.15, 0.1, 0.05]))
+    policy = systems.make("liu-simeone", Config(access="orthogonal"), site, MESSAGE, CONTEXT)
+    rest = retired(plan_ahead(policy, policy.init(0), TRACE)[1], np.arange(4) != client)
+    uplink, released = uplink_of(policy), events(rest, TRACE, site, MESSAGE)
+    link = uplink.lower(rest, TRACE.gain, site)
+    check_links(uplink, link, rest, released)
+    with pytest.raises(PrivacyViolation, match="noise variance"):
+        check_links(uplink, link._replace(noise_std=link.noise_std * 0.5), rest, released)
 
 
 def test_hindsight_is_refused_where_nobody_tells_the_future() -> None:
