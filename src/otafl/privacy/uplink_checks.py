@@ -94,6 +94,9 @@ def _check_levels(uplink: Uplink, link: Link, plan: Plan, events: Events, scale:
     loud = ~(heard <= np.where(np.isfinite(plan.rx_scale), 1.0, 0.0)[..., None] * events.amp * (1 + TOLERANCE))
     noise, charged = (np.asarray(link.noise_std) * scale) ** 2, total_noise_var(events)
     quiet = np.isfinite(plan.rx_scale) & ~(noise >= charged * (1 - TOLERANCE))
+    if is_own(uplink):  # slots are put on one scale, maybe of a client who has fallen silent: messages are fainter too
+        hidden = heard * np.sqrt(charged)[..., None] <= events.amp * np.sqrt(noise)[..., None] * (1 + TOLERANCE)
+        quiet &= ~np.all(hidden, axis=-1)
     _refuse(uplink, events.live[..., None] & loud, heard, "hears an amplitude of", "more than was charged", first_round)
     _refuse(uplink, events.live & quiet, noise, "has a noise variance of", "less than was charged", first_round)
     std = np.asarray(link.noise_std)

@@ -7,12 +7,14 @@ import pytest
 
 import small
 from otafl import systems
-from otafl.core.errors import InputError
+from otafl.core.errors import InputError, PrivacyViolation
 from otafl.core.plan import Message, Plan
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import uplink_of
 from otafl.privacy import Budget, Ledger, classic_budget
 from otafl.privacy.events import events, inverse_square
+from otafl.privacy.retire import retired
+from otafl.privacy.uplink_checks import check_links
 from otafl.systems.rivals import slots
 from otafl.systems.rivals.allocation import allocate, caps, paper_budget, price_of, worths
 from otafl.systems.rivals.liu_simeone import Config, problem_of, solve
@@ -140,6 +142,19 @@ def test_a_slot_in_which_nothing_is_heard_leaves_its_weight_out() -> None:
 def test_slots_are_refused_where_a_device_does_not_know_its_amplitude() -> None:
     with pytest.raises(InputError, match=r"gain_error=0\.1 must be 0 with access='orthogonal'"):
         systems.make("liu-simeone", Config(access="orthogonal"), SITE._replace(gain_error=0.1), MESSAGE, CONTEXT)
+
+
+@pytest.mark.parametrize("client", range(4))
+def test_whoever_falls_silent_takes_its_slot_along_and_no_more(client: int) -> None:
+    """A run ended as a broken promise (exit 5) where it was the client that sets the scale of the update."""
+    site = SITE._replace(weights=np.array([0.7, 0.15, 0.1, 0.05]))
+    policy = systems.make("liu-simeone", Config(access="orthogonal"), site, MESSAGE, CONTEXT)
+    rest = retired(plan_ahead(policy, policy.init(0), TRACE)[1], np.arange(4) != client)
+    uplink, released = uplink_of(policy), events(rest, TRACE, site, MESSAGE)
+    link = uplink.lower(rest, TRACE.gain, site)
+    check_links(uplink, link, rest, released)
+    with pytest.raises(PrivacyViolation, match="noise variance"):
+        check_links(uplink, link._replace(noise_std=link.noise_std * 0.5), rest, released)
 
 
 def test_hindsight_is_refused_where_nobody_tells_the_future() -> None:
