@@ -26,7 +26,7 @@ def rounds(devices: int, seeds: Seed, rows: Row, split: bool = True) -> tuple[An
     axis = CLIENT if mesh is not None and mesh.shape[CLIENT] > 1 else None
     clients = gradient(Gradient(batch=8, clip_norm=0.3), model, min(SIZES))
     round_ = make_round(clients, optimizer, "vmap", client_axis=axis)
-    score = lambda params, held_out: optax.global_norm(params)  # noqa: E731
+    score = lambda params, held_out: optax.tree.norm(params)  # noqa: E731
     engine = make_engine(model.init, score, round_, optimizer, "map", EVERY, mesh)
     carry = engine.init(seeds.key, np.zeros((len(seeds.key), 0)))
     carry, record, seen = engine.chunk(small.data(), (), (), seeds, carry, rows)

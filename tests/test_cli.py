@@ -530,6 +530,16 @@ def test_a_warning_is_one_line_said_once(tmp_path: Path) -> None:
     assert said == ["warning: --radio: [radio], noise_dbm_per_hz=0.5: is above 1 mW; dBm or W?"]
 
 
+@pytest.mark.parametrize("device", ["rocm", "nonsense"])
+def test_a_device_that_is_not_there_is_one_line(device: str) -> None:
+    environment = {**os.environ, "JAX_PLATFORMS": device}
+    done = subprocess.run(
+        [sys.executable, "-m", "otafl", "doctor"], env=environment, capture_output=True, text=True, check=False
+    )
+    said = f"otafl: JAX cannot compute here; unset JAX_PLATFORMS='{device}' or name a device that is there\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_a_locale_without_an_epsilon_keeps_the_exit_code():
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)

@@ -349,6 +349,16 @@ def _say(text: str, code: int) -> int:
     return code
 
 
+def _without_a_device() -> bool:
+    """Whether JAX finds nothing to compute on, which ends in another error for every kind of device."""
+    try:
+        import jax
+
+        return not jax.devices()
+    except Exception:
+        return True
+
+
 def _call() -> int:
     """Run the command; returns the exit code."""
     try:
@@ -369,6 +379,9 @@ def _call() -> int:
             asked = getattr(problem, "ctx", None)
             more = f" (see {asked.command_path} --help)" if asked else ""
             return _say(f"{problem.format_message()}{more}", problem.exit_code)
+        if _without_a_device():
+            asked_for = os.environ.get("JAX_PLATFORMS")
+            return _say(f"JAX cannot compute here; unset JAX_PLATFORMS={asked_for!r} or name a device that is there", 1)
         raise
 
 

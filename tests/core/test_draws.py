@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from otafl.core.draws import in_a_row
+from otafl.core.draws import DRAWN_BY, check_generator, in_a_row
+from otafl.core.errors import InputError
+from small_air import opened
 
 
 @pytest.mark.released
@@ -31,3 +33,18 @@ def test_a_row_has_the_numbers_of_the_table(law: Any, dtype: Any, x64: bool) -> 
             np.testing.assert_array_equal(row, table)
         many = jax.vmap(lambda key: in_a_row(law, key, (4, 5), dtype))(keys)
         np.testing.assert_array_equal(many[1], law(keys[1], (4, 5), dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("jax_default_prng_impl", "rbg"), ("jax_threefry_partitionable", False), ("jax_random_seed_offset", 7)],
+)
+def test_a_generator_under_which_seeds_are_other_numbers_is_refused(name: str, other: Any) -> None:
+    """A user's setting, or an environment variable: the noise of a seed, or of a resumed run, would be another."""
+    check_generator()
+    jax.config.update(name, other)
+    try:
+        with pytest.raises(InputError, match=f"^{name}={other!r}: seeds would draw other numbers; set it to "):
+            opened()
+    finally:
+        jax.config.update(name, DRAWN_BY[name])

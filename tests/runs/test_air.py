@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import stat
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -210,6 +211,42 @@ def test_a_loop_that_has_ended_draws_no_further_reward(tmp_path: Path) -> None:
     next(again)  # was entered and not sent
     again.reward(1.0)
     assert list(again) == [] and again.rounds_charged == 1
+
+
+def interrupting(line: int) -> Any:
+    """Ctrl-C at the line of that number while a round is planned, as a tracer."""
+    left = [line]
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.endswith("air/schedule.py"):
+            return None
+        left[0] -= event == "line"
+        if event == "line" and left[0] == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_ctrl_c_while_a_closed_loop_plans_leaves_no_half_of_a_round(tmp_path: Path) -> None:
+    """At every line: the round is planned as if nothing had been, and its folder can be gone on with."""
+    settings: dict[str, Any] = {"eps": 200.0, "rounds": 3}
+    undisturbed, air = opened("cares-adaptive", **settings), opened("cares-adaptive", folder=tmp_path, **settings)
+    for accuracy in (0.5, 0.6, 0.55):
+        undisturbed.reward(accuracy)
+        air.reward(accuracy)
+        whole, r, line, usual = next(undisturbed), None, 0, sys.gettrace()
+        while r is None:
+            line += 1
+            sys.settrace(interrupting(line))
+            with contextlib.suppress(KeyboardInterrupt):
+                r = next(air)
+            sys.settrace(usual)
+        assert line > 15 and np.array_equal(r.asked, whole.asked)
+        np.testing.assert_array_equal(r.send(replies(r)), whole.send(replies(whole)))
+    assert air.ledger_bytes() == undisturbed.ledger_bytes()
+    air.close()
+    assert otafl.Air.restore(tmp_path).ledger_bytes() == air.ledger_bytes()
 
 
 def test_a_closed_loop_from_outside_has_the_rewards_of_its_horizon_set_aside() -> None:

@@ -165,6 +165,12 @@ def test_rounds_that_break_a_promise_stop_the_run(field: str, place: Any, error:
         Execution._check(run, record, 10)  # type: ignore[arg-type]
 
 
+def test_a_run_that_would_draw_other_numbers_is_refused_before_its_folder_is_made(tiny: Tiny, tmp_path: Path) -> None:
+    with jax.default_prng_impl("rbg"), pytest.raises(InputError, match="seeds would draw other numbers"):
+        runner.start(tiny(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("stream", ["false", "true"])
 def test_a_model_that_is_not_finite_stops_the_run(stream: str, tiny: Tiny, tmp_path: Path) -> None:
     config = tiny("server.step_size=1e30", "scheme=[{name='constant', rx_scale=1e-12}]", f"engine.stream={stream}")

@@ -8,7 +8,26 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from otafl.core.arrays import Array
+from otafl.core.errors import InputError
+
+DRAWN_BY = {"jax_default_prng_impl": "threefry2x32", "jax_threefry_partitionable": True, "jax_random_seed_offset": 0}
+
+
+def check_generator() -> None:
+    """Refuse settings of JAX under which seeds stand for other numbers: a resumed run would go on with another noise.
+
+    >>> with jax.default_prng_impl("rbg"):
+    ...     check_generator()
+    Traceback (most recent call last):
+    otafl.core.errors.InputError: jax_default_prng_impl='rbg': seeds would draw other numbers; set it to 'threefry2x32'
+    """
+    for name, value in DRAWN_BY.items():
+        found = getattr(jax.config, name, value)
+        if found != value:
+            raise InputError(f"{name}={found!r}: seeds would draw other numbers; set it to {value!r}")
 
 
 def in_a_row(law: Callable[..., Array], key: Array, shape: tuple[int, ...], dtype: Any) -> Array:

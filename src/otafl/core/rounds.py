@@ -217,7 +217,7 @@ def make_round(
         gradient = clients.lift(received, carry.params, seed, carry.round)
         change, opt = optimizer.update(gradient, carry.opt, carry.params)
         params = optax.apply_updates(carry.params, change)
-        finite = jnp.isfinite(optax.global_norm(params))
+        finite = jnp.isfinite(optax.tree.norm(params))
         live = carry.live & link.live & row.in_horizon & finite & ~stats.overflow
         new = Carry(params, opt, state, live, carry.round)
         # Stopped seeds stand still: select, never branch (a branch under vmap runs both sides).
@@ -226,7 +226,7 @@ def make_round(
             live=jnp.where(row.in_horizon, live, carry.live), round=carry.round + row.in_horizon.astype(jnp.int32)
         )
         ran = carry.live & link.live & row.in_horizon
-        return new, pack(Record(ran, finite, stats, plan, info, optax.global_norm(received), refused))
+        return new, pack(Record(ran, finite, stats, plan, info, optax.tree.norm(received), refused))
 
     return Round(roll, run)
 

@@ -136,7 +136,7 @@ class Air:
         self._form: Form | None = None if like is None else like[0]
         self._like: list[Any] = [] if like is None else like[2]
         self._metric: float | None = 1 / settings.classes if inside else np.nan
-        self._told: float | None = None  # the same as the policy is told it
+        self._told: tuple[int, float] | None = None  # a round, and the same as the policy is told it there
         self._current: Round | None = None
         self._next = 0
 
@@ -164,8 +164,8 @@ class Air:
             raise StopIteration
         if number >= self._state.charged and not self._charge(number):
             raise StopIteration
-        self._next = number + 1
         self._current = Round(self, number)
+        self._next = number + 1  # now: who breaks in before gets the round that is charged
         return self._current
 
     def _charge(self, number: int) -> bool:
@@ -175,9 +175,9 @@ class Air:
                 f"round {number}: {self.job.policy.name} plans from the accuracy of the model; call "
                 "r.reward(accuracy) in every round, and air.reward(accuracy) after a restore"
             )
-        if self._told is None:  # else this round was planned before, and could not be kept
-            self._told = noisy_metric(self, number, self._metric)
-        metric = self._told
+        if self._told is None or self._told[0] != number:  # else this round was planned before, and could not be kept
+            self._told = number, noisy_metric(self, number, self._metric)
+        metric = self._told[1]
         if not self._plan(number, metric):
             # For good: the next reward would be one more release, and whether the loop goes on would tell of it.
             self._plans.horizon = number

@@ -12,6 +12,7 @@ from otafl.channels import Channel, draw, energy_from_power, load_devices, load_
 from otafl.channels.measured import Played, play
 from otafl.clients.gradient import NO_ROSTER, clipped_promise
 from otafl.core import validate
+from otafl.core.draws import check_generator
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError
 from otafl.core.files import parse
 from otafl.core.plan import Adjacency, Context, Deployment, Events, Message, Plan, Policy, Trace, Unit, ours, read_only
@@ -62,6 +63,7 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
     Without a seed, coins that no folder has to draw again come from the operating system: whoever knows the channel
     could try out all 2^32 seeds of the trace on it, and would have the coins too.
     """
+    check_generator()
     private = systems.SCHEMES[settings.scheme.name].private
     privacy = parse(Privacy, {k: v for k, v in settings.privacy.items() if v is not None or k == "delta"}, "Air")
     channel, deployment, sizes, message, played = _site(settings)

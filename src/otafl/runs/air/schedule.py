@@ -4,7 +4,7 @@ Both answer the same questions: the plan of a round, whom to ask in it, and all 
 """
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -101,6 +101,15 @@ class Ahead:
         return int(np.sum(~self._inside[max(count - 1, 0)]))
 
 
+class _Made(NamedTuple):
+    """One round of a closed loop; kept in one step, so that nothing that breaks in leaves half of it."""
+
+    state: Any  # of the policy, afterwards
+    plan: Plan  # (K,)
+    silent: np.ndarray  # (K,)
+    info: Any
+
+
 class Inside:
     """A closed loop: one compiled step of the policy before every round, in float64, as inside the engine."""
 
@@ -110,13 +119,11 @@ class Inside:
         self._step = jax.jit(lambda state, row, number, metric: ask(
             job.policy, state, observe(job.policy, row, number, metric), row.gain.shape))  # fmt: skip
         with jax.enable_x64(True):
-            self._state = jax.tree.map(jnp.asarray, state)
-        self._plans: list[Plan] = []
-        self._silent: list[np.ndarray] = []
-        self._infos: list[Any] = []
+            self._initial = jax.tree.map(jnp.asarray, state)
+        self._made: list[_Made] = []
 
     def make(self, number: int, metric: float) -> bool:
-        if number < len(self._plans):
+        if number < len(self._made):
             return True
         row = cut(self._job.trace, number)
         state, plan, info = self._ask(row, number, metric)
@@ -127,10 +134,9 @@ class Inside:
         for coin in COINS if np.any(silent) else ():
             _, other, _ = self._ask(row._replace(coin=np.full_like(row.coin, coin)), number, metric)
             silent = silent & (other.max_norm < 0)
-        self._state = state
-        self._plans.append(read_only(plan))
-        self._silent.append(silent)
-        self._infos.append(info)
+        self._made.append(_Made(state, read_only(plan), silent, info))
+        if number:
+            self._made[-2] = self._made[-2]._replace(state=None)  # the last alone goes on
         return True
 
     def _ask(self, row: Trace, number: int, metric: float) -> tuple[Any, Plan, Any]:
@@ -148,20 +154,24 @@ class Inside:
             try_uplink(job, plan)
 
     def row(self, number: int) -> Plan:
-        return self._plans[number]
+        return self._made[number].plan
 
     def first(self, count: int) -> Plan:
-        return stack(self._plans[:count])  # type: ignore[no-any-return]
+        return stack([made.plan for made in self._made[:count]])  # type: ignore[no-any-return]
 
     def silent(self, number: int) -> np.ndarray:
-        return self._silent[number]
+        return self._made[number].silent
 
     def certified(self, count: int) -> np.ndarray | None:
-        known = [getattr(info, "certified", None) for info in self._infos[:count]]
+        known = [getattr(made.info, "certified", None) for made in self._made[:count]]
         return None if any(one is None for one in known) else np.asarray(known, bool)
 
     def retired(self, count: int) -> int:
         return int(np.sum(~np.asarray(self._state.active)))
+
+    @property
+    def _state(self) -> Any:
+        return self._made[-1].state if self._made else self._initial
 
 
 def try_uplink(job: Job, plan: Plan) -> None:

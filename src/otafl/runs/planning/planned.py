@@ -13,6 +13,7 @@ import numpy as np
 from otafl import systems
 from otafl.core import uplink
 from otafl.core.arrays import Array
+from otafl.core.draws import check_generator
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
 from otafl.core.rounds import plan_ahead
@@ -40,6 +41,7 @@ class Planned:
     streamed = False  # whether rounds go by in blocks (`runs.streamed`)
 
     def __init__(self, experiment: Experiment, scheme: Any, task: build.Task | Facts):
+        check_generator()
         self.experiment, self.scheme = experiment, scheme
         self.label = scheme.label or scheme.name
         private = systems.SCHEMES[scheme.name].private
