@@ -38,7 +38,7 @@ COVERED = 0.9  # below, the mean is another than the one that was asked for: ran
 TIE = 0.03  # Q within 3 % of the best is a tie, settled by energy, then by channel knowledge
 SAME_ENERGY = 1.25
 LARGE = 1e12  # stands for an energy that is not known
-CSI_ORDER = ("none", "statistical", "own", "global")
+CSI_ORDER = ("none", "statistical", "own", "global", "hindsight")
 BLOCKS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
 
 
