@@ -9,6 +9,7 @@ from rich.console import Console
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
+from otafl.privacy.card_text import round_up
 from otafl.systems.cares.certifier import NO_CERTIFICATE, Certificate, auto_grid, certify
 from otafl.systems.cares.from_experiment import keys
 from otafl.systems.cares.picture import draw_trilemma
@@ -102,7 +103,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     if "sequence" in report:
         run = report["sequence"]
         bound = run["conv_bound"]["total"]
-        console.print(f"  rx_scale as given, {run['label']}: bound {bound:.4g}, eps {run['eps']:.4g}")
+        console.print(f"  rx_scale as given, {run['label']}: bound {bound:.4g}, eps {round_up(run['eps'])}")
     console.print(f"  closed forms: eta_LT {report['eta_LT']:.4g}, eta_budget {report['eta_budget']:.4g}")
     for line in [r["text"] for r in report["relaxations"]]:
         console.print(f"  {line}")
@@ -150,8 +151,8 @@ def _show_privacy(report: dict[str, Any], console: Console) -> None:
         classic, exact = (entry[f"eps_{name}_at_horizon"][report["init"]] for name in ("classic", "gaussian"))
         budgeted = " (the budget)" if level == report["granularity"] else ""
         console.print(
-            f"  {level} level{budgeted}: eps {classic:.4g} classic, {exact:.4g} exact, delta {report['delta']:g}; "
-            f"{entry['unit']}"
+            f"  {level} level{budgeted}: eps {round_up(classic)} classic, {round_up(exact)} exact, "
+            f"delta {report['delta']:g}; {entry['unit']}"
         )
 
 
