@@ -66,6 +66,9 @@ def _check_sizes(inputs: Inputs, clients: int) -> None:
         validate.at_most(sizes, rounds * clients, MAX_SEQUENCE, "plan fewer rounds")
 
 
+SETS = {"C": "convergence target kept", "P": "privacy", "Q": "asymmetry", "U": "dropped weight", "F": "all four"}
+
+
 def _explain(report: dict[str, Any], certificate: Certificate) -> str:
     lines = [f"none of {len(certificate.arms.rx_scale)} arms meets all four targets (certified infeasible)"]
     possible = [r["text"] for r in report["relaxations"] if r["value"] is not None]
@@ -85,9 +88,11 @@ def show(report: dict[str, Any], console: Console) -> None:
     say_left_out(console, len(rows), len(report["arms"]), "arms")
     if report["feasible"]:
         i = report["init"]
+        default = math.isclose(report["conv_target"], 2 * min(report["conv_bound"]))
         console.print(
             f"[bold]rx_scale = {report['eta_init']:.6g}[/bold] for {report['horizon'][i]} rounds: "
-            f"convergence bound {report['conv_bound'][i]:.4g} (target {report['conv_target']:.4g})"
+            f"convergence bound {report['conv_bound'][i]:.4g} (target {report['conv_target']:.4g}"
+            f"{', twice the best of all arms' if default else ''})"
         )
     else:
         console.print(
@@ -97,9 +102,10 @@ def show(report: dict[str, Any], console: Console) -> None:
     _show_privacy(report, console)
     _show_reward(report, console)
     sets = report["sets"]
-    for name in "CPQUF":
+    for name, kept in SETS.items():
         pieces = " ∪ ".join(f"[{low:.5g}, {high:.5g}]" for low, high in sets[name]) or "empty"
-        console.print(f"  {name} at {sets['rounds']} rounds: {pieces}")
+        console.print(f"  {name}, {kept}, at {sets['rounds']} rounds: {pieces}")
+    console.print("  F_H: arms that keep all four, each at its own number of rounds")
     if "sequence" in report:
         run = report["sequence"]
         bound = run["conv_bound"]["total"]
