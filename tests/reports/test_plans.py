@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -41,6 +42,22 @@ name = "weakest"
 def file(tmp_path: Path) -> Path:
     (tmp_path / "plan.toml").write_text(FILE)
     return tmp_path / "plan.toml"
+
+
+def test_the_sentence_is_about_what_a_server_can_run(file: Path) -> None:
+    alone = FILE.partition("[[scheme]]")[0] + "[[scheme]]\nname = 'liu-simeone'\n"
+    file.write_text(alone)
+    assert ": liu-simeone in hindsight reaches Q" in plans.sentence(plan(load(file)))
+    file.write_text(alone + "[[scheme]]\nname = 'constant'\nrx_scale = 0.001\n")
+    found = plan(load(file))
+    assert found.rows[0].merit.quality > found.rows[1].merit.quality
+    assert ": constant reaches Q" in plans.sentence(found)
+
+
+def test_bounds_are_never_rounded_down() -> None:
+    """True positives of 19.002 % at most were told as 19.0 %."""
+    row = SimpleNamespace(tpr_at_1pct=0.1900244, eps=[7.9991, 7.9992], mu=[1.44854])
+    assert [plans.COLUMNS[name](row) for name in ("TPR@1 %", "ε", "μ")] == ["19.01%", "8", "1.449"]
 
 
 def printed(file: Path, width: int, wide: bool = False) -> str:

@@ -64,7 +64,7 @@ def test_plan_and_run_agree(planned_and_run: tuple[Any, Path, Experiment]) -> No
     """Rounds, eps and mu of every seed; energy is at most what is planned, and just that where messages are full."""
     table, folder, _ = planned_and_run
     for row, ran in zip(table.rows, summaries(folder), strict=True):
-        assert row.label == ran["label"]
+        assert (row.label, row.csi) == (ran["label"], ran["csi"] if row.csi else None)
         if row.loop != "open":
             assert np.all(numbers(ran["final_eps"]) <= np.array(row.eps))
             continue

@@ -161,9 +161,10 @@ def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
             place = (round_ + index[0], *index[1:]) if plan.live.ndim else (round_, *index)
             whose = f" for client {place[1]}" if name != "rx_scale" else ""
             rule = "must be > 0" if name == "rx_scale" else "must be finite"
-            raise FloatingPointError(
-                f"{policy.name} planned {name}={getattr(plan, name)[index]}{whose} in round {place[0]}, which {rule}"
-            )
+            found = f"{name}={getattr(plan, name)[index]}{whose} in round {place[0]}"
+            if not ours(policy.step):  # nobody's numbers left their range
+                raise InputError(f"{policy.name}: plan.{found} {rule}")
+            raise FloatingPointError(f"{policy.name} planned {found}, which {rule}")
     return plan
 
 

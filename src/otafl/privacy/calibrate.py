@@ -25,7 +25,8 @@ def calibrate(
 
     The noise that goes with it has std z max_k(weights_k sensitivity_k) per real dimension: client k is hidden by its
     own multiplier, larger where weights_k sensitivity_k is smaller, and sampled at its own rate. Rates, adjacency and
-    accountant are those in force; silence is worth nothing. 0.999 eps < spent <= eps.
+    accountant are those in force; silence is worth nothing. 0.999 eps < spent <= eps, or what lies below a jump of the
+    accountant: `pld` under replacement and sampling has one above 20, its second step having no digits of delta left.
 
     >>> message = Message(1, 1.0, np.ones(1), np.ones(1), np.ones(1), "client", "zero-out")
     >>> round(calibrate(Budget(2.0, 1e-5, "gaussian", adjacency="zero-out"), 200, message, np.ones(1)), 4)

@@ -66,7 +66,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "bias": lambda row: _number(row.bias, ".1%"),
     "J worst": lambda row: _number(row.energy_max, ".2g"),
     "dB to limit": lambda row: _number(row.power_margin_db, ".1f"),
-    "TPR@1 %": lambda row: _number(row.tpr_at_1pct, ".1%"),
+    "TPR@1 %": lambda row: NONE if row.tpr_at_1pct is None else f"{round_up(100 * row.tpr_at_1pct)}%",
     "constraint": lambda row: row.binding,
 }
 LEFT = ("scheme", "binds", "CSI", "noise of", "verdict", "constraint")
@@ -100,11 +100,12 @@ def sentence(found: PlanTable) -> str:
     scored = [(row.merit.quality, row) for row in private if row.merit]
     if not scored:
         return "No scheme with privacy can be planned to its end." if found.feasible else "No scheme affords a round."
-    best, row = max(scored, key=lambda pair: pair[0])
+    best, row = max(scored, key=lambda pair: (pair[1].csi != "hindsight", pair[0]))  # which no server can run
     low, high = row.merit.band if row.merit else (0.0, 0.0)
+    who = f"{row.label} in hindsight" if row.csi == "hindsight" else row.label
     said = "Useful" if best >= USEFUL else "Marginal" if best >= MARGINAL else "Not usefully feasible"
     return (
-        f"{said}: {row.label} reaches Q = {best:.3g} ({USEFUL:g} is useful, {MARGINAL:g} marginal), {low:.0%} to "
+        f"{said}: {who} reaches Q = {best:.3g} ({USEFUL:g} is useful, {MARGINAL:g} marginal), {low:.0%} to "
         f"{high:.0%} of the attainable accuracy if your task resembles digits."
     )
 

@@ -75,7 +75,7 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
 
 def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
-    return {"csi": "hindsight" if run.hindsight else first.policy.csi, "hindsight": run.hindsight,
+    return {"csi": run.csi, "hindsight": run.hindsight,
             "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,

@@ -47,6 +47,13 @@ def test_examples_plan_show_and_draw(name, tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF")
 
 
+def test_a_target_that_nobody_set_and_the_sets_are_explained():
+    text = shown(run(conv_target=None))
+    assert ", twice the best of all arms)" in text and "twice" not in shown(run(conv_target=1e6))
+    assert re.search(r"  C, convergence target kept, at \d+ rounds: \[", text)
+    assert "F_H: arms that keep all four" in text
+
+
 def test_of_many_arms_some_are_printed_the_chosen_one_among_them():
     report = run(arms=[float(eta) for eta in np.geomspace(0.05, 0.2, 1000)])
     out = io.StringIO()

@@ -24,6 +24,7 @@ from otafl.runs import build
 from otafl.runs.advice.designs import design, own_clients
 from otafl.runs.advice.site import AdviceSite, read_site
 from otafl.runs.limits import check_kept
+from otafl.runs.planning.afford import least
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.table import Row, plan_scheme
@@ -38,7 +39,7 @@ COVERED = 0.9  # below, the mean is another than the one that was asked for: ran
 TIE = 0.03  # Q within 3 % of the best is a tie, settled by energy, then by channel knowledge
 SAME_ENERGY = 1.25
 LARGE = 1e12  # stands for an energy that is not known
-CSI_ORDER = ("none", "statistical", "own", "global")
+CSI_ORDER = ("none", "statistical", "own", "global", "hindsight")
 BLOCKS = ("task", "clients", "server", "channel")  # blocks of --task FILE that are taken over
 
 
@@ -134,8 +135,7 @@ def _option(question: Question, bare: Experiment, facts: Facts) -> Option:
     ready = bare.model_copy(update={"scheme": [scheme.model_copy(update=chosen)]})
     row = plan_scheme(ready, ready.scheme[0], facts, question.gamma)
     if not row.feasible or row.merit is None:
-        least = f"; least eps {row.least_eps:.3g}" if row.least_eps else ""
-        return Option(scheme.name, chosen, row, None, f"{row.reason}{least}")
+        return Option(scheme.name, chosen, row, None, f"{row.reason}{least(row.least_eps)}")
     rounds = int(np.mean(row.rounds or [1]))
     value = merit.merit(row.merit.snr, row.merit.snr_max, question.gamma, facts.model.num_params, rounds)
     certified = not chosen.get("diagnostic") and _informative(ready, facts)

@@ -89,6 +89,11 @@ class Planned:
             if self.loop == "open":
                 self._plan_everything()
 
+    @property
+    def csi(self) -> str:
+        """What the scheme is told of the channel, as tables say it."""
+        return "hindsight" if self.hindsight else self.setup.sites[0].policy.csi
+
     def _with_target(self, eps: float | None) -> Experiment:
         """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
         privacy = self.experiment.privacy.model_copy(update={"eps": eps, "delta": self.delta})

@@ -140,7 +140,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
     horizon = planned.experiment.horizon(scheme)
     about: dict[str, Any] = {
         "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
-        "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": site.policy.csi,
+        "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": planned.csi,
         "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
     }  # fmt: skip
     if planned.loop == "open" and _ends_early(planned.ran, horizon):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from otafl.core.errors import InputError
 from otafl.core.files import plain
+from otafl.privacy.card_text import round_up
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.design import certify
 from otafl.systems.adascale.from_experiment import keys
@@ -259,10 +260,10 @@ def show(report: dict[str, Any], console: Console) -> None:
         + f": eta {min(rounds['eta']):.3g} to {max(rounds['eta']):.3g}, mean excess {totals['mean_y']:.4g}, "
         f"mean floor {totals['mean_f']:.4g}"
     )
-    pld = f", {totals['eps_pld_worst']:.4g} by PLD" if "eps_pld_worst" in totals else ""
+    pld = f", {round_up(totals['eps_pld_worst'])} by PLD" if "eps_pld_worst" in totals else ""
     console.print(
         f"  RDP({report['alpha']}) {totals['rdp_worst']:.4g} worst device, {totals['rdp_mean']:.4g} mean; "
-        f"eps {totals['eps_rdp_worst']:.4g} by RDP{pld} at delta {report['delta']:g} (worst device)"
+        f"eps {round_up(totals['eps_rdp_worst'])} by RDP{pld} at delta {report['delta']:g} (worst device)"
     )
     if "rounds_skipped" in totals:
         console.print(
@@ -276,7 +277,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     rows = []
     for row in report["comparison"]:
         name = row["method"] + (" (reconstruction)" if row["reconstruction"] else "")
-        rows.append([name, *(f"{row[key]:.4g}" for key in keys)])
+        rows.append([name, *(round_up(row[key]) if key in keys[-2:] else f"{row[key]:.4g}" for key in keys)])
     console.print(Fitted.of(heads, rows, words=("method",), title="the same channels, other methods"))
     for key, text in report["guarantee"].items():
         console.print(f"[dim]{key}: {text}[/dim]")

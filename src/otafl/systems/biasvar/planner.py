@@ -12,6 +12,7 @@ from rich.console import Console
 from otafl.channels import to_db
 from otafl.core.files import plain
 from otafl.core.plan import Deployment, Message, Plan, Trace
+from otafl.privacy.card_text import round_up
 from otafl.systems.biasvar.design import BoundParams, Design, Radio, bound_parts, normal_form, solve_exact, unit
 from otafl.systems.biasvar.exact import objective, optimum
 from otafl.systems.biasvar.from_experiment import keys
@@ -196,7 +197,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     for k in shown:
         row = report["devices"][k]
         numbers = [f"{row['snr_db']:.1f}", f"{row['gamma']:.4g}", *(f"{row[key]:.4f}" for key in ("u", "tx_prob", "p"))]
-        table.add_row(row["name"], *numbers, *([_number(eps[k])] if eps else []))
+        table.add_row(row["name"], *numbers, *([round_up(eps[k])] if eps else []))
     console.print(table)
     say_left_out(console, len(shown), len(report["devices"]), "devices")
     bound = Fitted("part of the bound", "value")
@@ -238,10 +239,6 @@ def _shown(devices: list[dict[str, Any]], eps: Sequence[Any] | None) -> list[int
     snr = [row["snr_db"] for row in devices]
     worst = [int(np.argmax(np.asarray(eps, float)))] if eps else []
     return some_of(len(devices), [int(np.argmin(snr)), int(np.argmax(snr)), *worst])
-
-
-def _number(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 PLANNER = Planner(

@@ -9,6 +9,7 @@ from rich.console import Console
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
+from otafl.privacy.card_text import round_up
 from otafl.systems.cares.certifier import NO_CERTIFICATE, Certificate, auto_grid, certify
 from otafl.systems.cares.from_experiment import keys
 from otafl.systems.cares.picture import draw_trilemma
@@ -65,6 +66,9 @@ def _check_sizes(inputs: Inputs, clients: int) -> None:
         validate.at_most(sizes, rounds * clients, MAX_SEQUENCE, "plan fewer rounds")
 
 
+SETS = {"C": "convergence target kept", "P": "privacy", "Q": "asymmetry", "U": "dropped weight", "F": "all four"}
+
+
 def _explain(report: dict[str, Any], certificate: Certificate) -> str:
     lines = [f"none of {len(certificate.arms.rx_scale)} arms meets all four targets (certified infeasible)"]
     possible = [r["text"] for r in report["relaxations"] if r["value"] is not None]
@@ -84,9 +88,11 @@ def show(report: dict[str, Any], console: Console) -> None:
     say_left_out(console, len(rows), len(report["arms"]), "arms")
     if report["feasible"]:
         i = report["init"]
+        default = math.isclose(report["conv_target"], 2 * min(report["conv_bound"]))
         console.print(
             f"[bold]rx_scale = {report['eta_init']:.6g}[/bold] for {report['horizon'][i]} rounds: "
-            f"convergence bound {report['conv_bound'][i]:.4g} (target {report['conv_target']:.4g})"
+            f"convergence bound {report['conv_bound'][i]:.4g} (target {report['conv_target']:.4g}"
+            f"{', twice the best of all arms' if default else ''})"
         )
     else:
         console.print(
@@ -96,13 +102,14 @@ def show(report: dict[str, Any], console: Console) -> None:
     _show_privacy(report, console)
     _show_reward(report, console)
     sets = report["sets"]
-    for name in "CPQUF":
+    for name, kept in SETS.items():
         pieces = " ∪ ".join(f"[{low:.5g}, {high:.5g}]" for low, high in sets[name]) or "empty"
-        console.print(f"  {name} at {sets['rounds']} rounds: {pieces}")
+        console.print(f"  {name}, {kept}, at {sets['rounds']} rounds: {pieces}")
+    console.print("  F_H: arms that keep all four, each at its own number of rounds")
     if "sequence" in report:
         run = report["sequence"]
         bound = run["conv_bound"]["total"]
-        console.print(f"  rx_scale as given, {run['label']}: bound {bound:.4g}, eps {run['eps']:.4g}")
+        console.print(f"  rx_scale as given, {run['label']}: bound {bound:.4g}, eps {round_up(run['eps'])}")
     console.print(f"  closed forms: eta_LT {report['eta_LT']:.4g}, eta_budget {report['eta_budget']:.4g}")
     for line in [r["text"] for r in report["relaxations"]]:
         console.print(f"  {line}")
@@ -150,8 +157,8 @@ def _show_privacy(report: dict[str, Any], console: Console) -> None:
         classic, exact = (entry[f"eps_{name}_at_horizon"][report["init"]] for name in ("classic", "gaussian"))
         budgeted = " (the budget)" if level == report["granularity"] else ""
         console.print(
-            f"  {level} level{budgeted}: eps {classic:.4g} classic, {exact:.4g} exact, delta {report['delta']:g}; "
-            f"{entry['unit']}"
+            f"  {level} level{budgeted}: eps {round_up(classic)} classic, {round_up(exact)} exact, "
+            f"delta {report['delta']:g}; {entry['unit']}"
         )
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
+from otafl.privacy.card_text import round_up
 from otafl.privacy.gaussian import eps as gaussian_eps
 from otafl.systems.cdpb import design as cdpb
 from otafl.systems.cdpb.design import Charge, Params, Scheme, Solution
@@ -171,7 +172,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     paid = report["realised"]
     console.print(
         f"  with channels drawn from seed {paid['seed']}: realised RDP {_number(paid['largest'])} at most, "
-        f"{_number(paid['mean'])} on average; eps {_number(paid['eps_tight'])} exactly"
+        f"{_number(paid['mean'])} on average; eps {round_up(paid['eps_tight'])} exactly"
     )
     console.print("  design values plug in mean noise; only the realised loss of a run is certified")
     console.print(f"binding: {', '.join(report['binding']) or 'nothing'}")
@@ -191,8 +192,8 @@ def _losses(report: dict[str, Any]) -> Fitted:
     rows = []
     for name, row in report["accountings"].items():
         mark = " (designed for)" if name == report["accounting"] else ""
-        tight = "none: no mechanism" if row["pld"] is None else _number(row["pld"])
-        rows.append((name + mark, _number(row["eps"]), _number(row["eps_dp"]), tight))
+        tight = "none: no mechanism" if row["pld"] is None else round_up(row["pld"])
+        rows.append((name + mark, _number(row["eps"]), round_up(row["eps_dp"]), tight))
     heads = ("accounting", f"RDP, order {report['alpha']:g}", f"eps at delta {delta:g}", "by PLD")
     title = f"Privacy of one client, {report['adjacency']}, after {report['tau']} rounds"
     return Fitted.of(heads, rows, words=("accounting",), title=title)
