@@ -14,7 +14,7 @@ from otafl.core.rounds import plan_ahead
 from otafl.privacy import uplink_checks
 from otafl.runs.build import Site
 
-Made = TypeVar("Made")
+Made, Place = TypeVar("Made"), TypeVar("Place")
 
 
 class Block(NamedTuple):
@@ -36,9 +36,20 @@ class Ahead:
 
     def take(self, rounds: int) -> Block:
         """The next rounds."""
+        return self._plan(self._draw(rounds))
+
+    def blocks(self, rounds: int, at_once: int) -> Iterator[Block]:
+        """So many rounds, in blocks: while one is used the next is planned, and the one after it is drawn."""
+        return soon(self._plan, soon(self._draw, lengths(rounds, at_once)))
+
+    def _draw(self, rounds: int) -> tuple[int, Trace]:
         site, first = self._site, self._done
         trace, _ = uplink_checks.meet(uplink.uplink_of(site.policy), self._rows.take(rounds), site.deployment)
         self._done += rounds
+        return first, trace
+
+    def _plan(self, drawn: tuple[int, Trace]) -> Block:
+        site, (first, trace) = self._site, drawn
         if site.policy.loop != "open":
             return Block(first, trace, None, ())
         with np.errstate(all="ignore"):
@@ -62,7 +73,7 @@ def lengths(rounds: int, at_once: int) -> list[int]:
     return [min(at_once, rounds - first) for first in range(0, rounds, at_once)]
 
 
-def soon(make: Callable[[int], Made], places: Iterable[int]) -> Iterator[Made]:
+def soon(make: Callable[[Place], Made], places: Iterable[Place]) -> Iterator[Made]:
     """What `make` gives for each place, in order; the next is made on another core while one is used.
 
     >>> list(soon(lambda n: n * n, range(3)))

@@ -10,7 +10,7 @@ from otafl.privacy import Ledger
 from otafl.privacy.sums import Sums
 from otafl.runs.planning.planned import Planned
 from otafl.runs.streamed import choice
-from otafl.runs.streamed.ahead import Ahead, lengths, soon
+from otafl.runs.streamed.ahead import Ahead
 
 
 class StreamedPlanned(Planned):
@@ -36,8 +36,7 @@ class StreamedPlanned(Planned):
         ahead, sums = Ahead(site, self.experiment.seed_list[s]), self._opening(s)
         for release in ledger.releases:  # of an earlier run
             sums = sums.beside(release.square(ledger.clients) / 2, release.times)
-        horizon = self.experiment.horizon(self.scheme)
-        for block in soon(ahead.take, lengths(horizon, self.at_once)):
+        for block in ahead.blocks(self.experiment.horizon(self.scheme), self.at_once):
             first = block.first
             assert block.plan is not None
             check_silence(site.policy, site.message, block.plan, first)
@@ -63,8 +62,7 @@ class StreamedPlanned(Planned):
 
     def blocks(self, s: int) -> Iterator[tuple[Trace, Plan]]:
         ahead = Ahead(self.setup.sites[s], self.experiment.seed_list[s])
-        for count in lengths(self.ran[s], self.at_once):
-            block = ahead.take(count)
+        for block in ahead.blocks(self.ran[s], self.at_once):
             assert block.plan is not None
             yield block.trace, block.plan
 
