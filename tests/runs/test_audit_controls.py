@@ -21,6 +21,7 @@ from otafl.runs.audit import target as target_module
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canary_clients import message_trials
+from otafl.runs.audit.canary_records import record_trials
 from otafl.runs.audit.single import single_run
 from otafl.runs.audit.target import Target, cast
 
@@ -124,7 +125,7 @@ def test_a_single_run_tosses_a_coin_for_every_canary_and_leaves_records_alone(mo
     tossed = [np.asarray(single_run(target, SURE, seed)) for seed in (0, 1)]
     assert set(tossed[0]) == set(tossed[1]) == {-1.0, 1.0} and not np.array_equal(*tossed)
     with pytest.raises(InputError, match="records and both parts need worlds of runs"):
-        single_run(record_target(PerSample(sampling="full"), 3, 2.0, 6), SURE)
+        single_run(record_target(PerSample(batch=0, sampling="without-replacement"), 3, 2.0, 6), SURE)
 
 
 @pytest.mark.parametrize(("adjacency", "other"), [("replace", -1.0), ("zero-out", 0.0)])
@@ -153,6 +154,25 @@ def test_the_best_scalar_of_an_observer_has_the_charged_signal_to_noise() -> Non
     np.testing.assert_allclose(np.einsum("rtm,trs,stm->tm", row, noise, row), 1, rtol=1e-9)
     np.testing.assert_allclose(np.einsum("rtm,trm->tm", row, gain[..., who]), size[:, who], rtol=1e-9)
     np.testing.assert_array_equal(variance, [1, 1])
+
+
+def test_directions_within_leaves_are_orthonormal_and_so_is_everybody_elses() -> None:
+    basis = canaries.within_leaves([3, 40, 12], 6, 0)
+    np.testing.assert_allclose(basis @ basis.T, np.eye(6), atol=1e-6)
+
+
+def test_a_canary_record_is_far_above_its_clip_norm_whatever_that_is() -> None:
+    for clip in (0.1, 5.0):
+        target = record_target(PerSample(clip_norm=clip, batch=0, sampling="without-replacement"), 3, 2.0, 6)
+        for trial in record_trials(target):
+            assert np.abs(trial.present.data.x).max() == pytest.approx(8 * clip)
+
+
+def test_a_batch_that_does_not_fit_stops_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = message_trials(message_target(rounds=3), 0)[0]
+    monkeypatch.setattr(canaries, "_runs", lambda *given: (np.zeros((4, 3, 1, 3)), 1.0, True))
+    with pytest.raises(PrivacyViolation, match="did not fit its fixed shape"):
+        list(canaries.play(trial.stage, trial.absent, 4, 0))
 
 
 def test_of_many_clients_one_that_is_charged_too_little_is_among_those_attacked() -> None:
@@ -273,6 +293,18 @@ def test_whole_mechanisms_of_records_are_not_refuted(options: PerSample) -> None
     found = attack(target, 1000, SURE)
     assert found and not [canary for canary in found if canary.finding.refuted]
     assert max(canary.finding.eps for canary in found) > 0
+
+
+def test_a_record_in_a_fixed_batch_of_opposed_ones_is_told_by_the_likelihood_ratio() -> None:
+    """Without it 5 of 11 make -w clip; with it, by chance 5/12, it takes the place of one: -w clip (1 - 2/5)."""
+    options = PerSample(clip_norm=2.0, batch=5, sampling="without-replacement", adjacency="add-remove")
+    target = record_target(options, rounds=3, multiplier=0.7, size=12)
+    (crowd,) = [trial for trial in record_trials(target) if trial.pattern == "record, removed from a crowd"]
+    weight, std = target.link.weight[0, 0], target.link.noise_std[0]
+    seen = np.random.default_rng(0).normal(-2 * weight, 3 * std, (8, 3))
+    apart, drawn = (np.exp(-(((seen + 2 * weight * part) / std) ** 2) / 2) for part in (1, 3 / 5))
+    ratio = np.log(7 / 12 + 5 / 12 * drawn / apart).sum(1)
+    np.testing.assert_allclose(crowd.score(seen[:, :, None, None])[:, 0], ratio, rtol=1e-4, atol=1e-4)
 
 
 def test_noise_below_the_charge_is_found_under_sampling() -> None:
