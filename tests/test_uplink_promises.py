@@ -223,6 +223,19 @@ def test_a_weight_that_float32_cannot_hold_is_refused():
         uplink_checks.check_links(uplink.ANALOG, link, plan, charged)
 
 
+@pytest.mark.parametrize("rx_scale", [1e-3, 1.0, 20.0])
+def test_a_link_is_held_against_its_charge_at_any_receive_scale(rx_scale):
+    trace, site = small.trace(3), small.deployment()
+    plan = planned(tx=0.5 / trace.gain, rx_scale=rx_scale)
+    link, charged = uplink.lower(plan, trace.gain, site), events(plan, trace, site, MESSAGE)
+    uplink_checks.check_links(uplink.ANALOG, link, plan, charged)
+    quieter, louder = link._replace(noise_std=0.999 * link.noise_std), link._replace(weight=1.001 * link.weight)
+    with pytest.raises(PrivacyViolation, match="less than was charged"):
+        uplink_checks.check_links(uplink.ANALOG, quieter, plan, charged)
+    with pytest.raises(PrivacyViolation, match="more than was charged"):
+        uplink_checks.check_links(uplink.ANALOG, louder, plan, charged)
+
+
 def test_an_honest_uplink_from_outside_is_let_through_and_its_card_says_whose_it_is(tmp_path):
     def hear(total, link, key):
         return uplink.hear(total, link, key)

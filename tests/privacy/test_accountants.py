@@ -149,6 +149,13 @@ def test_no_noise_is_no_privacy(make_events):
         assert not account(name, run, 1e-5).certified
 
 
+@pytest.mark.parametrize("name", ["gaussian", "zcdp"])
+def test_of_two_runs_one_of_which_has_no_noise_nothing_is_certified(name, make_events):
+    both = make_events(np.full((2, 3, 1), 2.0))._replace(receiver_var=np.array([np.ones(3), np.zeros(3)]))
+    spend = account(name, both, 1e-5)
+    assert np.isfinite(spend.worst).tolist() == [True, False] and not spend.certified
+
+
 def test_unknown_names_and_bad_values(make_events):
     assert list(ACCOUNTANTS) == PLAIN == [entry.name for entry in ACCOUNTANTS.values()]
     with pytest.raises(InputError, match="accountant='moments'"):

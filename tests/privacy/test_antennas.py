@@ -162,6 +162,19 @@ def test_release_charges_all_antennas_and_leaves_colluders_out(make_run) -> None
     assert np.all(inverse_square(release(uplink, plan, trace, deployment, message)) >= one * (1 - 1e-9))
 
 
+def test_the_weaker_release_charges_what_the_beam_makes_of_messages_and_noise(make_run) -> None:
+    """Gains known exactly, any phases: events by events what `combined_charge` says of the first antenna."""
+    plan, trace, deployment, message = arrays(make_run, 3)
+    uplink = array_uplink(Receiver(3, "fixed", "combined"))
+    colluders, first = np.array([True, False, True, False]), np.array([1.0, 0.0, 0.0])
+    released = release(uplink, plan, trace, deployment, message)
+    for who in (None, colluders):
+        wanted = combined_charge(
+            trace.array, first, plan.tx, plan.noise, deployment.trusted_noise_var, message.sensitivity, who
+        )
+        assert inverse_square(released, who) == pytest.approx(wanted, rel=1e-9)
+
+
 def test_an_antenna_that_hears_more_than_declared_is_refused(make_run) -> None:
     plan, trace, deployment, message = arrays(make_run, 3)
     uplink = array_uplink(deployment.receiver)
@@ -216,7 +229,8 @@ def test_declared_errors_bound_the_array_error() -> None:
 def test_a_weaker_adversary_is_said() -> None:
     uplink = array_uplink(Receiver(4, "iterated", "combined"))
     assert "WEAKER ADVERSARY" in uplink.alarm and any("weaker" in text for text in uplink.assumed)
-    assert not array_uplink(Receiver(4, "iterated")).alarm
+    whole = array_uplink(Receiver(4, "iterated"))
+    assert not whole.alarm and "what all antennas together tell" in whole.assumed[0]
 
 
 def test_bad_numbers_are_one_line() -> None:

@@ -101,6 +101,13 @@ def test_scores_of_unequal_variance_are_left_to_the_counts() -> None:
     assert found.shift is not None and found.sound_shift is None and not found.refuted
 
 
+def test_whether_the_variances_are_equal_does_not_depend_on_which_world_is_which() -> None:
+    rng = np.random.default_rng(8)
+    few, many = rng.normal(0, 1.1, 12), rng.normal(0, 1, 60)
+    there, back = audit.shift(few, many, BETA).equal, audit.shift(many, few, BETA).equal
+    assert there == pytest.approx(back, rel=1e-9) and 0 < there < 1
+
+
 def test_weak_is_said_where_the_charge_was_not_tried() -> None:
     absent, present = (one[0] for one in normal_scores(0.5, 2000, 1))
     assert audit.examine(absent, present, charge(1.0), BETA, True).weak
@@ -142,6 +149,8 @@ def test_the_gaussian_score_is_the_likelihood_ratio_and_standard() -> None:
     mu = np.sqrt(sum(change[t] @ np.linalg.solve(noise[t], change[t]) for t in range(4)))
     np.testing.assert_allclose(density[0] - density[1], mu * score[:5], rtol=1e-9)
     assert np.mean(score) == pytest.approx(mu / 2, abs=4 / np.sqrt(20000)) and np.std(score) == pytest.approx(1, 0.03)
+    faint = scores.gaussian_score(seen, gain, noise, 1e-3 * present, 1e-3 * absent)
+    assert np.std(faint) == pytest.approx(1, 0.03)  # however little one message is
 
 
 def test_sampled_scores_are_likelihood_ratios() -> None:
@@ -156,7 +165,8 @@ def test_sampled_scores_are_likelihood_ratios() -> None:
     )
     found = scores.sampled_score(seen, size, variance, np.array([rate]))[:, 0]
     np.testing.assert_allclose(found[1:], naive[1:], rtol=1e-9)
-    assert np.isfinite(found[0]) and found[0] > 50
+    ahead = (40.0 * size[:, 0] - size[:, 0] ** 2 / 2) / 0.7
+    assert found[0] == pytest.approx(np.sum(np.logaddexp(np.log(1 - rate), np.log(rate) + ahead)), rel=1e-12)
     opposed = scores.replaced_score(seen, size, variance, np.array([rate]))[:, 0]
     np.testing.assert_allclose(opposed, -scores.replaced_score(-seen, size, variance, np.array([rate]))[:, 0])
 

@@ -51,9 +51,10 @@ def test_no_artificial_noise_counts_and_nothing_of_rounds_that_were_not_run():
     assert not np.any(found.artificial_var) and found.leak_angle == 0 and found.receiver_var.tolist() == [1.0, 1.0]
 
 
-def test_a_receiver_without_noise_is_refused():
-    with pytest.raises(InputError, match=r"eavesdropper\.noise_std"):
-        Eavesdropper(gain=1.0, noise_std=0.0)
+@pytest.mark.parametrize("said", [{"noise_std": 0.0}, {"gain": 0.0}, {"antennas": 0}, {"antennas": 1.5}])
+def test_a_receiver_without_noise_antennas_or_a_gain_is_refused(said):
+    with pytest.raises(InputError, match=rf"eavesdropper\.{next(iter(said))}"):
+        Eavesdropper(**{"gain": 1.0, "noise_std": 1.0, **said})
 
 
 def test_devices_that_carry_the_model_on_are_charged_though_no_model_is_heard():
@@ -73,6 +74,16 @@ def test_devices_that_carry_the_model_on_are_charged_though_no_model_is_heard():
     charged = float(np.sum((2 * overheard(plan, run, who).amp[:, 0]) ** 2))
     assert direct + carried > 40 * direct  # what its own two rounds tell directly is 2 direct
     assert charged >= direct + carried
+
+
+def test_a_record_moves_the_loudest_message_by_its_share():
+    """At full energy a message of norm G is sent at sqrt(E)/G: a record moves it by Delta sqrt(E)/G, each time."""
+    site = Deployment(np.array([3.0, 0.5]), 0.1, 0.1, np.ones(2) / 2, 3)
+    share, bound = np.array([0.05, 0.2]), 1.5
+    told = Message(3, bound, np.full(2, bound**2), share, np.ones(2), "record", "zero-out")
+    who = Eavesdropper(gain=0.3, noise_std=0.7, antennas=5)
+    moved = np.sqrt(site.energy) / bound * share * 0.3
+    assert loudest(site, told, 4, who) == pytest.approx(4 * 5 * (moved / 0.7) ** 2 / 2)
 
 
 @pytest.mark.parametrize("gate", ["message", "bound"])

@@ -21,6 +21,12 @@ def test_the_cost_of_certainty(rate, z, rounds, assumed, certified, plain, make_
     assert spend.worst <= renyi.worst < account("rdp", make_events(np.full((rounds, 1), z)), 1e-5).worst
 
 
+def test_a_first_step_too_dear_for_any_delta_to_be_left_certifies_nothing():
+    """e^-800 of delta is no double: what joins the run would be counted at a delta that is not there."""
+    assert certified_eps(lambda delta: 800.0, lambda delta: 1.0, 1e-5) == np.inf
+    assert certified_eps(lambda delta: 2.0, lambda delta: 1.0, 1e-5) == 3.0
+
+
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_never_above_the_run_without_sampling(accountant, make_events):
     """Two steps cost more than one Gaussian; then the whole replacement without sampling is charged."""

@@ -20,6 +20,8 @@ from otafl.runs.audit import canaries
 from otafl.runs.audit import target as target_module
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.both_parts import both_parts
+from otafl.runs.audit.canary_clients import message_trials
+from otafl.runs.audit.canary_records import record_trials
 from otafl.runs.audit.single import single_run
 from otafl.runs.audit.target import Target, cast
 
@@ -114,6 +116,71 @@ def test_the_mean_client_charged_instead_of_the_worst_is_found() -> None:
     target = message_target(rounds=4, weights=(0.5, 0.3, 0.2))
     mean = np.broadcast_to(target.events.amp.mean(-1, keepdims=True), target.events.amp.shape)
     assert {canary.client for canary in refuted(charged_for(target, amp=mean), 500)} == {0}
+
+
+def test_a_single_run_tosses_a_coin_for_every_canary_and_leaves_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = message_target(weights=(0.1,) * 10)
+    monkeypatch.setattr(canaries, "play", lambda stage, *others: [np.zeros((1, 20, 1, stage.number))])
+    monkeypatch.setattr("otafl.runs.audit.single.one_run", lambda scores, signs, others, beta: signs)
+    tossed = [np.asarray(single_run(target, SURE, seed)) for seed in (0, 1)]
+    assert set(tossed[0]) == set(tossed[1]) == {-1.0, 1.0} and not np.array_equal(*tossed)
+    with pytest.raises(InputError, match="records and both parts need worlds of runs"):
+        single_run(record_target(PerSample(batch=0, sampling="without-replacement"), 3, 2.0, 6), SURE)
+
+
+@pytest.mark.parametrize(("adjacency", "other"), [("replace", -1.0), ("zero-out", 0.0)])
+def test_worlds_differ_by_opposites_or_by_nothing_and_an_odd_round_out_is_empty_in_both(
+    adjacency: str, other: float
+) -> None:
+    constant, balanced = message_trials(message_target(rounds=3, adjacency=adjacency), 0)
+    for trial, signs in ((constant, [1.0, 1.0, 1.0]), (balanced, [1.0, -1.0, 0.0])):
+        present, absent = (np.asarray(world.data.amplitude) for world in (trial.present, trial.absent))
+        np.testing.assert_array_equal(present, canaries.LOUD * np.outer(signs, np.ones(3)))
+        np.testing.assert_array_equal(absent, other * present)
+
+
+def test_the_best_scalar_of_an_observer_has_the_charged_signal_to_noise() -> None:
+    """Amplitude^2 / variance times sensitivity^2 is 1/z^2; by both parts the scalar has unit noise and this signal."""
+    target = message_target(rounds=2)
+    size, variance = target_module.loudness(target)
+    charged = size**2 / variance[:, None] * target.message.sensitivity**2
+    np.testing.assert_allclose(charged, target_module.squares(target), rtol=1e-9)
+    rng = np.random.default_rng(0)
+    root, gain = rng.standard_normal((2, 4, 4)), rng.standard_normal((2, 4, 3))
+    noise = root @ root.transpose(0, 2, 1)
+    both, who = target._replace(gain=gain, noise=noise), np.array([2, 0])
+    size, variance = target_module.loudness(both)
+    row = target_module.filtered(both, np.broadcast_to(np.eye(4)[:, None, :, None], (4, 2, 4, 2)), who)  # (R, T, m)
+    np.testing.assert_allclose(np.einsum("rtm,trs,stm->tm", row, noise, row), 1, rtol=1e-9)
+    np.testing.assert_allclose(np.einsum("rtm,trm->tm", row, gain[..., who]), size[:, who], rtol=1e-9)
+    np.testing.assert_array_equal(variance, [1, 1])
+
+
+def test_directions_within_leaves_are_orthonormal_and_so_is_everybody_elses() -> None:
+    basis = canaries.within_leaves([3, 40, 12], 6, 0)
+    np.testing.assert_allclose(basis @ basis.T, np.eye(6), atol=1e-6)
+
+
+def test_a_canary_record_is_far_above_its_clip_norm_whatever_that_is() -> None:
+    for clip in (0.1, 5.0):
+        target = record_target(PerSample(clip_norm=clip, batch=0, sampling="without-replacement"), 3, 2.0, 6)
+        for trial in record_trials(target):
+            assert np.abs(trial.present.data.x).max() == pytest.approx(8 * clip)
+
+
+def test_a_batch_that_does_not_fit_stops_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = message_trials(message_target(rounds=3), 0)[0]
+    monkeypatch.setattr(canaries, "_runs", lambda *given: (np.zeros((4, 3, 1, 3)), 1.0, True))
+    with pytest.raises(PrivacyViolation, match="did not fit its fixed shape"):
+        list(canaries.play(trial.stage, trial.absent, 4, 0))
+
+
+def test_of_many_clients_one_that_is_charged_too_little_is_among_those_attacked() -> None:
+    """Not only the dearest: client 33 pays a third of the amplitude that it is heard with."""
+    target = message_target(rounds=4, weights=(1 / 40,) * 40)
+    paid = np.where(np.arange(40) == 33, 1 / 3, np.linspace(1.1, 1, 40)) * target.events.amp
+    who = target_module.chosen(charged_for(target, amp=paid), width=15)
+    assert len(who) == len(set(who)) == 14 and 33 in who and set(range(7)) <= set(who.tolist())
 
 
 def test_a_clip_that_is_not_enforced_stops_the_audit() -> None:
@@ -226,6 +293,18 @@ def test_whole_mechanisms_of_records_are_not_refuted(options: PerSample) -> None
     found = attack(target, 1000, SURE)
     assert found and not [canary for canary in found if canary.finding.refuted]
     assert max(canary.finding.eps for canary in found) > 0
+
+
+def test_a_record_in_a_fixed_batch_of_opposed_ones_is_told_by_the_likelihood_ratio() -> None:
+    """Without it 5 of 11 make -w clip; with it, by chance 5/12, it takes the place of one: -w clip (1 - 2/5)."""
+    options = PerSample(clip_norm=2.0, batch=5, sampling="without-replacement", adjacency="add-remove")
+    target = record_target(options, rounds=3, multiplier=0.7, size=12)
+    (crowd,) = [trial for trial in record_trials(target) if trial.pattern == "record, removed from a crowd"]
+    weight, std = target.link.weight[0, 0], target.link.noise_std[0]
+    seen = np.random.default_rng(0).normal(-2 * weight, 3 * std, (8, 3))
+    apart, drawn = (np.exp(-(((seen + 2 * weight * part) / std) ** 2) / 2) for part in (1, 3 / 5))
+    ratio = np.log(7 / 12 + 5 / 12 * drawn / apart).sum(1)
+    np.testing.assert_allclose(crowd.score(seen[:, :, None, None])[:, 0], ratio, rtol=1e-4, atol=1e-4)
 
 
 def test_noise_below_the_charge_is_found_under_sampling() -> None:

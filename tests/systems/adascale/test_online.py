@@ -14,6 +14,7 @@ from otafl.privacy.moments import sampled_gaussian_log_moment
 from otafl.systems.adascale import sweeps, variables
 from otafl.systems.adascale.design import (
     Leakage,
+    Run,
     Setting,
     adascale_rule,
     algorithm1,
@@ -138,6 +139,17 @@ def test_certificates_hold_on_random_traces(rounds, nu, V, seed, warm):
     assert proof.leakage <= proof.equal_alloc_bound + slack
     if warm == 0:
         assert proof.regret <= proof.regret_bound_paper + slack
+
+
+def test_water_filling_has_no_regret_and_noise_spent_evenly_has_some():
+    floors = np.exp(np.random.default_rng(1).uniform(-6, 0, 30))
+    for excess, best in ((optimal_excess(floors, 0.04), True), (np.full(30, 0.04), False)):
+        queue = list(itertools.accumulate(excess, lambda q, y: next_queue(q, y, 0.04), initial=0.0))
+        proof = certify(Run(floors, excess, np.array(queue)), 1.0, 0.04, MNIST)
+        least = MNIST.total(floors + optimal_excess(floors, 0.04)).mean()
+        assert [proof.optimum, proof.optimum_at_spend] == pytest.approx([least] * 2)
+        for regret in (proof.regret, proof.regret_at_spend):
+            assert regret == pytest.approx(0, abs=1e-12 * proof.leakage) if best else regret > 0.01 * proof.leakage
 
 
 def test_leading_axes_are_independent_runs():

@@ -13,7 +13,7 @@ from rich.console import Console
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import parse
 from otafl.systems.adascale import variables
-from otafl.systems.adascale.design import MNIST, Setting, algorithm1, draw, optimal_excess
+from otafl.systems.adascale.design import MNIST, Convergence, Setting, algorithm1, draw, optimal_excess
 from otafl.systems.planning import load
 
 PLANNER = load("adascale")
@@ -259,6 +259,13 @@ def test_theorem_one_and_the_cap_it_implies():
     capped = planned(**THEOREM, nu=None, gamma=bound["phi_prime"] + 0.01, method="equal-alloc")
     assert capped["nu"] == pytest.approx(2 * 0.01 / (0.05 * 1.5))
     assert capped["convergence"]["conv_bound"] == pytest.approx(bound["phi_prime"] + 0.01)
+
+
+def test_the_step_may_be_as_large_as_theorem_one_allows_and_no_larger():
+    constants = {"loss_gap": 1.0, "L": 2.0, "A1": 0.5, "C1": 1.0}  # 1 / (4 L (C1 + 1) (A1 + 1)) = 1/24
+    Convergence(learning_rate=1 / 24, **constants)
+    with pytest.raises(InputError, match=r"learning_rate=0\.042 must be <= .* = 0\.0416667"):
+        Convergence(learning_rate=0.042, **constants)
 
 
 def test_a_gamma_below_full_power_is_infeasible():

@@ -63,6 +63,14 @@ def test_no_feasible_perturbation_is_better() -> None:
             assert np.sum(worth / other) >= np.sum(worth / best) * (1 - 1e-12)
 
 
+def test_the_price_is_what_a_little_more_budget_would_save() -> None:
+    """Central difference of the least sum of w_t / u_t in the budget."""
+    worth, cost, cap = problem(3)
+    budget = 0.4 * float(np.sum(cost * cap))
+    more, less = (np.sum(worth / allocate(worth, cost, cap, budget * (1 + h)).square) for h in (1e-5, -1e-5))
+    assert allocate(worth, cost, cap, budget).price == pytest.approx((less - more) / (2e-5 * budget), rel=1e-4)
+
+
 def test_privacy_is_free_where_full_power_fits() -> None:
     worth, cost, cap = problem(2)
     found = allocate(worth, cost, cap, float(np.sum(cost * cap)) * (1 + 1e-9))

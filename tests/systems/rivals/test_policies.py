@@ -104,5 +104,7 @@ def test_cotafs_cost_does_not_fall_with_the_step() -> None:
     bounds, scales = cotaf.precoding(steps, 4, 0.5, 9.0)
     np.testing.assert_allclose(bounds, steps * 4 * 0.5)
     np.testing.assert_allclose(scales * steps * 4, np.full(20, 3.0 / 0.5))
+    with pytest.raises(InputError, match=r"threshold=0\.0"):
+        plan_of("cotaf", cotaf.Config(threshold=0.0), small.trace(3))
     with pytest.raises(InputError, match="schedule='measured' is refused"):
         plan_of("cotaf", cotaf.Config(schedule="measured"), small.trace(3))

@@ -36,7 +36,8 @@ class StreamedPlanned(Planned):
         ahead, sums = Ahead(site, self.experiment.seed_list[s]), self._opening(s)
         for release in ledger.releases:  # of an earlier run
             sums = sums.beside(release.square(ledger.clients) / 2, release.times)
-        for block in ahead.blocks(self.experiment.horizon(self.scheme), self.at_once):
+        horizon = self.experiment.horizon(self.scheme)
+        for block in ahead.blocks(horizon, self.at_once):
             first = block.first
             assert block.plan is not None
             check_silence(site.policy, site.message, block.plan, first)
