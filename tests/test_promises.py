@@ -262,7 +262,7 @@ def test_a_wrong_plan_is_refused_with_policy_and_field(field, value, text):
 
 @pytest.mark.parametrize(("field", "text"), [("tx", "for client 0 in round 0"), ("rx_scale", "in round 0")])
 def test_a_number_that_is_none_is_named(field, text):
-    with pytest.raises(FloatingPointError, match=f"mine planned {field}=.*nan.*{text}"):
+    with pytest.raises(InputError, match=f"mine: planned {field}=.*nan.*{text}, which must be"):
         planned(**{field: np.nan})
 
 

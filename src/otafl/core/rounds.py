@@ -160,9 +160,13 @@ def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
             place = (round_ + index[0], *index[1:]) if plan.live.ndim else (round_, *index)
             whose = f" for client {place[1]}" if name != "rx_scale" else ""
             rule = "must be > 0" if name == "rx_scale" else "must be finite"
-            raise FloatingPointError(
-                f"{policy.name} planned {name}={getattr(plan, name)[index]}{whose} in round {place[0]}, which {rule}"
-            )
+            value = getattr(plan, name)[index]
+            said = f"planned {name}={value}{whose} in round {place[0]}, which {rule}"
+            if ours(policy.step):  # by numbers that somebody else gave
+                raise FloatingPointError(f"{policy.name} {said}")
+            blind = np.isnan(value) and policy.csi in ("none", "statistical")
+            hint = f"; what csi={policy.csi!r} does not show of the channel is NaN" if blind else ""
+            raise InputError(f"{policy.name}: {said}{hint}")
     return plan
 
 
