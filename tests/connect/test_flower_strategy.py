@@ -458,6 +458,15 @@ def test_folder_holds_the_page_that_every_run_has(tmp_path):
     assert scheme["devices"]["count"] == DEVICES and "modelled uplink" in page
 
 
+def test_mistakes_of_who_comes_from_fedavg_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="arrays is a list; give an ArrayRecord"):
+        OverTheAir(SCHEME, [np.zeros(3)], tmp_path / "a", **SITE)
+    with pytest.raises(InputError, match="OverTheAir: fraction_train: unknown key"):
+        strategy(tmp_path / "b", fraction_train=0.5)
+    model = {**MODEL, "bn.running_mean": np.ones(3, np.float32)}
+    assert strategy(tmp_path / "c", model=model, exclude="bn.*").names == list(MODEL)
+
+
 def test_excluded_leaves_keep_their_values(tmp_path):
     model = {**MODEL, "bn.running_mean": np.ones(3, np.float32), "bn.num_batches_tracked": np.zeros((), np.int64)}
     made = strategy(tmp_path, model=model, exclude=["bn.*"])

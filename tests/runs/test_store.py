@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import otafl
 from archives import harmed
 from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
@@ -306,6 +308,16 @@ def test_a_disk_that_is_really_full(tiny: Tiny, tmp_path: Path, reference: Path,
 def test_a_run_is_never_overwritten(reference: Path, tiny: Tiny) -> None:
     with pytest.raises(InputError, match="holds a run already"):
         runner.start(tiny(), reference)
+
+
+def test_a_run_and_a_loop_do_not_share_a_folder(reference: Path, tiny: Tiny, tmp_path: Path) -> None:
+    """A loop of Flower wrote its page over the run's."""
+    keys: dict[str, Any] = {"site": 3, "num_params": 2, "noise_std": 0.3, "rounds": 2, "eps": 50.0}
+    with pytest.raises(InputError, match="holds a run of an experiment; give the loop another folder"):
+        otafl.Air("constant", folder=reference, **keys)
+    otafl.Air("constant", folder=tmp_path / "loop", **keys).close()
+    with pytest.raises(InputError, match=r"holds a loop of otafl\.Air; give another folder"):
+        runner.start(tiny(), tmp_path / "loop")
 
 
 def test_resuming_a_finished_run_changes_nothing(reference: Path) -> None:

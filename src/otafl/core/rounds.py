@@ -161,10 +161,13 @@ def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:
             place = (round_ + index[0], *index[1:]) if plan.live.ndim else (round_, *index)
             whose = f" for client {place[1]}" if name != "rx_scale" else ""
             rule = "must be > 0" if name == "rx_scale" else "must be finite"
-            found = f"{name}={getattr(plan, name)[index]}{whose} in round {place[0]}"
-            if not ours(policy.step):  # nobody's numbers left their range
-                raise InputError(f"{policy.name}: plan.{found} {rule}")
-            raise FloatingPointError(f"{policy.name} planned {found}, which {rule}")
+            value = getattr(plan, name)[index]
+            found = f"{name}={value}{whose} in round {place[0]}"
+            if ours(policy.step):  # by numbers that somebody else gave
+                raise FloatingPointError(f"{policy.name} planned {found}, which {rule}")
+            blind = np.isnan(value) and policy.csi in ("none", "statistical")
+            hint = f"; what csi={policy.csi!r} does not show of the channel is NaN" if blind else ""
+            raise InputError(f"{policy.name}: plan.{found} {rule}{hint}")
     return plan
 
 

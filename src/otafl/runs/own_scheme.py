@@ -73,6 +73,9 @@ def scheme(
     otafl.loud(share=0.2)
     """
 
+    if not isinstance(name, str):
+        raise InputError("a scheme has a name: write @otafl.scheme('my-scheme') above its function")
+
     def decorate(function: Callable[..., Any]) -> Factory:
         wanted, config = _read(name, function)
 

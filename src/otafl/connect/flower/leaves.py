@@ -19,8 +19,11 @@ STATISTICS = (
 )  # fmt: skip
 
 
-def on_air(record: ArrayRecord, exclude: Sequence[str] = ()) -> list[str]:
+def on_air(record: ArrayRecord, exclude: str | Sequence[str] = ()) -> list[str]:
     """Names of the leaves that are sent, in the order of the model. `exclude`: names, or patterns such as "bn*"."""
+    if not isinstance(record, ArrayRecord):
+        raise InputError(f"arrays is a {type(record).__name__}; give an ArrayRecord, e.g. of model.state_dict()")
+    exclude = [exclude] if isinstance(exclude, str) else exclude
     unused = [pattern for pattern in exclude if not any(fnmatchcase(name, pattern) for name in record)]
     if unused:
         raise InputError(f"exclude={unused[0]!r} names no leaf of the model; its leaves are {', '.join(record)}")

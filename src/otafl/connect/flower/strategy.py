@@ -5,6 +5,7 @@ the card says so. Weights, noise and charges are those of the plan, made before 
 changes none of them.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
@@ -61,12 +62,18 @@ class OverTheAir(Strategy):
     """
 
     def __init__(
-        self, scheme: Any, arrays: ArrayRecord, folder: str | Path, *, exclude: Sequence[str] = (),
+        self, scheme: Any, arrays: ArrayRecord, folder: str | Path, *, exclude: str | Sequence[str] = (),
         patience_s: float = 600.0, **air: Any,
     ):  # fmt: skip
         from otafl.runs.air import Air
         from otafl.runs.schemes import chosen
 
+        known = inspect.signature(Air).parameters
+        if unknown := [name for name in air if name not in known]:
+            told = f"OverTheAir: {unknown[0]}: unknown key{validate.meant(unknown[0], [*known])}"
+            raise InputError(
+                f"{told}; it takes those of otafl.Air, and the scheme says who takes part with which weight"
+            )
         self.names, self.patience_s = on_air(arrays, exclude), patience_s
         like = list(arrays_of(arrays, self.names).values())
         self.folder = RunFolder(folder, arrays)

@@ -127,6 +127,8 @@ class Folder:
             raise InputError(f"folder={path!r} must be a path")
         if path is not None and (Path(path) / LOOP).exists():
             raise InputError(f"{path}: holds a loop already; go on with otafl.Air.restore({str(path)!r})")
+        if path is not None and (Path(path) / "manifest.json").exists():
+            raise InputError(f"{path}: holds a run of an experiment; give the loop another folder")
         seed = secrets.randbits(32) if settings.seed is None else settings.seed
         return Folder(None if path is None else Path(path), settings, seed, State())
 

@@ -169,6 +169,8 @@ class RunFolder:
             raise InputError(
                 f"{path}: holds a run already; go on with otafl run --resume {path}, or give another folder"
             )
+        if (path / "loop.json").exists():
+            raise InputError(f"{path}: holds a loop of otafl.Air; give another folder")
         if (mine := path / "config.toml").exists() and mine.read_bytes() != config.encode():  # a killed start left ours
             raise InputError(f"{mine}: is there already, and a run would replace it; give another folder")
         return path
