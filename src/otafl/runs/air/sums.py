@@ -1,4 +1,4 @@
-"""The sum in the air: scaled, silenced, added up, noise added, decoded. What `clients.base.fold` and an uplink do.
+"""The sum in the air: scaled, silenced, added up, noise added, decoded. What `core.messages.fold` and an uplink do.
 
 The analog sum is formed block by block in place, so that a round of a million parameters costs two passes over each
 message: in float32 as the engine does, or, where no seed makes it a simulation, in float64 and rounded under its noise
