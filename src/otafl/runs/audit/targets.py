@@ -83,7 +83,9 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
         return Prepared(planned.label, planned.budget.eps, 0, [], why)
     plan, trace = cut(plan, live), cut(site.trace, live)
     released = planned.released(plan, trace, site)
-    recorded, notes = released, (*_notes(planned), *_seed_note(experiment.seed_list))
+    recorded, notes, seeds = released, _notes(planned), experiment.seed_list
+    if len(seeds) > 1:
+        notes = (*notes, FIRST.format(seeds[0], len(seeds)))
     if place is not None:
         _check_norms(place, site.message.bound)
         found = _ledger_of(place, one.seed_list[0])
@@ -204,10 +206,6 @@ def _of_records(target: Target, choice: Any) -> Target:
         records=Records(config.clip_norm, config.sampling == "poisson"),
         notes=(*target.notes, SMALLER.format(width)),
     )
-
-
-def _seed_note(seeds: list[int]) -> list[str]:
-    return [FIRST.format(seeds[0], len(seeds))] if len(seeds) > 1 else []
 
 
 def _notes(planned: Planned) -> tuple[str, ...]:
