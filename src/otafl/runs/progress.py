@@ -146,6 +146,11 @@ def counter(console: Console) -> Iterator[Callable[[str, int], None]]:
         yield count
 
 
+def of_a_call(progress: bool) -> Reporter:
+    """For functions of Python: a live line beside what they print, or silence."""
+    return reporter(Console(stderr=True)) if progress else Reporter()
+
+
 def reporter(console: Console, json_log: bool = False) -> Reporter:
     if json_log:
         return JsonLog(sys.stdout)
