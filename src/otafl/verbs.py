@@ -28,7 +28,7 @@ from otafl.runs.folder.store import run_of
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
-from otafl.runs.progress import Reporter, reporter
+from otafl.runs.progress import of_a_call
 from otafl.runs.schema import Experiment, load
 
 
@@ -86,8 +86,6 @@ def run(
     >>> bool(run.table.loc["constant", "eps"] < 500)
     True
     """
-    from rich.console import Console
-
     from otafl.runs import runner
 
     said = {
@@ -96,7 +94,7 @@ def run(
         "step_size": step_size, "max_energy": max_energy, "power_dbm": power_dbm, "noise_std": noise_std,
         "noise_dbm": noise_dbm, **keys,
     }  # fmt: skip
-    live = reporter(Console(stderr=True)) if progress else Reporter()
+    live = of_a_call(progress)
     if resume is not None:
         others = [experiment, out, *(value for name, value in said.items() if name not in ("task", "model"))]
         if any(one is not None for one in others):
@@ -172,8 +170,6 @@ def compare(
     >>> runs[500.0].labels
     ['fedavg-dp', 'constant']
     """
-    from rich.console import Console
-
     from otafl.reports import comparison
     from otafl.runs.comparing.compare import asked, question_of
 
@@ -190,7 +186,7 @@ def compare(
         question = asked(made, targets or [made.privacy.eps], trials, path.stem if path else "otafl.compare")
     kept = Path("runs") / f"compare-{path.stem}" if path is not None else None
     folder = Path(out) if out is not None else kept or _kept_for_now()
-    live = reporter(Console(stderr=True)) if progress else Reporter()
+    live = of_a_call(progress)
     with elsewhere(executor, progress=progress) as where:
         parts = comparison.run_and_write(question, folder, live, where)
     return {part.target: Run(part.run, question.experiment.own) for part in parts}

@@ -47,7 +47,7 @@ def plain(obs: Any, **more: Any) -> dict[str, Any]:
         ({"rx_scale": 1 + 2j}, "plan.rx_scale has dtype complex128 but must be real"),
         ({"live": np.nan}, "plan.live has dtype float64 but must be bool"),
         ({"max_norm": 1j}, "plan.max_norm has dtype complex128"),
-        ({"rx_scale": -1.0}, r"planned rx_scale=-1\.0 in round 0, which must be > 0$"),
+        ({"rx_scale": -1.0}, r"plan.rx_scale=-1\.0 in round 0 must be > 0$"),
     ],
 )
 def test_what_a_scheme_returns_is_checked(changed: dict[Any, Any], said: str) -> None:
@@ -58,7 +58,7 @@ def test_what_a_scheme_returns_is_checked(changed: dict[Any, Any], said: str) ->
 def test_what_a_scheme_is_not_shown_is_told_where_it_plans_with_it() -> None:
     """The privacy target was to be looked at."""
     with pytest.raises(
-        InputError, match=r"mine: planned rx_scale=nan .*; what csi=.none. does not show of the channel is NaN$"
+        InputError, match=r"mine: plan.rx_scale=nan .*; what csi=.none. does not show of the channel is NaN$"
     ):
         planned(lambda obs: plain(obs, rx_scale=obs.rms.sum(-1)), csi="none")
 

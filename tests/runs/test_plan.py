@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import every_scheme
+from every_scheme import SITE
 from otafl import systems
 from otafl.bounds.merit import quality
 from otafl.core.errors import InputError
@@ -17,31 +19,10 @@ from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.table import plan
 from otafl.runs.schema import Experiment, load, resolved
 
-HEAD = """
-rounds = 6
-seeds = 2
-evaluate_every = 3
-channel = "cares"
-task = { data = { name = "digits", train_size = 80 }, clients = 4, model = { name = "logistic" } }
-radio = { noise_std = 0.05 }
-clients = { kind = "gradient", batch = 8 }
-privacy = { eps = 60.0 }
-engine = { checkpoint_seconds = 0 }
-"""
-# What a scheme needs besides its name on this site; the others run on their defaults.
-OPTIONS: dict[str, str] = {
-    "constant": "rx_scale = 0.3",
-    **{
-        f"adascale{name}": "nu = 50.0"
-        for name in ("", "-optimal", "-equal", "-estim", "-stat-level", "-stat-water", "-liu-simeone")
-    },
-    "bbfl": "interior = [0, 1]",
-    "adascale-constant": "noise = 50.0",
-    "eezofl": 'mode = "digital"\ndp_noise = 3.0\nsmudging_bits = 10\nallow_insecure = true\n'
-    'clients = { kind = "zero-order", directions = 4, clip_norm = 2.0 }',
-}
-# Its tuning finds no weight on this site; no round of energies is affordable here, and each compiles its own program.
-ELSEWHERE = {"adascale-lyapunov", "fsk-mv", "energy-difference"}
+HEAD = f"evaluate_every = 3{SITE}"
+OPTIONS = every_scheme.OPTIONS | {"constant": "rx_scale = 0.3"}
+# No round of energies is affordable here, and each compiles its own program.
+ELSEWHERE = {every_scheme.UNTUNED, "fsk-mv", "energy-difference"}
 SIZE = "num_params = 650\nclients = 30\nsamples = 40"
 
 

@@ -93,15 +93,26 @@ def _refuse_guess(key: str, given: Any, read: Any) -> None:
         raise InputError(f"{key} must be {kind}, not {json.dumps(given)[:80]}")
 
 
-def _refuse_extremes(value: Any, key: str = "") -> None:
-    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do. Others have the ranges of `validate`."""
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """What stands in tables and lists, each with its key.
+
+    >>> list(leaves({"a": {"b": [1, 2]}, "c": "d"}))
+    [('a.b.0', 1), ('a.b.1', 2), ('c', 'd')]
+    """
     if isinstance(value, dict | list):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_extremes(item, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"{quoted(key)}={validate.shown(value)} must fit into 64 bits")
-    elif isinstance(value, int | float):
-        validate.in_range(quoted(key), value)
+            yield from leaves(item, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+def _refuse_extremes(data: Any) -> None:
+    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do. Others have the ranges of `validate`."""
+    for key, value in leaves(data):
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InputError(f"{quoted(key)}={validate.shown(value)} must fit into 64 bits")
+        if isinstance(value, int | float):
+            validate.in_range(quoted(key), value)
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -15,6 +15,7 @@ from otafl.core.plan import Link, Message
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Unformed, Uplink, superpose
 
 ClientMap = Literal["vmap", "map"] | int  # all clients at once, one by one, or chunks of n
+NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 
 
 class Data(NamedTuple):

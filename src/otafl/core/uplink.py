@@ -164,6 +164,11 @@ ANALOG = Uplink("analog", unchanged, lower, superpose, add_leaves, hear, radio=T
 PERFECT = ANALOG._replace(name="perfect", site=ideal, radio=False, bits=float_bits)
 
 
+def is_analog(uplink: Uplink) -> bool:
+    """Whether messages add up and are heard as those of `ANALOG`, whatever else the uplink does otherwise."""
+    return uplink.combine is ANALOG.combine and uplink.decode is ANALOG.decode
+
+
 def uplink_of(policy: Policy) -> Uplink:
     """The uplink that a policy names or brings."""
     return {"analog": ANALOG, "perfect": PERFECT}[policy.uplink] if isinstance(policy.uplink, str) else policy.uplink

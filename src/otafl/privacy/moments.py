@@ -21,8 +21,8 @@ import scipy
 from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.plan import namespace
+from otafl.privacy.gaussian import HALF_LOG_2PI
 
-HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 SWITCH = 30.0  # log moment above which 1 + e^x is e^x to double precision
 SERIES_FROM = 8.0  # 1/z above which fractional orders come from a series: the integral's cost grows like 1/z^2
 SERIES_TERMS = 128  # beyond the largest order

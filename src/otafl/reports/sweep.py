@@ -26,7 +26,7 @@ from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import summaries
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment
-from otafl.runs.sweep import FILE, number, points, read, run_all, run_of_point
+from otafl.runs.sweep import FILE, number, point_name, points, read, run_all, run_of_point
 from otafl.systems.screen import Fitted, say
 
 if TYPE_CHECKING:
@@ -44,19 +44,26 @@ class Sweep:
         self.folder = Path(folder)
         self.points = read(self.folder)
         self.keys = list(self.points[0]["values"])
+        self._done = [point for point in self.points if point["outcome"] == DONE]
+        self._left = [point for point in self.points if point["outcome"] != DONE]
 
     @property
     def failed(self) -> dict[str, str]:
         """Points that are not done, and why."""
-        return {_named(point): str(point["outcome"]) for point in self.points if point["outcome"] != DONE}
+        return {point_name(point["values"]): str(point["outcome"]) for point in self._left}
+
+    @property
+    def refusals(self) -> list[str]:
+        """The same in lines, with the exit code of each."""
+        codes = (point["exit_code"] for point in self._left)
+        return [f"{name}: {why} (exit code {code})" for (name, why), code in zip(self.failed.items(), codes)]
 
     @property
     def entries(self) -> list[Entry]:
         """One per point and scheme that is done; every file is compared with its seal."""
-        done = [point for point in self.points if point["outcome"] == DONE]
         return [
             {**entry, "values": point["values"], "folder": point["folder"]}
-            for point in done
+            for point in self._done
             for entry in summaries(run_of_point(self.folder, point))
         ]
 
@@ -65,7 +72,7 @@ class Sweep:
         """A `Run` for every point that is done, by its name."""
         from otafl.reports.run import Run
 
-        return {_named(p): Run(run_of_point(self.folder, p)) for p in self.points if p["outcome"] == DONE}
+        return {point_name(p["values"]): Run(run_of_point(self.folder, p)) for p in self._done}
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -92,10 +99,6 @@ def run_and_write(
     outcomes = run_all(found, folder, where.executor, where.live, lambda: write_index(folder, title, False))
     write_index(folder, title)
     return outcomes
-
-
-def _named(point: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in point["values"].items())
 
 
 def rows(entries: list[Entry], keys: list[str]) -> list[list[str]]:
@@ -141,10 +144,8 @@ def show(found: Sweep, console: Console, wide: bool = False) -> None:
         shown = (map(plain, row) for row in cells)
         Fitted.of(map(plain, head), shown, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)).show(console, wide)
         say(console, footer(entries))
-    for point in found.points:
-        if point["outcome"] != DONE:
-            said = f"{_named(point)}: {point['outcome']} (exit code {point['exit_code']})"
-            say(console, said, soft_wrap=True)
+    for text in found.refusals:
+        say(console, text, soft_wrap=True)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -185,11 +186,7 @@ def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title:
 def _page(found: Sweep, entries: list[Entry], cells: list[list[str]], drawn: str, title: str) -> str:
     """A page that stands on its own and needs no script; every row leads to its run."""
     links = [f'<a href="{escape(entry["folder"], quote=True)}/report.html">report</a>' for entry in entries]
-    failed = "".join(
-        f"<li>{escape(_named(point))}: {escape(str(point['outcome']))} (exit code {point['exit_code']})</li>"
-        for point in found.points
-        if point["outcome"] != DONE
-    )
+    failed = "".join(f"<li>{escape(text)}</li>" for text in found.refusals)
     alarm = f'<section id="open"><h2>Not done</h2><ul>{failed}</ul></section>' if failed else ""
     figure = f'<figure class="chart drawn" tabindex="0">{drawn}</figure>' if drawn else ""
     said = f"<p>{escape(footer(entries))}</p>" if entries else ""

@@ -66,9 +66,7 @@ def reproduce_all(
             said = _one(name, folder / name, quick, reporters(), console)
         except (Interrupted, KeyboardInterrupt):
             raise Interrupted(f"interrupted in {name}; the same command goes on from there") from None
-        told[name] = {"outcome": said, "stamp": stamp, "seconds": round(time.perf_counter() - start, 1)}
-        write_atomic(folder / "outcomes.json", to_json(told))
-        write_index(folder, outcomes(told), quick)
+        _record(folder, told, name, said, time.perf_counter() - start, stamp, quick)
     write_index(folder, outcomes(told), quick)
     return outcomes(told)
 
@@ -94,9 +92,13 @@ def _side_by_side(
                 (folder / name).mkdir(parents=True, exist_ok=True)
                 write_atomic(folder / name / "error.txt", outcome.fault)
             elsewhere.live.told(name, outcome, number + 1, len(left))
-            told[name] = {"outcome": outcome.said, "stamp": _stamp(name, quick), "seconds": round(outcome.seconds, 1)}
-            write_atomic(folder / "outcomes.json", to_json(told))
-            write_index(folder, outcomes(told), quick)
+            _record(folder, told, name, outcome.said, outcome.seconds, _stamp(name, quick), quick)
+
+
+def _record(folder: Path, told: dict[str, Any], name: str, said: str, seconds: float, stamp: str, quick: bool) -> None:
+    told[name] = {"outcome": said, "stamp": stamp, "seconds": round(seconds, 1)}
+    write_atomic(folder / "outcomes.json", to_json(told))
+    write_index(folder, outcomes(told), quick)
 
 
 def reproduce_one(asked: tuple[str, str, bool]) -> Outcome:

@@ -59,14 +59,12 @@ def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = Non
     return paired({pair: value for pair, value in a.items() if run in (None, pair[0])}, b)
 
 
-def judge(
-    claims: Sequence[Record], schemes: list[Scheme], metric: str = "accuracy", larger: bool = True
-) -> list[Verdict]:
-    """The claims of a preset about one metric, by the rules of `claims`; what is judged stands behind the claim."""
+def judge(claims: Sequence[Record], schemes: list[Scheme]) -> list[Verdict]:
+    """The claims of a preset, by the rules of `claims`; what is judged stands behind the claim."""
     known = {scheme.label: scheme for scheme in schemes}
     out = []
     for record in claims:
-        claim = parse(rules.Claim, {"digits": 3, "metric": metric, "lower": not larger, **record}, "claim")
+        claim = parse(rules.Claim, {"digits": 3, **record}, "claim")
         asked = claim.model_copy(update={"lower": True}) if claim.measure == "rounds" else claim
         verdict = rules.judge(asked, partial(measured, known, claim))
         out.append(verdict._replace(claim=f"{claim.text} ({claim.metric.replace('_', ' ')})"))

@@ -17,7 +17,7 @@ from otafl.reports.tables import METRICS, footer, paired_difference
 from otafl.reproductions.verdicts import closing
 from otafl.runs import runner
 from otafl.runs.comparing.statistics import mean_sd, numbers
-from otafl.runs.folder.summaries import summaries
+from otafl.runs.folder.summaries import summaries, without_card
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
@@ -65,14 +65,11 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
         "preset": path.stem,
         "source": preset.source,
         "note": note,
-        "schemes": found,
+        "schemes": [without_card(entry) for entry in found],
         "targets": preset.targets,
         "differences": gaps,
     }
-    write_atomic(
-        folder / "results.json",
-        to_json({**results, "schemes": [{k: v for k, v in e.items() if k != "card"} for e in found]}),
-    )
+    write_atomic(folder / "results.json", to_json(results))
     write_atomic(folder / "results.md", markdown(preset, found, shown, gaps, note))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from otafl.reproductions.preset_run import reproduce as reproduce_preset
-from otafl.runs.progress import Reporter, reporter
+from otafl.runs.progress import of_a_call
 
 
 class Reproduced(str):
@@ -51,8 +51,7 @@ def reproduce(
     True
     """
     folder = Path(out) if out is not None else Path("runs") / preset
-    live = reporter(Console(stderr=True)) if progress else Reporter()
-    reproduce_preset(preset, folder, list(overrides), quick, live, Console(file=io.StringIO()))
+    reproduce_preset(preset, folder, list(overrides), quick, of_a_call(progress), Console(file=io.StringIO()))
     told = Reproduced((folder / "results.md").read_text(encoding="utf-8"))
     told.folder = folder
     return told

@@ -13,7 +13,7 @@ from otafl.bounds.sequence import Measured, SequenceCertificate
 from otafl.core import uplink
 from otafl.core.engine import Engine, make_engine
 from otafl.core.errors import Diverged, Interrupted, PrivacyViolation
-from otafl.core.messages import ClientMap, Seed
+from otafl.core.messages import NORM_TOLERANCE, ClientMap, Seed
 from otafl.core.plan import Plan, Trace, check_silence, cut
 from otafl.core.rounds import Carry, Record, Row, make_round, stack
 from otafl.core.sharding import CLIENT
@@ -35,8 +35,6 @@ from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
 from otafl.runs.server import with_numbers
 from otafl.runs.workbench import End
-
-NORM_TOLERANCE = 1e-5  # a message above its bound by more than this is a broken promise (CARES section 6)
 
 
 class Execution(Planned):
@@ -117,8 +115,7 @@ class Execution(Planned):
     @property
     def _shareable(self) -> bool:
         """Whether the program holds nothing of this scheme: no policy inside the loop, no uplink of its own."""
-        same = self.uplink.combine == uplink.ANALOG.combine and self.uplink.decode == uplink.ANALOG.decode
-        return same and self.loop != "round"
+        return uplink.is_analog(self.uplink) and self.loop != "round"
 
     @property
     def program(self) -> Any:

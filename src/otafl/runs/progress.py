@@ -16,6 +16,7 @@ from otafl.core.files import plain
 from otafl.systems.screen import say
 
 ECHO_COLUMNS = 6  # of ^C, three times
+CELLS = 10  # of a bar
 NARROW = 88  # below that, no bar and no speed: numbers come first
 
 
@@ -56,14 +57,14 @@ class Narrow(Progress):
         return Constrain(super().get_renderable(), max(self.terminal.width - ECHO_COLUMNS, 1))
 
 
-def spent_bar(share: float, cells: int = 10) -> str:
+def spent_bar(share: float) -> str:
     """A budget as a bar; it is full only when all of it is spent.
 
     >>> spent_bar(0.34), spent_bar(0.999), spent_bar(1.0)
     ('▰▰▰▱▱▱▱▱▱▱', '▰▰▰▰▰▰▰▰▰▱', '▰▰▰▰▰▰▰▰▰▰')
     """
-    full = min(max(int(share * cells), 0), cells)
-    return "▰" * full + "▱" * (cells - full)
+    full = min(max(int(share * CELLS), 0), CELLS)
+    return "▰" * full + "▱" * (CELLS - full)
 
 
 class LiveLine(Reporter):
@@ -143,6 +144,11 @@ def counter(console: Console) -> Iterator[Callable[[str, int], None]]:
             progress.advance(tasks[name], more)
 
         yield count
+
+
+def of_a_call(progress: bool) -> Reporter:
+    """For functions of Python: a live line beside what they print, or silence."""
+    return reporter(Console(stderr=True)) if progress else Reporter()
 
 
 def reporter(console: Console, json_log: bool = False) -> Reporter:

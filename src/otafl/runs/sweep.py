@@ -42,7 +42,11 @@ class Point(NamedTuple):
 
     @property
     def name(self) -> str:
-        return ", ".join(f"{key}={value}" for key, value in self.values.items())
+        return point_name(self.values)
+
+
+def point_name(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def axis(text: str) -> tuple[str, list[str]]:

@@ -153,7 +153,7 @@ def test_verdicts_follow_the_paired_interval():
     schemes = [scheme("base", base), scheme("ahead", ahead), scheme("level", level)]
 
     def word(better, than, larger=True):
-        return judge([{"text": "", "better": better, "than": than}], schemes, "accuracy", larger)[0].verdict
+        return judge([{"text": "", "better": better, "than": than, "lower": not larger}], schemes)[0].verdict
 
     assert word("ahead", "base") == "holds" and word("base", "ahead") == "does not hold"
     assert word("base", "ahead", larger=False) == "holds"
@@ -161,7 +161,7 @@ def test_verdicts_follow_the_paired_interval():
 
     def near(one, other, within):
         claim = {"text": "", "better": one, "than": other, "within": within}
-        return judge([claim], schemes, "accuracy")[0].verdict
+        return judge([claim], schemes)[0].verdict
 
     assert near("level", "base", 0.05) == near("base", "level", 0.05) == "holds"
     assert near("ahead", "base", 0.05) == near("base", "ahead", 0.05) == "does not hold"

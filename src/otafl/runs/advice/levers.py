@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.bounds import merit
-from otafl.privacy import ACCOUNTANTS, Budget
+from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.gaussian import eps_from_rho
 from otafl.runs.advice.advise import HEARD, HORIZONS, REFERENCE, Option, Question, consider
+from otafl.runs.advice.forms import mu_of
 
 LARGEST = 20_000  # devices of a plan that is made only to check an answer
 UNEVEN = 1.02  # K wmax above which unequal weights cost something worth a word
@@ -84,11 +85,8 @@ def _devices(question: Question, q: float, names: list[str]) -> Tries:
 
 
 def _eps(question: Question, q: float, names: list[str]) -> Tries:
-    counted = ACCOUNTANTS[question.accountant]
-    convert = counted.convert or eps_from_rho
-    cap = counted if counted.cap is not None else ACCOUNTANTS["gaussian"]
-    mu = math.sqrt(2 * Budget(question.eps, question.delta, cap.name).zcdp)
-    target = merit.mu_for(q, mu)
+    convert = ACCOUNTANTS[question.accountant].convert or eps_from_rho
+    target = merit.mu_for(q, mu_of(question.eps, question.delta, question.accountant))
     for _ in range(CHECKS):
         eps = math.ceil(100 * float(np.asarray(convert(np.asarray(target**2 / 2), question.delta)))) / 100
         changed = dataclasses.replace(question, eps=eps)

@@ -12,8 +12,8 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.errors import InputError
+from otafl.core.messages import NORM_TOLERANCE
 from otafl.runs.air.trees import Flat, Form, flatten, square_norm
-from otafl.runs.execution import NORM_TOLERANCE
 
 FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
 OF_CONTENT = ("not finite", "clipped")  # these tell something of the numbers in a message
@@ -96,10 +96,9 @@ def sort(
             late = f"of round {validate.plain_whole(reply.round)}" if kind == "late" else ""
             faults.append(Fault(whose, kind, f"clients are 0 to {num_clients - 1}" if kind == "unknown" else late))
             continue
-        seen.add(client)
         if reply.update is None:
-            seen.discard(client)
             continue
+        seen.add(client)
         try:
             found = flatten(reply.update)
         except InputError as problem:

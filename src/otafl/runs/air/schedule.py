@@ -129,7 +129,7 @@ class Inside:
         state, plan, info = self._ask(row, number, metric)
         if not plan.live:
             return False
-        self._check(number, Plan(*(np.asarray(leaf)[None] for leaf in plan)))
+        self._check(number, cut(plan, None))
         silent = plan.max_norm < 0
         for coin in COINS if np.any(silent) else ():
             _, other, _ = self._ask(row._replace(coin=np.full_like(row.coin, coin)), number, metric)
@@ -184,7 +184,7 @@ def try_uplink(job: Job, plan: Plan) -> None:
 
 def link_of(job: Job, plan: Plan, number: int) -> Link:
     """One round's plan (K,) after the channel, in float32; never louder or less noisy than it is charged."""
-    one = Plan(*(np.asarray(leaf)[None] for leaf in plan))
+    one = cut(plan, None)
     trace = cut(job.trace, slice(number, number + 1))
     link = job.uplink.lower(one, trace.gain, job.deployment)
     check_links(job.uplink, link, one, job.released(one, trace), number)

@@ -1,4 +1,4 @@
-"""The sum in the air: scaled, silenced, added up, noise added, decoded. What `clients.base.fold` and an uplink do.
+"""The sum in the air: scaled, silenced, added up, noise added, decoded. What `core.messages.fold` and an uplink do.
 
 The analog sum is formed block by block in place, so that a round of a million parameters costs two passes over each
 message: in float32 as the engine does, or, where no seed makes it a simulation, in float64 and rounded under its noise
@@ -19,10 +19,10 @@ from scipy.linalg.blas import daxpy, saxpy
 from otafl.core.arrays import Array, Bools, Floats
 from otafl.core.draws import in_a_row
 from otafl.core.errors import PrivacyViolation
+from otafl.core.messages import NORM_TOLERANCE
 from otafl.core.plan import Link
-from otafl.core.uplink import ANALOG, FAINTEST, FLOAT32_SLACK, Uplink
+from otafl.core.uplink import FAINTEST, FLOAT32_SLACK, Uplink, is_analog
 from otafl.runs.air.trees import BLOCK, Flat, Form, digest, square_norm
-from otafl.runs.execution import NORM_TOLERANCE
 
 Shapes = tuple[tuple[int, ...], ...]
 GRID_BITS = 6  # answers are rounded to 2^-6 of their noise's standard deviation or finer: 2e-5 more variance at most
@@ -76,7 +76,7 @@ class Medium:
 
     def __init__(self, uplink: Uplink, seed: int | None):
         self.uplink, self.seed = uplink, seed
-        self.analog = uplink.combine == ANALOG.combine and uplink.decode == ANALOG.decode
+        self.analog = is_analog(uplink)
         self._normals = jax.jit(_normals, static_argnums=1)
         self._aside = ThreadPoolExecutor(1, "otafl-noise")
         self._opened = jax.jit(self._through_uplink)

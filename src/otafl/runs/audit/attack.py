@@ -26,19 +26,10 @@ class Canary(NamedTuple):
     finding: audit.Finding
 
 
-def trials_of(target: Target, seed: int) -> list[Trial]:
-    return message_trials(target, seed) if target.records is None else record_trials(target)
-
-
-def tests_in(trials: list[Trial]) -> int:
-    """How many bounds one scheme's audit compares with its charge."""
-    return sum(audit.statistics(bool(normal)) for trial in trials for normal in trial.normal)
-
-
 def attack(target: Target, runs: int, error: float, seed: int = 0, tick: Tick = lambda count: None) -> list[Canary]:
     """Play every pair of worlds `runs` times each; `error` is shared by all tests of this scheme."""
-    trials = trials_of(target, seed)
-    beta = error / tests_in(trials)
+    trials = message_trials(target, seed) if target.records is None else record_trials(target)
+    beta = error / sum(audit.statistics(bool(normal)) for trial in trials for normal in trial.normal)
     charges = _charges(target)
     found = []
     for number, trial in enumerate(trials):

@@ -24,7 +24,16 @@ from jax.flatten_util import ravel_pytree
 from otafl.core.arrays import Array
 from otafl.core.engine import cores
 from otafl.core.errors import PrivacyViolation
-from otafl.core.messages import Clients, Data, Seed, fold, identity_lift, none_left_out, per_client
+from otafl.core.messages import (
+    NORM_TOLERANCE,
+    Clients,
+    Data,
+    Seed,
+    fold,
+    identity_lift,
+    none_left_out,
+    per_client,
+)
 from otafl.core.plan import Link
 from otafl.core.rounds import Carry, Row, make_round
 from otafl.core.uplink import Uplink, to_float32
@@ -32,7 +41,6 @@ from otafl.runs.device_mapping import choose_client_map
 from otafl.tasks.models import Model, from_loss
 
 LOUD = 8.0  # times the bound: the mechanism has to clip
-NORM_TOLERANCE = 1e-5  # as in a run
 AT_ONCE = {"cpu": 2**21}  # numbers received by the runs that are computed together
 AT_ONCE_ELSEWHERE = 2**27
 

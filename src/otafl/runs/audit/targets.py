@@ -14,7 +14,7 @@ import numpy as np
 from otafl import clients as client_kinds
 from otafl.core import uplink
 from otafl.core.errors import BudgetExceeded, InputError, PrivacyViolation
-from otafl.core.messages import Seed
+from otafl.core.messages import NORM_TOLERANCE, Seed
 from otafl.core.plan import Events, Plan, Trace, cut
 from otafl.core.validate import first_place
 from otafl.privacy import Ledger, account, inverse_square
@@ -27,6 +27,7 @@ from otafl.runs.audit.canaries import gradient_is_x
 from otafl.runs.audit.target import MOST, Records, Target, certified
 from otafl.runs.execution import Execution
 from otafl.runs.folder.chunks import merge
+from otafl.runs.folder.recount import ROUNDING as RECOUNTED
 from otafl.runs.folder.recount import check_privacy
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.folder.summaries import by_seed
@@ -36,9 +37,7 @@ from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, options_of
 
-NORM_TOLERANCE = 1e-5
 ROUNDING = 1e-9  # of a charge that is computed again
-RECOUNTED = 1e-6  # of an eps that was counted along the rounds
 REALISED = (
     "closed loop: the plan that one training played is attacked, under its own charge; the ε of the card is the cap"
 )
@@ -84,7 +83,9 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
         return Prepared(planned.label, planned.budget.eps, 0, [], why)
     plan, trace = cut(plan, live), cut(site.trace, live)
     released = planned.released(plan, trace, site)
-    recorded, notes = released, (*_notes(planned), *_seed_note(experiment.seed_list))
+    recorded, notes, seeds = released, _notes(planned), experiment.seed_list
+    if len(seeds) > 1:
+        notes = (*notes, FIRST.format(seeds[0], len(seeds)))
     if place is not None:
         _check_norms(place, site.message.bound)
         found = _ledger_of(place, one.seed_list[0])
@@ -165,9 +166,8 @@ def _targets(
         _holders(facts.sizes[0]), spent.eps, planned.budget.delta, accounting, notes=notes,
     )  # fmt: skip
     found = [target]
-    analog = air.combine is uplink.ANALOG.combine and air.decode is uplink.ANALOG.decode
     many = air.release is release_full
-    if analog and (many or np.any(leak_of(recorded) > 0)):
+    if uplink.is_analog(air) and (many or np.any(leak_of(recorded) > 0)):
         everything, whole, gain, noise = both_parts(plan, trace, site.deployment)
         said = (*notes, ANTENNAS if many else WHOLE)
         found.append(target._replace(uplink=everything, link=whole, gain=gain, noise=noise, notes=said))
@@ -206,10 +206,6 @@ def _of_records(target: Target, choice: Any) -> Target:
         records=Records(config.clip_norm, config.sampling == "poisson"),
         notes=(*target.notes, SMALLER.format(width)),
     )
-
-
-def _seed_note(seeds: list[int]) -> list[str]:
-    return [FIRST.format(seeds[0], len(seeds))] if len(seeds) > 1 else []
 
 
 def _notes(planned: Planned) -> tuple[str, ...]:

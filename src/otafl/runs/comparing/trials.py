@@ -17,8 +17,9 @@ from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.runs import build
 from otafl.runs.comparing.from_plans import from_plans
-from otafl.runs.comparing.tune import LAST, trained
+from otafl.runs.comparing.tune import LAST, each_seed, trained
 from otafl.runs.executors import Outcome, attempt
+from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.planning.facts import parts_of
 from otafl.runs.planning.steps import is_linear
 from otafl.runs.progress import Reporter
@@ -217,9 +218,9 @@ def _scores(
     """(loss, its standard error) of every scheme; NaN where it diverged."""
     runs = trained(experiment, folder, reporter, shared)
     diverged = (float("nan"), 0.0)
-    return {label: diverged if place is None else _loss(place.read("evaluations")) for label, place in runs.items()}
+    return {label: diverged if place is None else _loss(place) for label, place in runs.items()}
 
 
-def _loss(table: dict[str, np.ndarray]) -> tuple[float, float]:
-    each = [float(np.mean(table["loss"][table["seed"] == seed][-LAST:])) for seed in np.unique(table["seed"])]
+def _loss(place: SchemeFolder) -> tuple[float, float]:
+    each = each_seed(place, "loss")
     return float(np.mean(each)), float(np.std(each, ddof=1) / math.sqrt(len(each))) if len(each) > 1 else 0.0

@@ -125,9 +125,14 @@ def trained(
 
 def score(scheme: SchemeFolder, metric: Metric) -> float:
     """Mean over seeds of the mean of the last evaluations."""
+    return float(np.mean(each_seed(scheme, metric)))
+
+
+def each_seed(scheme: SchemeFolder, metric: Metric) -> list[float]:
+    """The mean of the last evaluations, by seed."""
     table = scheme.read("evaluations")
-    value = table["accuracy"] if metric == "accuracy" else table["loss"] + (metric == "objective") * table["penalty"]
-    return float(np.mean([np.mean(value[table["seed"] == seed][-LAST:]) for seed in np.unique(table["seed"])]))
+    value = table["loss"] + table["penalty"] if metric == "objective" else table[metric]
+    return [float(np.mean(value[table["seed"] == seed][-LAST:])) for seed in np.unique(table["seed"])]
 
 
 def with_step_sizes(experiment: Experiment, steps: dict[str, float]) -> Experiment:

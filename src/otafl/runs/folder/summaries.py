@@ -28,6 +28,11 @@ def _short(card: dict[str, Any]) -> dict[str, Any]:
     return {**card, "spent": spent}
 
 
+def without_card(entry: dict[str, Any]) -> dict[str, Any]:
+    """A summary for a file of results: the card stands in the run's folder."""
+    return {key: value for key, value in entry.items() if key != "card"}
+
+
 def by_seed(entry: dict[str, Any], metric: str) -> dict[int, float]:
     """A figure of a summary by seed."""
     return dict(zip(entry["seeds"], numbers(entry[metric])))

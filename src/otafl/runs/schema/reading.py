@@ -12,7 +12,7 @@ import tomli_w
 
 from otafl.channels import PUBLISHED
 from otafl.core.errors import InputError
-from otafl.core.files import parse, read_toml
+from otafl.core.files import leaves, parse, read_toml
 from otafl.core.validate import shown
 from otafl.runs.schema.blocks import WITH_DATA, Task
 from otafl.runs.schema.experiment import Experiment
@@ -142,16 +142,7 @@ def _plain(experiment: Experiment) -> dict[str, Any]:
 
 def extreme_numbers(experiment: Experiment) -> str:
     """The keys of an experiment whose numbers are furthest from 1: where a numerical failure comes from, mostly."""
-    found: dict[str, float] = {}
-
-    def look(value: Any, key: str) -> None:
-        if isinstance(value, dict | list):
-            for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-                look(item, f"{key}.{name}" if key else str(name))
-        elif isinstance(value, float) and value != 0:
-            found[key] = value
-
-    look(_plain(experiment), "")
+    found = {key: value for key, value in leaves(_plain(experiment)) if isinstance(value, float) and value != 0}
     far = sorted(found, key=lambda key: -abs(np.log10(abs(found[key]))))[:2]
     return ", ".join(f"{key}={found[key]:g}" for key in far)
 

@@ -8,23 +8,24 @@ import numpy as np
 from otafl.core.arrays import Bools, Floats
 from otafl.core.errors import InputError
 
+FURTHEST = 60.0  # of a root from where its search starts
 Function = Callable[[Floats], Floats]
 
 
-def expand_bracket(function: Function, start: Any, factor: float = 1.0, limit: float = 60.0) -> tuple[Floats, ...]:
-    """A bracket of the root of a *rising* function, searched outwards from start +- factor, elementwise.
+def expand_bracket(function: Function, start: Any) -> tuple[Floats, ...]:
+    """A bracket of the root of a *rising* function, searched outwards from start +- 1, elementwise.
 
-    Returns (low, high, function at low, function at high). Steps double, but never leave start +- limit: a root
+    Returns (low, high, function at low, function at high). Steps double, but never leave start +- FURTHEST: a root
     further out is refused. What was passed on the way out becomes the near end.
     """
     centre = np.asarray(start, float)
-    low, high = centre - factor, centre + factor
+    low, high = centre - 1, centre + 1
     at_low, at_high = np.asarray(function(low), float), np.asarray(function(high), float)
-    reach = np.full(centre.shape, factor)
+    reach = np.ones(centre.shape)
     while np.any(outside := (at_low > 0) | (at_high < 0)):
-        if np.any(reach[outside] >= limit):
-            raise InputError(f"no root within e^{limit:g} of the starting point: the target cannot be met by tuning")
-        reach = np.minimum(np.where(outside, 2 * reach, reach), limit)
+        if np.any(reach[outside] >= FURTHEST):
+            raise InputError(f"no root within e^{FURTHEST:g} of the starting point: the target cannot be met by tuning")
+        reach = np.minimum(np.where(outside, 2 * reach, reach), FURTHEST)
         left, right = at_low > 0, at_high < 0
         probe = np.where(left, centre - reach, np.where(right, centre + reach, low))
         value = np.where(outside, function(probe), at_low)

@@ -23,12 +23,10 @@ def _export(report: dict[str, Any], path: Path) -> Path:
 
 
 def _draw_frontier(report: dict[str, Any], path: Path) -> Path:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     line = report["frontier"]
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot(line["bias"], line["variance"], color="tab:blue", label="optimal designs, rho from 0 to inf")
     marks = (("design", "o", "this design"), ("kappa_equals_G", "s", "kappa = G"))

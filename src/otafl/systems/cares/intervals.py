@@ -6,6 +6,7 @@ import numpy as np
 
 from otafl.core.arrays import Floats
 
+RESOLUTION = 401  # points of a dense search
 Interval = tuple[float, float]
 Union = list[Interval]  # disjoint, ascending
 Curve = Callable[[Floats], Floats]  # elementwise
@@ -64,15 +65,15 @@ def below(value: Curve, level: float, points: Floats) -> Union:
     return found
 
 
-def minimiser(value: Curve, union: Union, resolution: int = 401) -> float | None:
+def minimiser(value: Curve, union: Union) -> float | None:
     """Smallest minimiser over a union of intervals: a dense search, refined around its best point."""
     best: tuple[float, float] | None = None
     for low, high in union:
-        points = np.linspace(low, high, resolution)
+        points = np.linspace(low, high, RESOLUTION)
         for _ in range(5):
             centre = int(np.argmin(value(points)))
             found = float(value(points)[centre]), float(points[centre])
-            points = np.linspace(points[max(centre - 1, 0)], points[min(centre + 1, resolution - 1)], resolution)
+            points = np.linspace(points[max(centre - 1, 0)], points[min(centre + 1, RESOLUTION - 1)], RESOLUTION)
             best = found if best is None else min(best, found)
     return None if best is None else best[1]
 

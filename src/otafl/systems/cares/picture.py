@@ -16,11 +16,9 @@ _LINES = {
 
 def draw_trilemma(report: dict[str, Any], folder: Path, name: str = "cares_trilemma") -> list[Path]:
     """Draw the curves of a summary as shares of their targets, F_H shaded. Writes PNG and PDF."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     curves = report["curves"]
     eta = np.asarray(curves["rx_scale"], float)

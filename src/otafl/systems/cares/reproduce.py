@@ -14,7 +14,7 @@ from otafl.reproductions.preset_run import SMOKE, run_in
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.folder.summaries import summaries
+from otafl.runs.folder.summaries import summaries, without_card
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
@@ -49,7 +49,7 @@ def table(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     ]
     notes = [*([SMOKE] if quick else []), *data_notes(found), OPTIMISTIC, footer(found)]
     shown = level_panels(found, said, SHOWN[:3])
-    publish(folder, preset, grids, verdicts, notes, console, shown, schemes=[_without_card(entry) for entry in found])
+    publish(folder, preset, grids, verdicts, notes, console, shown, schemes=[without_card(entry) for entry in found])
 
 
 def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
@@ -141,10 +141,6 @@ def data_notes(found: list[Record]) -> list[str]:
     """What lies outside the guarantee, subsets of data among it, as the privacy cards say it."""
     said = dict.fromkeys(note for entry in found for note in entry["card"]["outside_the_guarantee"])
     return [note for note in said if not note.startswith(NO_CERTIFICATE)]  # told scheme by scheme
-
-
-def _without_card(entry: Record) -> Record:
-    return {key: value for key, value in entry.items() if key != "card"}
 
 
 # --- beyond the paper ------------------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ Known = dict[str, Record]
 OTHER = re.compile(r" @ (\w+)")  # a label with a metric of its own
 
 
-def gap_text(gap: dict[str, float], digits: int = 4) -> str:
+def gap_text(gap: dict[str, float]) -> str:
     """A paired difference with its 95 % interval; a dash where no seed has both."""
     if not np.isfinite(gap["mean"]):
         return "–"
-    width = f" ± {gap['half_width']:.{digits}f}" if np.isfinite(gap["half_width"]) else ""
-    return f"{gap['mean']:+.{digits}f}{width} ({gap['pairs']:.0f} pairs)"
+    width = f" ± {gap['half_width']:.4f}" if np.isfinite(gap["half_width"]) else ""
+    return f"{gap['mean']:+.4f}{width} ({gap['pairs']:.0f} pairs)"
 
 
 def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:

@@ -12,12 +12,13 @@ from otafl.runs.comparing.statistics import from_zero, mean_sd, numbers
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_figures import Curves
 
+PERIOD = 40  # rounds between two drifts
 NEAR = 0.02  # how "near" a scaling is read
 Known = dict[str, Record]  # a method's summary by label
 Read = Callable[[str], Curves]
 
 
-def correlations(curves: Curves, span: int = 40) -> list[float]:
+def correlations(curves: Curves) -> list[float]:
     """Rank correlation of the scaling with the channel's badness over drift periods, by seed.
 
     Badness is dropped_weight / rx_scale^2, the weighted mean drop rate where truncation is small.
@@ -25,8 +26,8 @@ def correlations(curves: Curves, span: int = 40) -> list[float]:
     found = []
     for seed in curves.seeds:
         scale, dropped = curves.rounds(seed, "rx_scale"), curves.rounds(seed, "info_dropped_weight")
-        periods = np.arange(len(scale)) // span
-        if len(periods) <= 2 * span:  # fewer than three periods, or no round at all
+        periods = np.arange(len(scale)) // PERIOD
+        if len(periods) <= 2 * PERIOD:  # fewer than three periods, or no round at all
             continue
         badness, chosen = (_by_period(value, periods) for value in (dropped / scale**2, scale))
         if np.ptp(chosen) > 0:

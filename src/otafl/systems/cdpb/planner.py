@@ -238,14 +238,11 @@ def _show_paper(paper: dict[str, Any], console: Console) -> None:
 
 def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
     """curves.png (bounds against rho and tau) and utility.png (G over the load)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     curves = Figure(figsize=(11, 7), layout="constrained")
-    FigureCanvasAgg(curves)
     plot_fig2(report["curves"], curves.subplots(2, 2).ravel())
     utility = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(utility)
     axes = utility.subplots()
     axes.semilogx(*([row[name] for row in report["utility"]] for name in ("u", "G")))
     axes.axvline(report["u"], color="k", ls=":", label=f"chosen, u = {report['u']:.4g}")

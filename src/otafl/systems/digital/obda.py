@@ -32,7 +32,7 @@ from otafl.core.plan import (
 )
 from otafl.core.uplink import ANALOG, FLOAT32_SLACK, Uplink, add_noise, lower, weighted_sum
 from otafl.privacy.events import events
-from otafl.systems.digital.rates import uses_of
+from otafl.systems.digital.rates import energy_at, uses_of
 from otafl.systems.digital.votes import vote_sensitivity
 
 REMARK = "votes: the server is charged for the sum it receives, not for the signs it keeps of it"
@@ -99,14 +99,10 @@ def votes(bound: float, dim: int) -> Uplink:
         flip = unit * vote_sensitivity(dim, message.unit, message.adjacency)
         return events(plans, trace, deployment, message._replace(sensitivity=np.full(len(deployment.weights), flip)))
 
-    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
-        """A vote has the same energy whatever the gradient's norm."""
-        return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * bound**2, 0.0))
-
     def uses(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
         return np.full(np.shape(plan.live), float(uses_of("votes", dim, len(deployment.weights))))
 
     return ANALOG._replace(
-        name="votes", lower=lowered, combine=combine, decode=decode, release=release, energy=energy, uses=uses,
-        remarks=(REMARK,),
+        name="votes", lower=lowered, combine=combine, decode=decode, release=release, uses=uses,
+        energy=energy_at(bound), remarks=(REMARK,),
     )  # fmt: skip

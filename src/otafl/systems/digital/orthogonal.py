@@ -22,7 +22,7 @@ from otafl.core.uplink import ANALOG, Uplink, weighted_sum
 from otafl.privacy import Budget, calibrate
 from otafl.privacy.events import events
 from otafl.systems.apart import keep_apart, keys_for
-from otafl.systems.digital.rates import channel_uses, snr
+from otafl.systems.digital.rates import channel_uses, energy_at, snr
 
 WIDE = 8.0  # half the quantiser's range, in deviations of a message that is spread evenly, noise included
 REMARK = "digital and orthogonal: the server has every message apart, and only a device's own noise hides it"
@@ -117,15 +117,11 @@ def slots(bits: int, bound: float, dim: int, noise_std: float, energy: Array, no
         alone = deployment._replace(trusted_noise_var=0.0, gain_error=0.0, phase_error=0.0)
         return events(apart, known, alone, message)
 
-    def spent(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
-        """As many bits for every message; noise is added before it is sent, and costs nothing."""
-        return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * bound**2, 0.0))
-
     def uses(plan: Plan, trace: Trace, deployment: Deployment) -> Array:
         each = np.abs(plan.tx) ** 2 * bound**2 * dim / energy
         return np.asarray(np.sum(np.where(plan.max_norm >= 0, each, 0.0), axis=-1))
 
     return ANALOG._replace(
-        name="orthogonal", site=site, lower=lowered, combine=keep_apart, decode=decode, release=release, energy=spent,
-        uses=uses, remarks=(REMARK,),
+        name="orthogonal", site=site, lower=lowered, combine=keep_apart, decode=decode, release=release,
+        energy=energy_at(bound), uses=uses, remarks=(REMARK,),
     )  # fmt: skip

@@ -10,12 +10,14 @@ An analog uplink needs D uses for all clients together (half of it where two num
 votes ceil(D/2), non-coherent ones 2 D, analog slots K D.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from otafl.core import validate
 from otafl.core.arrays import Array, Floats
+from otafl.core.plan import Plan
 
 
 class Rates(NamedTuple):
@@ -25,6 +27,16 @@ class Rates(NamedTuple):
     rate: Floats  # (..., K) bits per channel use
     each: Floats  # (..., K) channel uses
     uses: Floats  # (...) all devices
+
+
+def energy_at(bound: float) -> Callable[[Plan, Array, Array, int], Array]:
+    """`Uplink.energy` of messages that cost the same whatever they say: votes, so many bits. Noise that a device adds
+    before it sends costs nothing."""
+
+    def energy(plan: Plan, norms: Array, sent: Array, dim: int) -> Array:
+        return np.asarray(np.where(sent, np.abs(plan.tx) ** 2 * bound**2, 0.0))
+
+    return energy
 
 
 def snr(gain: Array, energy: Array, dim: int, noise_var: float) -> Floats:

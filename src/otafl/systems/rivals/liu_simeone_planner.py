@@ -101,11 +101,9 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
     """Amplitudes over rounds with the weakest device's limit."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for name, style, label in (("cap", ":", "limit"), ("square", "-", "hindsight"), ("online_square", "--", "online")):
         axes.plot(np.sqrt(np.asarray(report[name], float)), style, label=label)
