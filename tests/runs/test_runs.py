@@ -378,6 +378,7 @@ def test_an_unsuitable_earlier_ledger_is_refused(tiny: Tiny, tmp_path: Path, ref
         (broken, "rounds=5", "damaged"),
         (tmp_path / "none.bin", "rounds=5", r"none\.bin: is missing"),
         (spent, "clients.clip_norm=2.0", "sensitivity changed"),
+        (spent, "scheme=[{name='fsk-mv'}]", "fsk-mv: sensitivity changed"),  # by what its uplink says that it releases
     ):
         with pytest.raises(InputError, match=said):
             runner.start(tiny(f"privacy.already_spent='{file}'", "privacy.eps=1e4", override), tmp_path / "run")

@@ -151,6 +151,7 @@ class Ledger:
         `each_round` are releases that accompany every live round.
         """
         events = checked(events, self.clients)
+        self._refuse_other_setting(events)
         live = np.array(events.live, bool)
         for index in np.ndindex(live.shape[:-1]):
             run = pick(events, index)
@@ -164,8 +165,7 @@ class Ledger:
         if np.ndim(events.live) != 1:
             raise InputError("spend takes one run, events of shape (rounds, clients)")
         extra = with_rounds(each_round, events)
-        if self.parts:
-            join([self.parts[-1], events])  # refuses a change of rate or sensitivity
+        self._refuse_other_setting(events)
         if not self._fits(events, extra, margin=0.0):
             fit = self._fitting(events, each_round)
             raise BudgetExceeded(
@@ -287,6 +287,10 @@ class Ledger:
             return Ledger.from_bytes(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+    def _refuse_other_setting(self, events: Events) -> None:
+        if self.parts:
+            join([self.parts[-1], no_events(events.rate, events.sensitivity)])
 
     def _fitting(self, run: Events, each_round: Sequence[Release]) -> int:
         """Largest number of leading rounds that fits; costs are never negative, so bisection finds it."""
