@@ -266,6 +266,7 @@ class Numbers(FileModel):
     ("data", "said"),
     [
         ({"noise_dbm": 401}, "f: noise_dbm=401 must lie in [-400, 400] dB"),
+        ({"noise_dbm": 1 << 20_000}, "f: noise_dbm=(a number of 20001 bits) must fit into 64 bits"),
         ({"noise_dbm": -1e308}, "f: noise_dbm=-1e+308 must lie in [-400, 400] dB"),
         ({"distances_m": [1.0, 2e9]}, "f: distances_m.1=2000000000.0 must be at most 1e+09 m"),
         ({"distances_m": [1e-50]}, "f: distances_m.0=1e-50 must be 0 or of a size within [1e-40, 1e+40]"),

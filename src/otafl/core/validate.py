@@ -156,6 +156,8 @@ def shown(value: Any) -> str:
     """A value in a message: short, on one line."""
     if isinstance(value, dict | list):
         return type(value).__name__
+    if isinstance(value, int) and value.bit_length() > 2000:  # Python writes no number of more than 4300 digits
+        return f"(a number of {value.bit_length()} bits)"
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else f"{str(value)[:10]}..."
     text = " ".join(text.split())
     return text if len(text) <= 80 else f"{text[:77]}..."
