@@ -25,7 +25,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere, confirm, made, run_point, task_of, values_of
 from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
-from otafl.runs.workbench import Workbench
+from otafl.runs.workbench import End, Workbench
 
 FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
 
@@ -90,7 +90,8 @@ def compare(
     elsewhere: where trials and targets run side by side. shared: data and programs of comparisons before this one.
     """
     experiment, targets, shared = question.experiment, question.targets, shared or Workbench()
-    ready, ends = [], {} if len(targets) > 1 else None
+    ready = []
+    ends: dict[Any, list[End]] | None = {} if len(targets) > 1 else None
     for target in targets:
         place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
         privacy = experiment.privacy.model_copy(update={"eps": target})

@@ -14,7 +14,8 @@ from otafl.core.rounds import plan_ahead
 from otafl.privacy import uplink_checks
 from otafl.runs.build import Site
 
-Made, Place = TypeVar("Made"), TypeVar("Place")
+Made = TypeVar("Made")
+Place = TypeVar("Place")
 
 
 class Block(NamedTuple):
