@@ -217,6 +217,27 @@ def test_errors_that_all_point_one_way_reach_the_bound() -> None:
     assert bound == pytest.approx((1 + error) ** 2 / (0.5 + 6 * (np.sqrt(0.5) - error) ** 2), rel=1e-6)
 
 
+@pytest.mark.parametrize("antennas", [1, 4])
+def test_a_client_alone_is_charged_at_its_strongest_gains_beside_its_own_noise(antennas: int) -> None:
+    """|b|^2 n / (v0 + |a|^2 n), n = (1 + error)^2 |h|^2: those gains are among the possible, so the bound is exact."""
+    array, error = drawn(5, clients=1, antennas=antennas)[0], 0.2
+    tx, noise = np.array([5.0 * np.exp(0.7j)]), np.array([3.0 * np.exp(0.7j)])
+    size = 1.2**2 * np.sum(np.abs(array) ** 2)
+    for who, wanted in ((None, 25 * size / (0.5 + 9 * size)), (np.array([True]), 25 * size / 0.5)):
+        found = uncertain_charge(array, tx, noise, 0.5, 1.0, error, who)
+        assert found == pytest.approx(wanted, rel=1e-9)
+        assert full_charge(1.2 * array, tx, noise, 0.5, 1.0, who) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("server", ["full", "combined"])
+def test_a_chance_to_send_that_nobody_knows_counts_as_certain(make_run, server: str) -> None:
+    plan, trace, deployment, message = arrays(make_run, 3)
+    unknown = np.arange(plan.send_prob.size).reshape(plan.send_prob.shape) % 3 == 0
+    said = plan._replace(send_prob=np.where(unknown, np.nan, 0.4))
+    released = release(array_uplink(Receiver(3, "fixed", server)), said, trace, deployment, message)
+    np.testing.assert_array_equal(released.send_prob, np.where(unknown, 1.0, 0.4))
+
+
 def test_declared_errors_bound_the_array_error() -> None:
     from otafl.core.plan import Deployment
 

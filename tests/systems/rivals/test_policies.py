@@ -42,6 +42,12 @@ def test_phase_only_is_charged_its_realised_amplitude() -> None:
     np.testing.assert_allclose(events(plan, MANY, SITE, MESSAGE).amp, np.abs(plan.tx) * np.abs(MANY.gain))
 
 
+@pytest.mark.parametrize("headroom", [0.0, 1.01])
+def test_phase_only_spends_some_of_its_energy_and_no_more_than_all(headroom: float) -> None:
+    with pytest.raises(InputError, match="headroom="):
+        plan_of("phase-only", phase_only.Config(headroom=headroom), small.trace(3))
+
+
 def test_random_participation_is_unbiased_over_coins() -> None:
     plan, _ = plan_of("random-participation", random_participation.Config(participation=0.3, rx_scale=0.02), MANY)
     weight = lower(plan, MANY.gain, SITE).weight

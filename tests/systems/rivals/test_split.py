@@ -8,7 +8,7 @@ from otafl import systems
 from otafl.core.errors import InputError
 from otafl.core.plan import Message, Plan
 from otafl.core.rounds import plan_ahead
-from otafl.core.uplink import lower, transmit_energy
+from otafl.core.uplink import lower, transmit_energy, uplink_of
 from otafl.privacy.events import events, noise_multiplier
 from otafl.systems.rivals import jammer, seif
 from otafl.systems.rivals.split import jammed, jammer_charge, power_split
@@ -66,6 +66,11 @@ def test_a_jammer_hides_the_others_and_sends_no_data() -> None:
     np.testing.assert_allclose(np.abs(plan.noise[:, 3]), np.sqrt(SITE.energy[3] / 53))
     budget = round_multiplier("jammer", SITE._replace(weights=np.ones(4)), MESSAGE, CONTEXT)
     assert np.all(z[:, :3].min(-1) >= budget * (1 - 1e-9)) and np.all(z[:, 3] == np.inf)
+
+
+def test_a_card_says_that_no_jammer_may_collude() -> None:
+    policy = systems.make("jammer", jammer.Config(), SITE, MESSAGE, CONTEXT)
+    assert any("only if no jammer colludes" in text for text in uplink_of(policy).assumed)
 
 
 def test_a_client_of_weight_zero_jams_and_one_with_data_does_not() -> None:
