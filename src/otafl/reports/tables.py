@@ -138,8 +138,8 @@ def footer(found: list[dict[str, Any]]) -> str:
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     alarms += [f"\n{entry['label']}: {idle}." for entry in found if (idle := _idle(entry))]
-    over = f"Mean ± sd over {seeds} paired seeds, ε of the worst; last round."
-    return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(dict.fromkeys(alarms))}"
+    over = f"Mean ± sd over {seeds} paired seeds, ε of the worst" if seeds > 1 else "One seed, no spread"
+    return f"{'; '.join(said)}{cap}{diagnostic}. {over}; last round.{''.join(dict.fromkeys(alarms))}"
 
 
 def _closed(entry: dict[str, Any]) -> str:
