@@ -326,6 +326,13 @@ def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> Non
     assert "open: closed" not in footer(entries)
 
 
+def test_one_seed_is_no_pair_and_has_no_spread() -> None:
+    about = dict(label="a", unit="client", adjacency="replace", accountant="zcdp", delta=1e-5, target_eps=8.0,
+                 capped=True, private=True, rounds=[3.0])  # fmt: skip
+    assert footer([{**about, "seeds": [4]}]).endswith("One seed, no spread; last round.")
+    assert "Mean ± sd over 2 paired seeds" in footer([{**about, "seeds": [0, 1], "rounds": [3.0, 3.0]}])
+
+
 def test_no_picture_shows_the_source_of_mathematics(tmp_path):
     """Figures set no mathematics, so that labels with $ and _ are literal: log axes must not write it either."""
     from otafl.reports.plots import as_svg

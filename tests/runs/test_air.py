@@ -342,6 +342,12 @@ def test_a_promise_that_no_message_can_keep_is_refused(promised: dict[str, Any],
         opened(message=message, num_params=None)
 
 
+def test_a_message_of_another_size_is_refused_before_every_reply_is() -> None:
+    ones = np.ones(4)
+    with pytest.raises(InputError, match=r"num_params=6 but message\.dim=7"):
+        opened(message=Message(7, 1.0, ones, 2 * ones, ones, "client", "replace"), num_params=6)
+
+
 @pytest.mark.parametrize(
     ("adjacency", "moved", "asserted"), [("replace", 1.0, True), ("replace", 2.0, False), ("zero-out", 1.0, False)]
 )

@@ -75,6 +75,15 @@ def test_more_privacy_than_the_target_is_refused_not_ranked():
     assert "more than the target" in found.refused[0][1]
 
 
+def test_who_counts_clients_alike_is_ranked_among_its_like_alone():
+    """The noise of a weighted mean is that of its heaviest client: an unweighted one is another task."""
+    alike, weighed = entry("alike", [0.9, 0.9], 9.0, unweighted=True), entry("weighed", [0.5, 0.6], 9.0)
+    found = rank([alike, weighed], 10.0)
+    assert [e["label"] for e in found.ranked] == ["weighed"]
+    assert "set task.weights = 'equal'" in found.refused[0][1]
+    assert rank([alike], 10.0).ranked == [alike]
+
+
 def test_another_unit_is_refused_and_references_stand_apart():
     found = rank(
         [

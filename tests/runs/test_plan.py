@@ -67,6 +67,11 @@ def test_plan_and_run_agree(planned_and_run: tuple[Any, Path, Experiment]) -> No
             assert each.max() <= row.energy_max * (1 + 1e-6)
 
 
+def test_runs_say_which_schemes_count_all_clients_alike(planned_and_run: tuple[Any, Path, Experiment]) -> None:
+    _, folder, _ = planned_and_run
+    assert {ran["scheme"] for ran in summaries(folder) if ran["unweighted"]} == {"eezofl", "obda"}
+
+
 def experiment_of(tmp_path: Path, head: str, *schemes: str) -> Experiment:
     (tmp_path / "file.toml").write_text(head + "".join(text_of(name) for name in schemes))
     return load(tmp_path / "file.toml")

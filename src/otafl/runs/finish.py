@@ -81,6 +81,7 @@ def _facts(run: "Execution") -> dict[str, Any]:
             "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
             "channel_uses": _uses(run), "run_energy": run.run_energy, **traffic(run),
             "clients": len(first.deployment.weights),
+            "unweighted": not systems.SCHEMES[run.scheme.name].weighs and bool(np.ptp(first.deployment.weights) > 1e-9),
             "private": systems.SCHEMES[run.scheme.name].private,
             "every": run.every}  # fmt: skip
 

@@ -26,6 +26,7 @@ class Scheme(NamedTuple):
     around: str | None = None  # "module:function" from the settings of that one to its own
     informative: str | None = None  # "module:function": whether a plan's certificate says more than clipping alone
     clients: Mapping[str, Any] | None = None  # what its clients send where it is advised, if that is no gradient
+    weighs: bool = True  # False: it counts all clients alike, whatever their weights
 
 
 class LoadedScheme(NamedTuple):

@@ -124,6 +124,8 @@ def settings_of(given: dict[str, Any]) -> Settings:
         raise InputError("num_params is required: how many real numbers one message has")
     if message is not None and not isinstance(message, Message):
         raise InputError(f"message={validate.shown(message)} must be an otafl.core.plan.Message")
+    if message is not None and given["num_params"] not in (None, message.dim):
+        raise InputError(f"num_params={given['num_params']} but message.dim={message.dim}: leave num_params out")
     given = {**given, "num_params": given["num_params"] if message is None else message.dim}
     door = parse(Door, {name: _plain(given[name]) for name in Door.model_fields}, "Air").model_dump()
     door["clip_norm"] = door["clip_norm"] if message is None else float(message.bound)

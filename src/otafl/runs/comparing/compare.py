@@ -1,9 +1,10 @@
 """Schemes side by side at one privacy target: same clients, same channel draws, same seeds, same ledger.
 
 Each private scheme runs until its budget is spent; a scheme whose unit, adjacency, delta or accountant differs from the
-others', or that spent more than the target, is not ranked. Own knobs come from plans, rounds, step and clip norm from
-the same trials for all (`from_plans`, `trials`). The ranking is by mean accuracy after the last round over paired
-seeds, and says who cannot be told from the first, and after how many seeds one could.
+others', that counts all clients alike where the others weigh them, or that spent more than the target, is not ranked.
+Own knobs come from plans, rounds, step and clip norm from the same trials for all (`from_plans`, `trials`). The ranking
+is by mean accuracy after the last round over paired seeds, and says who cannot be told from the first, and after how
+many seeds one could.
 """
 
 from itertools import pairwise
@@ -135,6 +136,7 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
     promise = ("unit", "adjacency", "delta", "accountant")
     common = [tuple(entry[key] for key in promise) for entry in private]
     usual = max(common, key=common.count) if common else ()
+    weighed = any(not entry.get("unweighted") for entry in private)
     ranked, refused = [], []
     for entry, own in zip(private, common):
         spent = float(np.max(numbers(entry["final_eps"])))
@@ -142,6 +144,8 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
             refused.append((entry, none))
         elif own != usual:
             refused.append((entry, f"its ε is of another kind ({', '.join(map(str, own))})"))
+        elif weighed and entry.get("unweighted"):
+            refused.append((entry, "it counts all clients alike, the others weigh them; set task.weights = 'equal'"))
         elif not spent <= target * (1 + 1e-9):
             refused.append((entry, f"it spent ε = {spent:.4g}, more than the target {target:g}"))
         else:

@@ -128,6 +128,7 @@ class Summary(Said):
     capped: bool
     private: bool
     hindsight: bool = False
+    unweighted: bool = False
     radio: bool | None = None
     uplink: Label
     alarm: Text = ""

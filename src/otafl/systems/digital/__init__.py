@@ -16,6 +16,7 @@ SYSTEM = System(
             "one-bit votes added in the air, the server keeps the majority's sign",
             "obda:obda",
             settings="settings:obda",
+            weighs=False,
             antennas="one",
             array_note="its charge is that of one received sum",
         ),

@@ -12,6 +12,7 @@ SYSTEM = System(
             "policy:eezofl",
             settings="settings:settings",
             clients={"kind": "zero-order", "directions": 64, "clip_norm": 0.2, "batch": 0, "radius": 0.05},
+            weighs=False,
             antennas="one",
             array_note="its uplinks decode one received sum, encrypted or not",
         ),

@@ -18,6 +18,7 @@ SYSTEM = System(
             "signs as energy in one of two bins, the louder bin decides",
             "fsk_mv:fsk_mv",
             settings="settings:fsk_mv",
+            weighs=False,
             antennas="one",
             array_note=ONE,
         ),
