@@ -350,6 +350,13 @@ def test_where_fades_silence_many_more_power_is_tried_and_the_least_that_is_enou
     assert less.quality < merit.USEFUL <= found.quality
 
 
+def test_where_nobody_is_heard_no_mean_follows_the_weights() -> None:
+    """A table said nan of it."""
+    question = asked(3, 650, 8.0, rounds=30, radio={"noise_dbm_per_hz": 168.0})
+    (deaf,) = consider(question, ["constant"])
+    assert deaf.row.dropped_weight == 1 and deaf.covered == 0.0
+
+
 def test_where_power_is_no_limit_no_more_of_it_is_offered() -> None:
     question = asked(20, 650, 8.0, rounds=100)
     (best,) = consider(question, ["constant"])

@@ -59,7 +59,9 @@ def audit(
 
 
 def reproduce(
-    preset: Annotated[str | None, typer.Argument(metavar="PRESET", help="A preset's name: see `otafl list`.")] = None,
+    preset: Annotated[
+        str | None, typer.Argument(metavar="PRESET", help="A preset's name: see `otafl list presets`.")
+    ] = None,
     overrides: Override = [],  # noqa: B006
     everything: Annotated[bool, typer.Option("--all", help="Every preset, one after the other; resumable.")] = False,
     out_dir: Annotated[
@@ -68,7 +70,9 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A smoke version: few rounds, few seeds.")] = False,
     at_most: Annotated[
         float | None,
-        typer.Option("--at-most", metavar="MINUTES", help="Of --all only those that take no longer on two cores."),
+        typer.Option(
+            "--at-most", metavar="MINUTES", help="With --all: leave out presets that take longer on two cores."
+        ),
     ] = None,
     executor: On = None,
     json_log: JsonLog = False,
@@ -81,7 +85,7 @@ def reproduce(
     from otafl.runs.progress import reporter
 
     if everything == (preset is not None):
-        raise InputError("give one preset's name, or --all (see `otafl list`)")
+        raise InputError("give one preset's name, or --all (see `otafl list presets`)")
     if at_most is not None and (quick or not everything):
         raise InputError("--at-most goes with --all at full size")
     working(preset or "all presets", json_log)

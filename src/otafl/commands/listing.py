@@ -14,11 +14,12 @@ from otafl.core.errors import InputError
 
 def list_(
     only: Annotated[
-        str | None, typer.Argument(metavar="ONLY", help="A kind (schemes, presets, ...), or a word to look for.")
+        str | None,
+        typer.Argument(metavar="ONLY", help="A kind (schemes, presets, ...), or a word in names and summaries."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Schemes, presets, data sets, models, channels, path losses, beams, clients and planners that are available."""
+    """Everything that an experiment or a command may name: schemes, presets, planners, data, models, channels, ..."""
     from otafl import systems
     from otafl.channels import BEAMS, CHANNELS, FADING_LAWS, PATH_LOSS_LAWS
     from otafl.clients import KINDS

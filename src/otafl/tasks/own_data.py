@@ -210,8 +210,8 @@ def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int
         same_length("x", features, "owner", found.owner)
     if isinstance(held_out, bool) or not isinstance(held_out, int | float):
         other = _other(found, y, owner, held_out)
-        if found.features and other.features and found.features != other.features:
-            mine, theirs = (", ".join(map(repr, one)) for one in (found.features, other.features))
+        mine, theirs = (", ".join(map(repr, one.features or ())) for one in (found, other))
+        if mine and theirs and mine != theirs:
             raise InputError(f"held_out has the columns {theirs}, training has {mine}; give both the same in order")
         pair = features_of("held_out x", other.x), targets_of("held_out y", other.y)
         same_length("held_out x", pair[0], "held_out y", pair[1])

@@ -80,8 +80,9 @@ class Option:
 
     @property
     def covered(self) -> float:
-        """Share of the wanted weights that the mean really follows."""
-        return 0.0 if self.row is None or self.row.bias is None else 1 - self.row.bias
+        """Share of the wanted weights that the mean really follows; where nobody is heard there is no mean."""
+        bias = None if self.row is None else self.row.bias
+        return 0.0 if bias is None or np.isnan(bias) else 1 - bias
 
     @property
     def comparable(self) -> bool:
@@ -106,7 +107,7 @@ def experiment_of(question: Question, site_file: Path, schemes: list[dict[str, A
         "privacy": {"eps": question.eps, "delta": question.delta, "accountant": question.accountant},
         "scheme": schemes,
     }
-    return parse(Experiment, data, Path(site.name))
+    return parse(Experiment, data, "advise")
 
 
 def consider(question: Question, names: list[str] | None = None) -> list[Option]:

@@ -61,5 +61,5 @@ def find(name: str | Path) -> Path:
         return path
     near = [f"the preset '{one}'" for one in difflib.get_close_matches(path.stem, known, n=1)]
     near = [str(beside)] if (beside := path.with_suffix(".toml")).is_file() else near
-    hint = f"; did you mean {near[0]}?" if near else "; `otafl list` shows the presets"
+    hint = f"; did you mean {near[0]}?" if near else "; `otafl list presets` shows them"
     raise InputError(f"{name}: no such file and no such preset{hint}")
