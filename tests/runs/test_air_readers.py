@@ -306,6 +306,29 @@ def test_the_same_messages_are_answered_after_a_failed_write(
     assert np.all(np.isfinite(r.send(replies(r)))) and air.summary["answers"] == 1
 
 
+def test_an_encrypted_round_whose_answer_is_on_the_disk_gets_no_other_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted once the answer was kept: an uplink that draws its own noise would answer the same messages anew."""
+    air = otafl.Air(
+        otafl.eezofl(mode="digital", dp_noise=0.5), site=4, num_params=2, clip_norm=1.0, channel="eezofl", rounds=2,
+        folder=tmp_path,
+    )  # fmt: skip
+    r = next(air)
+    keep = air._folder.keep_answer
+
+    def kept_then_killed(*what: Any) -> None:
+        keep(*what)
+        killed()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(air._folder, "keep_answer", kept_then_killed)
+        with pytest.raises(OSError, match="killed here"):
+            r.send(replies(r, 2))
+    on_disk = np.frombuffer((tmp_path / "answer.bin").read_bytes().partition(b"\n")[2], "<f4")
+    np.testing.assert_array_equal(r.send(replies(r, 2)), on_disk)
+
+
 def test_a_power_cut_takes_no_charge_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anyone is asked or answered, the folder knows the new file by its name; its parents know the folder."""
     done: list[Any] = []

@@ -123,7 +123,9 @@ class Round:
                 return np.split(stored, ends[:-1])
             self._entered = mark
             air._state = air._folder.keep(air._state.sent(self.number, kept))
-        heard = air._medium.hear(entered, self._link, shapes, self.number, drawn.result())
+        heard = None if air._folder.path is None else self._heard  # of the same messages, and perhaps on the disk
+        if heard is None:
+            heard = air._medium.hear(entered, self._link, shapes, self.number, drawn.result())
         self._heard, self.failed = heard, heard.refused
         told = [fault for fault in found.faults if air.settings.seed is not None or fault.kind not in OF_CONTENT]
         air._state = air._folder.keep_answer(air._state.answered(self.number, told, self.failed), heard.flat)
