@@ -9,6 +9,7 @@ import small
 from otafl.clients import LocalSGD, local_sgd
 from otafl.core.messages import Data, draw, fold
 from otafl.core.plan import Link
+from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import build
 
 CLIP, STEPS, SIZE = 0.7, 4, 0.2
@@ -55,6 +56,25 @@ def test_messages_are_those_of_a_naive_loop(batch):
         assert all(set(rows) <= set(own) and len(set(rows)) == len(rows) for rows in steps)
         np.testing.assert_allclose(vector(messages, (4,))[client], naive(params, x.astype(float), y, steps), atol=2e-5)
     assert not flag and not np.any(left_out)
+
+
+def test_clients_whose_samples_do_not_fit_the_cache_together_take_turns_and_send_the_same():
+    """Batches of 20 by four clients of a convolution; alone, each fits."""
+    model = build("cnn-mnist", (28, 28), small.CLASSES)
+    rng = np.random.default_rng(5)
+    data = Data(jnp.asarray(rng.standard_normal((200, 28, 28)), jnp.float32), jnp.asarray(rng.integers(0, 3, 200)))
+    clients, params = local_sgd(LocalSGD(CLIP, 20, STEPS, SIZE), model), model.init(jax.random.key(3))
+    drawn, _ = clients.draw(SEED, jax.vmap(jax.random.key)(IDS.astype(jnp.uint32)), IDS)
+    assert 20 <= samples_at_once(model.footprint) < 80
+
+    def told(*some):
+        return clients.messages(params, data, SEED, *some, jnp.int32(0))[0]
+
+    assert "[4,20,28,28" not in str(jax.make_jaxpr(told)(drawn, IDS))  # no images of all clients
+    together = vector(jax.jit(told)(drawn, IDS), (4,))
+    for client in range(4):
+        own = jax.tree.map(lambda leaf, k=client: leaf[k : k + 1], (drawn, IDS))
+        np.testing.assert_allclose(together[client], vector(jax.jit(told)(*own), (1,))[0], rtol=1e-4, atol=1e-5)
 
 
 @jax.jit

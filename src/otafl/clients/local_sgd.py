@@ -11,6 +11,7 @@ from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.messages import Clients, Data, Seed, identity_lift, none_left_out
 from otafl.core.plan import Adjacency, Unit
+from otafl.tasks.ghost import samples_at_once
 from otafl.tasks.models import Model
 
 
@@ -50,6 +51,11 @@ def local_sgd(config: LocalSGD, model: Model, min_size: int = 1) -> Clients:
             end, _ = jax.lax.scan(step, params, own, length=config.steps)
             return jax.tree.map(lambda p, q: (p - q) / config.local_step_size, params, end)
 
+        most = seed.rows.shape[-1]
+        samples = ids.size * min(config.batch or most, most)  # of one step
+        if jax.default_backend() == "cpu" and samples > samples_at_once(model.footprint):
+            # All steps of one client before those of the next: what it works on stays in the cache.
+            return jax.lax.map(lambda own: one(*own), (drawn, ids)), none_left_out(ids)
         return jax.vmap(one)(drawn, ids), none_left_out(ids)
 
     promise = clipped_promise(model.num_params, config.clip_norm, config.adjacency, config.unit)
