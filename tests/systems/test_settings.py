@@ -108,7 +108,7 @@ def test_devices_own_noise_replaces_distrusted_receiver_noise() -> None:
 
 def test_a_site_without_trusted_noise_is_refused_in_words_or_served_by_own_noise() -> None:
     dark = site(trusted=0.0)
-    for name in ("constant", "weakest", "cares-static", "adascale", "biasvar"):
+    for name in ("constant", "weakest", "cares-static", "adascale", "biasvar", "liu-simeone"):
         answer = settings(name, dark, message(), budget(), ROUNDS, CHANNEL)
         assert isinstance(answer, simulated.Refusal)
         assert "trusted" in answer.why

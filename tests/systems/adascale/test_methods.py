@@ -64,6 +64,7 @@ def test_two_caps_three_seeds_reproduce_the_table():
             assert by(records, method, nu)["eps_mean"] == pytest.approx(EPS[method][NUS.index(nu)], rel=0.006), method
     for r in records:
         assert r["eps_worst_device"] == pytest.approx(r["eps"])  # all devices alike here
+        assert r["reconstruction"] == r["method"].startswith(("liu-simeone", "lyapunov"))
         if r["method"] != "stat-level":
             np.testing.assert_allclose(r["spend"], 1, atol=2e-6)
 

@@ -135,6 +135,8 @@ def test_hindsight_tuning_spends_the_cap_and_optimal_is_optimal():
         factory, config = EVERY[name]
         _, info = run(factory(config, DEPLOYMENT, MESSAGE, context(trace)), trace)
         assert info.excess.mean() == pytest.approx(0.05, rel=3e-6), name
+    _, info = run(rivals.stat_water(rivals.StatWaterConfig(0.05), DEPLOYMENT, MESSAGE, context()), trace)
+    assert info.excess.mean() == pytest.approx(0.05, rel=1e-9)  # it knows how many rounds are left
     _, info = run(rivals.optimal(rivals.OptimalConfig(0.05), DEPLOYMENT, MESSAGE, context(trace)), trace)
     np.testing.assert_allclose(info.excess, optimal_excess(floors, 0.05), atol=1e-14)
 

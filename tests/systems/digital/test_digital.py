@@ -9,6 +9,7 @@ import pytest
 
 import small
 from otafl import systems
+from otafl.core.errors import InputError
 from otafl.core.plan import Message, Plan
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import Uplink, to_float32, uplink_of
@@ -129,6 +130,11 @@ def test_the_link_of_a_quantiser_has_its_error_beside_the_noise() -> None:
     plan, uplink = planned("orthogonal", orthogonal.Config(bits=3, noise_std=0.1), message())
     each = 0.1**2 + orthogonal.step_of(3, 0.5, DIM, 0.1) ** 2 / 12
     np.testing.assert_allclose(uplink.lower(plan, TRACE.gain, SITE).noise_std ** 2, each * np.sum(SITE.weights**2))
+
+
+def test_noise_of_a_device_has_no_negative_deviation() -> None:
+    with pytest.raises(InputError, match="noise_std="):
+        planned("orthogonal", orthogonal.Config(noise_std=-0.1), message())
 
 
 def test_orthogonal_quantises_every_message_and_averages() -> None:

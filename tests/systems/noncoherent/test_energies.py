@@ -110,6 +110,16 @@ def test_the_ledger_charges_differences_by_their_l1_norm_and_energy_goes_by_it()
     assert uplink.uses(plan, TRACE, SITE)[0] == 2 * DIM
 
 
+def test_fsk_spends_its_share_whatever_the_gradient_and_its_link_is_the_mean_decision() -> None:
+    """All devices on one side: the mean decision is twice the chance of + less one."""
+    plan, uplink = planned("fsk-mv", fsk_mv.Config(share=0.5), message())
+    np.testing.assert_allclose(uplink.energy(plan, np.full(4, 1e-3), np.ones(4, bool), DIM), 0.5 * 4.0)
+    each = 0.5 * 4.0 / DIM * np.ones((ROUNDS, 4))  # into the bin of a coordinate
+    for t, weight in enumerate(uplink.lower(plan, TRACE.gain, SITE).weight):
+        means = energies.bin_means(each[t], 0 * each[t], np.abs(TRACE.gain[t]), SITE.noise_var)
+        assert weight.sum() == pytest.approx(2 * float(energies.plus_probability(means)) - 1, rel=1e-12)
+
+
 def decoded(uplink: Uplink, plan: Plan, x: np.ndarray, draws: int) -> np.ndarray:
     link = to_float32(uplink.lower(Plan(*(leaf[0] for leaf in plan)), TRACE.gain[0], SITE))
     total = uplink.combine(
