@@ -1,6 +1,7 @@
 """The planner against the published setting's exact numbers and its own promises."""
 
 import io
+import math
 import tomllib
 from pathlib import Path
 
@@ -98,6 +99,7 @@ def test_traffic_and_radio_of_the_published_setting():
     assert result["traffic"]["uplink_bits"] == 1_785_856
     assert result["traffic"]["digital_seconds"] == pytest.approx(1.786e-6, rel=1e-3)
     assert result["radio"]["snr_db_unit_noise"] == pytest.approx(645.5 + 3.0, abs=0.15)
+    assert result["radio"]["snr_db_sum"] == pytest.approx(645.5 + 10 * math.log10(10 * 2), abs=0.15)  # ten such devices
     assert result["radio"]["snr_db_for_tau"] == pytest.approx(496, abs=0.5)
     assert result["radio"]["receiver_bits"] == 113
     assert result["radio"]["delta_for_tau_log2"] == pytest.approx(-84, abs=0.1)

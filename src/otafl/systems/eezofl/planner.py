@@ -85,6 +85,7 @@ def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, A
     largest = float(channel.Omega.max())
     return {
         "snr_db_unit_noise": feasibility.amplitude_snr_db(p.log2_q, largest, p.sigma_w),
+        "snr_db_sum": feasibility.amplitude_snr_db(p.log2_q, channel.S_O, p.sigma_w),  # independent residues: powers add
         "snr_db_for_tau": feasibility.accepted_snr_db(p.log2_q, p.scale_bits, inputs.tau, p.ring.n, channel.S_O),
         "receiver_bits": feasibility.receiver_bits(p.log2_q, channel.N, largest),
         "delta_for_tau": feasibility.grid_tolerance(p, channel, inputs.tau),
@@ -233,7 +234,7 @@ def _facts(result: dict[str, Any]) -> Fitted:
         ("headroom", f"{room['least']:.1f} bits ({room['binding']})"),
         ("flooding", f"sigma_phi 2^{smudging['sigma_phi_log2']:.1f}, {smudging['label']}; {smudging['covers']}"),
         ("whole job", f"{smudging['smudging_bits_total']:.1f} bits for {smudging['coefficients_times_rounds']} values"),
-        ("SNR, unit noise", f"{radio['snr_db_unit_noise']:.1f} dB"),
+        ("SNR, unit noise", f"{radio['snr_db_unit_noise']:.1f} dB, of the sum {radio['snr_db_sum']:.1f} dB"),
         ("SNR for tau", f"{radio['snr_db_for_tau']:.1f} dB"),
         ("receiver", f"{radio['receiver_bits']} bits"),
         ("grid", f"{radio['grid_assumption']}; tolerance 2^{radio['delta_for_tau_log2']:.1f}"),
