@@ -85,7 +85,7 @@ def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, A
     largest = float(channel.Omega.max())
     return {
         "snr_db_unit_noise": feasibility.amplitude_snr_db(p.log2_q, largest, p.sigma_w),
-        "snr_db_sum": feasibility.amplitude_snr_db(p.log2_q, channel.S_O, p.sigma_w),  # independent residues: powers add
+        "snr_db_sum": feasibility.amplitude_snr_db(p.log2_q, channel.S_O, p.sigma_w),  # independent: powers add
         "snr_db_for_tau": feasibility.accepted_snr_db(p.log2_q, p.scale_bits, inputs.tau, p.ring.n, channel.S_O),
         "receiver_bits": feasibility.receiver_bits(p.log2_q, channel.N, largest),
         "delta_for_tau": feasibility.grid_tolerance(p, channel, inputs.tau),
