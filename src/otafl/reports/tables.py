@@ -144,7 +144,7 @@ def footer(found: list[dict[str, Any]]) -> str:
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     alarms += [f"\n{entry['label']}: {idle}." for entry in found if (idle := _idle(entry))]
     many = "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-    over = "One seed" if seeds == [1] else f"Mean ± sd over {many} paired seeds, ε of the worst"
+    over = "One seed, no spread" if seeds == [1] else f"Mean ± sd over {many} paired seeds, ε of the worst"
     over += "; last round."
     return f"{'; '.join(said)}{cap}{diagnostic}. {over}{''.join(dict.fromkeys(alarms))}"
 
