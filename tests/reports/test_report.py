@@ -144,7 +144,8 @@ def test_a_reference_of_another_run_is_named(make_run):
     """A run of few rounds without privacy stood as what no privacy gives."""
     runs = [make_run("first", {"one": {}}), make_run("second", {"free": {"private": False}}, seeds=(1,))]
     assert re.search(r"Without privacy: 0\.\d{3} \(second: free\)\.", page_of(*runs))
-    assert "Mean ± sd over 1–3 paired seeds" in page_of(*runs) and "One seed, no spread; last round." in page_of(runs[1])
+    assert "Mean ± sd over 1–3 paired seeds" in page_of(*runs)
+    assert "One seed, no spread; last round." in page_of(runs[1])
 
 
 def test_runs_on_different_channels_carry_a_warning(make_run):
