@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
+from otafl.core import files
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, naming, parse, plain, read_toml, sweep, to_json, write_atomic
 
@@ -290,3 +291,10 @@ def test_tables_in_tables_without_end_are_one_line() -> None:
         deep = {"a": deep}
     with pytest.raises(InputError, match="f: tables stand in tables"):
         parse(Example, deep, "f")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no file without end here")
+def test_a_file_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(files, "LARGEST_TEXT", 2**20)
+    with pytest.raises(InputError, match=r"^/dev/zero: has more than .* which is no file of text$"):
+        read_toml(Path("/dev/zero"))

@@ -157,10 +157,12 @@ def _recording(source: str, given: Any, folder: Path) -> Recording:
 
 
 def _csv_records(path: Path) -> Iterable[Record]:
+    from otafl.core.files import read_text
+
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+        text = read_text(path)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)

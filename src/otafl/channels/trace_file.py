@@ -164,7 +164,9 @@ def _stored(path: Path) -> dict[str, Any]:
             return read_mat(path)
         if path.suffix.lower() == ".npy":
             return {"gain": np.load(path, allow_pickle=False)}
-        return _of_text(path, path.read_text(encoding="utf-8-sig"))
+        from otafl.core.files import read_text
+
+        return _of_text(path, read_text(path))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except InputError:

@@ -116,20 +116,34 @@ def _refuse_extremes(data: Any) -> None:
 
 
 M = TypeVar("M", bound=BaseModel)
+LARGEST_TEXT = 2**30
+
+
+def read_text(path: Path) -> str:
+    """A file of text as `Path.read_text` gives it, but one without end ends; InputError if it is none."""
+    with open(path, "rb") as file:
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise InputError(f"{path}: has more than {LARGEST_TEXT >> 30} GiB, which is no file of text")
+    try:
+        text = content.decode("utf-8-sig")  # Windows' editors put a mark in front
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file; InputError names the file and the line."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))  # Windows' editors put a mark in front
+        return tomllib.loads(read_text(path))
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder, expected a TOML file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:  # bad syntax, endless digits, endless nesting
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
