@@ -122,7 +122,7 @@ def test_noise_that_is_short_is_refuted_in_words(tmp_path: Path, monkeypatch: py
 
 def test_what_is_no_audit_is_refused(tmp_path: Path) -> None:
     experiment = experiment_of(tmp_path, ONE)
-    with pytest.raises(InputError, match="'nobody' must be one of constant"):
+    with pytest.raises(InputError, match="'nobody' must be one of 'constant'"):
         audit(experiment, 10, ["nobody"])
     for runs in (1, 10**12):
         with pytest.raises(InputError, match=r"runs=.* must be a whole number from 4 to 1000000"):

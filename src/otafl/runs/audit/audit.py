@@ -195,7 +195,8 @@ def _chosen(experiment: Experiment, labels: list[str] | None) -> list[Any]:
         return list(experiment.scheme)
     unknown = [label for label in labels if label not in experiment.labels]
     if unknown:
-        raise InputError(f"scheme {unknown[0]!r} must be one of {', '.join(experiment.labels)}")
+        near = validate.meant(unknown[0], experiment.labels)
+        raise InputError(f"scheme {unknown[0]!r} must be one of {', '.join(map(repr, experiment.labels))}{near}")
     return [scheme for scheme, label in zip(experiment.scheme, experiment.labels) if label in labels]
 
 
