@@ -19,7 +19,7 @@ from otafl import clients as client_kinds
 from otafl.connect.flower import OverTheAir, clip_mod
 from otafl.core.messages import draw
 from otafl.core.streams import Seed
-from otafl.runs import build, runner
+from otafl.runs import build, execution, runner
 from otafl.runs.schema import load
 
 pytestmark = pytest.mark.flower
@@ -72,7 +72,7 @@ def experiment(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(client_kinds.KINDS, "gradient", (config, updates))
         patch.setattr(build, "optimizer_of", lambda *_: optax.identity())
-        patch.setattr(build, "with_numbers", lambda state, server: state)
+        patch.setattr(execution, "with_numbers", lambda state, server: state)
         patch.setattr("otafl.reports.write_report", lambda runs, out_file=None: [])
         found = load(place / "job.toml")
         runner.start(found, place / "run")
