@@ -59,6 +59,37 @@ def test_num_params_is_what_init_makes():
     assert sum(leaf.size for leaf in jax.tree.leaves(jax.jit(model.init)(jax.random.key(0)))) == model.num_params
 
 
+def in_textbook_order(x, params, layers):
+    """Convolutions as (stride, pad, pooling), each followed by tanh and then by pooling; two dense layers."""
+    weights = iter([layer for layer in params if layer])
+    for stride, pad, pooling in layers:
+        layer = next(weights)
+        x = jax.lax.conv_general_dilated(
+            x, layer["w"], (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        x = jnp.tanh(x + layer["b"])
+        if pooling:
+            size, step = pooling
+            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, step, step, 1), "VALID")
+    hidden, last = weights
+    return jnp.tanh(x.reshape(len(x), -1) @ hidden["w"] + hidden["b"]) @ last["w"] + last["b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "layers"),
+    [
+        ("cnn-mnist", (28, 28, 1), [(2, 3, (2, 1)), (2, 0, (2, 1))]),
+        ("cnn-cifar", (32, 32, 3), [(1, 1, None), (1, 1, (2, 2))] * 3),
+    ],
+)
+def test_cnns_that_pool_before_tanh_equal_those_that_pool_after_it(name, shape, layers):
+    model = models.build(name, shape, 10)
+    params = jax.jit(model.init)(jax.random.key(0))
+    x = np.random.default_rng(2).standard_normal((3, *shape), np.float32)
+    expected = in_textbook_order(x, params, layers)
+    np.testing.assert_allclose(jax.jit(model.logits)(params, x), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("size", "stride", "pad", "shape"), [(8, 2, 3, (28, 28, 1)), (3, 1, 1, (5, 7, 3)), (4, 2, 0, (13, 13, 2))]
 )
