@@ -24,9 +24,19 @@ def _two_cores(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [{"streamed": True}, {"seed_map": "vmap"}, {"params": 200_000}])
-def test_large_ones_and_accelerators_have_one_lane(kind):
+def test_large_ones_and_seeds_in_one_batch_have_one_lane(kind):
     assert lanes.lanes_for([scheme("a"), scheme("b")]) == 2
     assert lanes.lanes_for([scheme("a", **kind), scheme("b", **kind)]) == 1
+
+
+@pytest.mark.parametrize(("devices", "wanted"), [(1, 2), (2, 1)])
+def test_an_accelerator_has_a_lane_for_every_program_and_several_wait_for_each_other(monkeypatch, devices, wanted):
+    monkeypatch.setattr(lanes, "jax", SimpleNamespace(
+        default_backend=lambda: "gpu", local_devices=lambda: [object()] * devices
+    ))  # fmt: skip
+    three = [scheme(label, program, seed_map="vmap") for label, program in zip("abc", "xyx")]
+    assert lanes.lanes_for(three) == wanted
+    assert lanes.lanes_for([scheme(label, label, seed_map="vmap", params=200_000) for label in "ab"]) == 1
 
 
 def test_every_core_has_a_seed():

@@ -1,12 +1,15 @@
-"""Schemes of one run side by side on a CPU: while one is compiled or written down, another trains.
+"""Schemes of one run side by side: while one is compiled or written down, another trains.
 
-All lanes share one pool with a thread per core (`core.engine`), and a scheme's bits depend on nobody's company. On an
-accelerator, and for large models, schemes follow each other: there the memory of several would be needed at once.
+On a CPU all lanes share one pool with a thread per core (`core.engine`); a scheme's bits depend on nobody's company.
+An accelerator takes rounds in turn, but their programs are compiled side by side. Large models follow each other: the
+memory of several would be needed at once. So do programs over several devices, which wait for each other there.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import jax
 
 from otafl.core.engine import Engine, cores
 from otafl.core.errors import Interrupted
@@ -16,13 +19,24 @@ from otafl.runs.interrupts import StopFlag
 
 
 def lanes_for(executions: Sequence[Execution]) -> int:
-    """As many schemes at once as give every core a seed, and one that is compiled or written meanwhile."""
-    if not executions or any(one.streamed or one.seed_map != "threads" for one in executions):
+    """As many schemes at once as give every core a seed, and one that is compiled or written meanwhile.
+
+    On an accelerator as many as there are programs.
+    """
+    if cores() == 1 or not executions or any(one.streamed for one in executions):
         return 1
-    if cores() == 1 or executions[0].task.model.num_params >= SMALL_MODEL:
+    if executions[0].task.model.num_params >= SMALL_MODEL:
+        return 1
+    if all(one.seed_map == "vmap" for one in executions) and _one_accelerator():
+        return min(cores(), len({one.program for one in executions}))
+    if any(one.seed_map != "threads" for one in executions):
         return 1
     seeds = len(executions[0].experiment.seed_list)
     return min(len(executions), 1 + -(-cores() // seeds))
+
+
+def _one_accelerator() -> bool:
+    return jax.default_backend() != "cpu" and len(jax.local_devices()) == 1
 
 
 def programs_first(executions: Sequence[Execution]) -> list[Execution]:
