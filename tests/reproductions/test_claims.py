@@ -143,3 +143,13 @@ def test_a_second_look_keeps_its_interval_on_fresh_seeds_and_not_together_with_t
     assert abs(alone.mean() - 0.95) < error and together.mean() < 0.95 - error
     decided = ~covered(first, truth) | ~covered(fresh, truth)  # wrongly, where the truth lies on the margin
     assert abs(decided.mean() - 0.0975) < 4 * np.sqrt(0.0975 * 0.9025 / studies)
+
+
+def test_a_lead_below_what_can_be_read_is_none():
+    """Neither a hundredth of a deviation nor none is a lead of one; one that is surely above zero stays one."""
+    small = {"than": "b", "least": 1.0}
+    assert words(small, 0.01, 100).get("does not hold", 0) > 0.9
+    assert words(small, 0.5, 100).get("holds", 0) > 0.95
+    assert words(small, 0.0, 100).get("holds", 0) < 0.06
+    part = claims.ahead(claims.Gap(0.1, 2.0, 10), least=1.0)
+    assert part.verdict == "undecided" and part.fails and part.needs is not None and 20 < part.needs < 60

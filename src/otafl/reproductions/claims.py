@@ -8,10 +8,11 @@ A claim is decided by an interval over seeds, never by a mean alone, and its kin
     better, than, said, within   the same of a difference
 
 Ahead and comparable hold if the whole 95 % t interval of the paired difference says so, and fail if all of it says the
-opposite. A level fails if ours and the paper's are further apart than means over n and over the paper's number of seeds
-vary, t s sqrt(1/n + 1/seeds), and holds if they are not and that is at most `within`. Whatever is left is undecided,
-with the number of seeds that would decide it were mean and spread to stay; None if no number of ours would. Of several
-rivals one that is ahead decides alone.
+opposite; a lead that is surely below `least`, as finely as the paper can be read, is none. A level fails if ours and
+the paper's are further apart than means over n and over the paper's number of seeds vary, t s sqrt(1/n + 1/seeds), and
+holds if they are not and that is at most `within`. Whatever is left is undecided, with the number of seeds that would
+decide it were mean and spread to stay; None if no number of ours would. Of several rivals one that is ahead decides
+alone.
 """
 
 import math
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 from scipy import special
 
 from otafl.core.errors import InputError
@@ -45,6 +47,7 @@ class Claim(FileModel):
     lower: bool = False  # smaller is better
     run: str | None = None  # of several
     margin: float = 0.0
+    least: float = Field(0.0, ge=0)  # the smallest lead over the margin that counts
     within: float | None = None
     said: float | None = None
     seeds: int = 1  # of the paper's number
@@ -67,7 +70,8 @@ class Claim(FileModel):
         if self.within is not None:
             return f"{what}: |mean difference| < {self.within:g}"
         mean = "mean difference" if self.rivals else "mean"
-        return f"{what}: {mean} {'<' if self.lower else '>'} {self.margin:g}"
+        none = f"; less than {self.least:g} is no lead" if self.least else ""
+        return f"{what}: {mean} {'<' if self.lower else '>'} {self.margin:g}{none}"
 
 
 class Part(NamedTuple):
@@ -79,16 +83,22 @@ class Part(NamedTuple):
     fails: bool = False  # with so many seeds
 
 
-def ahead(gap: Gap, margin: float = 0.0) -> Part:
+def ahead(gap: Gap, margin: float = 0.0, least: float = 0.0) -> Part:
     """Whether the mean is above margin.
 
     >>> ahead(Gap(0.04, 0.01, 30)).verdict, ahead(Gap(0.01, 0.02, 10))[::2], ahead(Gap(-0.04, 0.01, 30)).verdict
     ('holds', ('undecided', 33), 'does not hold')
+    >>> ahead(Gap(0.001, 0.002, 30), least=0.01).verdict, ahead(Gap(0.009, 0.002, 30), least=0.01).verdict
+    ('does not hold', 'holds')
     """
-    over = gap.mean - margin
-    if abs(over) > gap.half_width:
-        return Part(HOLDS if over > 0 else FAILS, "")
-    return Part(UNDECIDED, "", seeds_needed(gap, ENDLESS, margin), over < 0)
+    if gap.mean - margin > gap.half_width:
+        return Part(HOLDS, "")
+    if margin + least - gap.mean > gap.half_width:
+        return Part(FAILS, "")
+    above = seeds_needed(gap, ENDLESS, margin) if gap.mean > margin else None
+    below = seeds_needed(gap, ENDLESS, margin + least) if gap.mean < margin + least else None
+    fails = below is not None and (above is None or below < above)
+    return Part(UNDECIDED, "", below if fails else above, fails)
 
 
 def comparable(gap: Gap, within: float) -> Part:
@@ -166,8 +176,8 @@ def _part(claim: Claim, values: Callable[[str], Values], rival: str) -> Part:
     if claim.within is not None:
         return comparable(gap, claim.within)._replace(evidence=text)
     if claim.lower:
-        return ahead(gap._replace(mean=-gap.mean), -claim.margin)._replace(evidence=text)
-    return ahead(gap, claim.margin)._replace(evidence=text)
+        return ahead(gap._replace(mean=-gap.mean), -claim.margin, claim.least)._replace(evidence=text)
+    return ahead(gap, claim.margin, claim.least)._replace(evidence=text)
 
 
 def joined(text: str, parts: Sequence[Part], place: str = "", rule: str = "") -> Verdict:

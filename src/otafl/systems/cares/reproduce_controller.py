@@ -26,6 +26,7 @@ ASKED = {  # of the controller against both rivals: the paper's words, and its l
     "worst_client_at_eps": ("and the strongest worst-client accuracy", 0.738 - 0.726),
 }
 PLACE = "Appendix H"
+LEAST = 0.001  # the paper prints accuracies to a tenth of a per cent: no smaller lead counts
 
 
 class Tried(NamedTuple):
@@ -45,7 +46,7 @@ def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     rivals = [preset.settings["static"], preset.settings["fixed"]]
     known = {entry["label"]: entry for entry in found}
     tried = [_tried(run, entry, [known[rival] for rival in rivals]) for entry in found if entry["label"] not in rivals]
-    verdicts = [any_of(text, [one.leads[metric] for one in tried], [one.label for one in tried], METRICS[metric])
+    verdicts = [any_of(text, [one.leads[metric] for one in tried], [one.label for one in tried], METRICS[metric], LEAST)
                 for metric, (text, _) in ASKED.items()]  # fmt: skip
     low = [[from_zero([-value for value in one.following])] for one in tried]
     verdicts.append(any_of("when channels degrade, the controller reduces η_t", low, [one.label for one in tried],
@@ -58,8 +59,9 @@ def _tried(run: Path, entry: Record, rivals: list[Record]) -> Tried:
     return Tried(entry["label"], entry, leads, correlations(read_curves(run, entry["label"])))
 
 
-def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metric: str) -> Verdict:
-    """Holds if one setting leads every rival, by Holm over all settings; fails if each is behind some rival.
+def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metric: str,
+           least: float = 0.0) -> Verdict:  # fmt: skip
+    """Holds if one setting leads every rival, by Holm over all settings; fails if none leads them all by `least`.
 
     Settings that end before the budget on more than half of the seeds are left out: they have no accuracy there.
     """
@@ -71,15 +73,16 @@ def any_of(text: str, gaps: Sequence[Sequence[Gap]], labels: Sequence[str], metr
     weakest = [max((gap.p if gap.mean > 0 else 1.0) for gap in own) for own in gaps]
     sure = [p < 0.05 for p in holm(weakest)]
     hardest = [min(own, key=lambda gap: gap.mean) for own in gaps]  # the rival that is furthest ahead
-    lost = [any(ahead(gap).verdict == FAILS for gap in own) for own in gaps]
+    lost = [any(ahead(gap, least=least).verdict == FAILS for gap in own) for own in gaps]
     word = HOLDS if any(sure) else FAILS if all(lost) else UNDECIDED
-    open_ones = [ahead(gap).needs for gap, gone in zip(hardest, lost) if not gone]
+    open_ones = [ahead(gap, least=least).needs for gap, gone in zip(hardest, lost) if not gone]
     needs = None if word != UNDECIDED or None in open_ones else max(count for count in open_ones if count is not None)
     best = int(np.argmax([gap.mean for gap in hardest]))
     worst = hardest[best]
     told = f"best of {len(gaps)} settings, {labels[best]}: {worst.mean:+.4f} ± {worst.half_width:.4f}"
     told += f"; {would_decide(needs)}" if word == UNDECIDED else ""
     rule = f"{metric}: mean lead over every rival > 0 for some setting, Holm over {len(gaps)} settings"
+    rule += f"; less than {least:g} is no lead" if least else ""
     return Verdict(text, word, told, PLACE, rule, needs)
 
 
