@@ -18,6 +18,7 @@ from otafl.tasks.layers import (
     max_pool,
     residual,
     sequence,
+    tanh_pooled,
     uniform_draws,
     zero_logit,
 )
@@ -82,12 +83,23 @@ def in_textbook_order(x, params, layers):
         ("cnn-cifar", (32, 32, 3), [(1, 1, None), (1, 1, (2, 2))] * 3),
     ],
 )
-def test_cnns_that_pool_before_tanh_equal_those_that_pool_after_it(name, shape, layers):
+def test_cnns_equal_those_of_the_textbook(name, shape, layers):
     model = models.build(name, shape, 10)
     params = jax.jit(model.init)(jax.random.key(0))
     x = np.random.default_rng(2).standard_normal((3, *shape), np.float32)
     expected = in_textbook_order(x, params, layers)
     np.testing.assert_allclose(jax.jit(model.logits)(params, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_tanh_and_pooling_are_one_function_in_either_order(monkeypatch):
+    x = jnp.asarray(np.random.default_rng(2).standard_normal((3, 6, 6, 2), np.float32))
+    answers = []
+    for backend in ("cpu", "gpu"):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        forward = tanh_pooled(2, 1)((6, 6, 2)).forward
+        answers.append(jax.value_and_grad(lambda x, forward=forward: jnp.sum(forward((), x, ())[0] ** 2))(x))
+    for one, other in zip(*answers):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,27 @@ def max_pool(size: int, stride: int) -> Builder:
     return build
 
 
+def tanh_pooled(size: int, stride: int) -> Builder:
+    """`tanh`, then `max_pool`. The largest tanh is the tanh of the largest: pooled first, fewer numbers are left.
+
+    A GPU trains faster in the written order.
+    """
+
+    def build(shape: Shape) -> Layer:
+        pooled = max_pool(size, stride)(shape)
+
+        def pooled_first(x: jax.Array) -> jax.Array:
+            return jnp.tanh(pooled.predict((), x))
+
+        def tanh_first(x: jax.Array) -> jax.Array:
+            return pooled.predict((), jnp.tanh(x))
+
+        trained = pooled_first if jax.default_backend() == "cpu" else tanh_first
+        return _plain(pooled.shape, trained, pooled_first)
+
+    return build
+
+
 def uniform_draws(key: jax.Array, count: int) -> jax.Array:
     """float32 in the open interval (-1, 1), so that their normal quantiles are finite."""
     return jax.random.uniform(

@@ -37,11 +37,11 @@ from otafl.tasks.layers import (
     average_pool,
     flatten,
     group_norm,
-    max_pool,
     relu,
     residual,
     sequence,
     tanh,
+    tanh_pooled,
     uniform_draws,
     zero_logit,
 )
@@ -253,28 +253,22 @@ def mlp(options: MlpOptions, in_shape: Shape, classes: int) -> Model:
 
 
 def cnn_mnist(options: CnnOptions, in_shape: Shape, classes: int) -> Model:
-    """The small CNN of the DP-SGD literature: 26,010 parameters on 28x28 images with 10 classes.
-
-    The largest of some tanh is the tanh of the largest, so pooling comes first: fewer numbers are left.
-    """
+    """The small CNN of the DP-SGD literature: 26,010 parameters on 28x28 images with 10 classes."""
     net = sequence(
         as_image,
-        conv(16, 8, stride=2, pad=3, init=options.init), max_pool(2, 1), tanh,
-        conv(32, 4, stride=2, init=options.init), max_pool(2, 1), tanh,
+        conv(16, 8, stride=2, pad=3, init=options.init), tanh_pooled(2, 1),
+        conv(32, 4, stride=2, init=options.init), tanh_pooled(2, 1),
         flatten, dense(32, options.init), tanh, dense(classes, options.init),
     )  # fmt: skip
     return from_layers("cnn-mnist", net, in_shape, options.l2)
 
 
 def cnn_cifar(options: CnnOptions, in_shape: Shape, classes: int) -> Model:
-    """The larger CNN of the DP-SGD literature: 550,570 parameters on 32x32x3 images with 10 classes.
-
-    As in `cnn_mnist`, pooling comes before tanh.
-    """
+    """The larger CNN of the DP-SGD literature: 550,570 parameters on 32x32x3 images with 10 classes."""
     parts: list[Builder] = [as_image]
     for channels in (32, 64, 128):
         parts += [conv(channels, 3, pad=1, init=options.init), tanh]
-        parts += [conv(channels, 3, pad=1, init=options.init), max_pool(2, 2), tanh]
+        parts += [conv(channels, 3, pad=1, init=options.init), tanh_pooled(2, 2)]
     parts += [flatten, dense(128, options.init), tanh, dense(classes, options.init)]
     return from_layers("cnn-cifar", sequence(*parts), in_shape, options.l2)
 
