@@ -12,7 +12,8 @@ from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
 from otafl.reproductions import all_presets, pages, pictures, preset_run, verdicts
-from otafl.reproductions.findings import Verdict, publish, trained_in
+from otafl.reproductions.findings import Verdict
+from otafl.reproductions.reproduction import Reproduction, trained_in
 from otafl.runs import presets
 from otafl.runs.board import Board
 from otafl.runs.presets import Preset
@@ -180,7 +181,9 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
     panel = pictures.Panel("p", "x", "y", points=[pictures.point("a", [0.1, 0.3], said=0.2)])
     for name in ("cdpb-fig2", "cdpb-fig4"):
         claim = Verdict("c", "holds", "e", "Section V", "a > b")
-        publish(tmp_path / name, Preset(summary="s", source=name), [], [claim], ["n"], Console(quiet=True), [panel])
+        preset, console = Preset(summary="s", source=name), Console(quiet=True)
+        job = Reproduction(tmp_path, preset, tmp_path / name, [], False, Reporter(), console)
+        job.publish([], [claim], ["n"], [panel])
     told = json.loads((tmp_path / "cdpb-fig4" / "results.json").read_text())
     (tmp_path / "cdpb-fig4" / "results.json").write_text(json.dumps({**told, "quick": True}))
     page = tmp_path / "page.md"

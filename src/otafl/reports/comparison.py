@@ -17,11 +17,10 @@ from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.reports import write_report
 from otafl.reports.tables import attack_cells, footer, named, result, short_csi
-from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
+from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
-from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
 from otafl.systems.screen import Fitted, say
@@ -318,18 +317,3 @@ def run_and_write(
 
     write_page(parts, question)
     return parts
-
-
-def compare_preset(
-    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
-) -> None:
-    """`otafl reproduce` of a comparison preset."""
-    parts = run_and_write(question_of(path, overrides), folder, reporter)
-    show(parts, console)
-    smoke = "\n\nA smoke version: too few rounds and seeds to mean anything.\n" if quick else ""
-    write_atomic(folder / "results.md", brief(parts) + smoke)
-    if len(parts) > 1:
-        from otafl.reports.frontier import picture, points_of  # it shows what this module makes
-
-        devices = parts[-1].found.ranked[0]["clients"] if parts[-1].found.ranked else 0
-        write_atomic(folder / "frontier.svg", picture({"points": points_of(parts, devices)}))

@@ -1,27 +1,16 @@
 """The frontier: accuracy over ε for several numbers of devices, and what a device pays in energy."""
 
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 
-from otafl import __version__
-from otafl.core.files import to_json, write_atomic
-from otafl.core.markdown import inert
-from otafl.core.markdown import table as markdown_table
 from otafl.reports.comparison import placed
 from otafl.reports.plots import COLOURS, FOR_SVG, MARKERS, as_svg, label_ends
-from otafl.runs.comparing.compare import Part, compare, question_of
+from otafl.runs.comparing.compare import Part
 from otafl.runs.comparing.statistics import numbers
-from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.summaries import on_air
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import config_hash, load
-from otafl.systems.screen import Fitted, say
+from otafl.systems.screen import Fitted
 
 Point = dict[str, Any]
 STORED = "frontier.json"  # in reports/assets: a dated run of the preset demo-frontier
@@ -42,25 +31,6 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
                 "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
             })  # fmt: skip
     return found
-
-
-def frontier(path: Path, folder: Path, overrides: list[str], reporter: Reporter | None = None) -> dict[str, Any]:
-    """Run a frontier preset: `settings.devices` times `settings.eps`; goes on where it stopped."""
-    experiment = load(path, overrides)
-    counts = settings_of(path, overrides).get("devices") or [experiment.task.clients]
-    points: list[Point] = []
-    for count in counts:
-        question = question_of(path, [*overrides, f"task.clients={count}"])
-        parts = compare(question, folder / f"devices-{count}", reporter)
-        points += points_of(parts, count)
-    privacy = experiment.privacy
-    told = {
-        "date": datetime.now(UTC).date().isoformat(), "version": __version__, "preset": path.stem,
-        "config_sha256": config_hash(experiment), "rounds": experiment.rounds, "seeds": experiment.seed_list,
-        "terms": f"{privacy.accountant}, delta={privacy.delta:g}", "title": experiment.title, "points": points,
-    }  # fmt: skip
-    write_atomic(folder / STORED, to_json(told))
-    return told
 
 
 def picture(told: dict[str, Any]) -> str:
@@ -130,17 +100,3 @@ def spans(told: dict[str, Any]) -> list[list[str]]:
         at = [[p["accuracy"] for p in own if p["eps"] == one] for one in eps]
         rows.append([f"{count:,}", *(f"{min(a):.2f}–{max(a):.2f}" if a else "–" for a in at)])
     return rows
-
-
-def frontier_preset(
-    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
-) -> None:
-    """`otafl reproduce demo-frontier`: runs, table, frontier.json, frontier.svg, results.md."""
-    told = frontier(path, folder, overrides, reporter)
-    write_atomic(folder / "frontier.svg", picture(told))
-    head, *rows = spans(told)
-    lines = [f"# {told['title']}", "", "Accuracy from the worst to the best scheme.", "", *markdown_table(head, rows)]
-    lines += ["", f"Run on {told['date']}, {told['terms']}."]
-    write_atomic(folder / "results.md", inert("\n".join(lines)) + "\n")
-    console.print(table(told))
-    say(console, f"{told['title']}: accuracy from the worst to the best scheme. {folder / STORED}", soft_wrap=True)

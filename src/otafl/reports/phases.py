@@ -1,23 +1,14 @@
 """The phase diagram: which inversion rule learns most, and whether it is useful, over energy, ε and devices."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.bounds import merit
-from otafl.core.files import to_json, write_atomic
 from otafl.privacy.gaussian import budget_rho
-from otafl.reports.page import stored
-from otafl.reports.phases_trained import STORED, overlay
+from otafl.reports.phases_trained import overlay
 from otafl.reports.plots import FOR_SVG, as_svg
-from otafl.runs.comparing.tune import settings_of
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import load
 from otafl.systems.ridge import phases
-from otafl.systems.screen import say
 
 TIE = 0.03  # relative gap of S below which rules count as alike
 
@@ -68,24 +59,6 @@ def picture(told: dict[str, Any], points: dict[str, Any] | None = None) -> str:
         panels[0].legend(loc="upper right", title="devices it takes", title_fontsize=8)
         figure.colorbar(shown, ax=list(panels), label="lead of the ridge in S (%)")
         return as_svg(figure, tight=False)
-
-
-def phases_preset(
-    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
-) -> None:
-    """`otafl reproduce demo-phases`: phases.json, phases.svg with the stored trained grid, and one line per ε."""
-    experiment, wanted = load(path, overrides), settings_of(path, overrides)
-    clip = experiment.clients.clip_norm
-    terms = {"delta": experiment.privacy.delta, "noise_var": experiment.radio.noise_var(), "clip_norm": clip,
-             "sensitivity": 2 * clip, "agreement": wanted["agreement"], "num_params": wanted["num_params"]}  # fmt: skip
-    told = diagram(wanted["eps"], np.geomspace(float(wanted["joules"][0]), float(wanted["joules"][1]), 120), terms)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "phases.json", to_json(told))
-    write_atomic(folder / "phases.svg", picture(told, stored(STORED)))
-    lines = [sentence(sheet, told["joules"]) for sheet in told["sheets"]]
-    write_atomic(folder / "results.md", "\n".join(f"- {line}" for line in lines) + "\n")
-    for line in lines:
-        say(console, line)
 
 
 def sentence(sheet: dict[str, Any], joules: list[float]) -> str:

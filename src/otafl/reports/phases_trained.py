@@ -4,24 +4,13 @@ A cell's leader is the scheme of the air with the largest mean accuracy; it lead
 one leaves zero out, else the cell says "alike".
 """
 
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from otafl import __version__
-from otafl.core.files import to_json, write_atomic
-from otafl.runs.comparing.compare import Part, compare, question_of
+from otafl.runs.comparing.compare import Part
 from otafl.runs.comparing.statistics import numbers, paired
-from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.summaries import on_air
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import config_hash, load
-from otafl.runs.workbench import Workbench
-from otafl.systems.screen import say
 
 STORED = "phases.json"  # in reports/assets: a dated run of the preset demo-phases-trained
 
@@ -72,27 +61,6 @@ def sentence(cell: Cell) -> str:
     return f"{at}: {label} {told}, {best:.3f}; without a radio {ideal:.3f}."
 
 
-def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter | None = None) -> dict[str, Any]:
-    """Run the grid `settings.devices` x `settings.joules` x `settings.eps`; goes on where it stopped."""
-    experiment, wanted = load(path, overrides), settings_of(path, overrides)
-    shared = Workbench()
-    cells: list[Cell] = []
-    for count in wanted["devices"]:
-        for joules in wanted["joules"]:
-            own = [*overrides, f"task.clients={count}", f"radio.run_energy={joules}"]
-            place = folder / f"devices-{count}" / f"joules-{joules:g}"
-            parts = compare(question_of(path, own), place, reporter, shared=shared)
-            cells += [cell_of(part, count, joules) for part in parts]
-    told = {
-        "date": datetime.now(UTC).date().isoformat(), "version": __version__, "preset": path.stem,
-        "config_sha256": config_hash(experiment), "title": experiment.title, "rounds": experiment.rounds,
-        "cells": cells,
-    }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / STORED, to_json(told))
-    return told
-
-
 def overlay(panels: dict[float, Any], told: dict[str, Any]) -> None:
     """Marks on the panels of their ε, filled where the best scheme leads beyond its interval; the best accuracy."""
     for cell in told["cells"]:
@@ -107,15 +75,3 @@ def overlay(panels: dict[float, Any], told: dict[str, Any]) -> None:
         paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
         axes.annotate(f"{best:.2f}", (cell["joules"], cell["devices"]), xytext=(0, 6), textcoords="offset points",
                       fontsize=7, ha="center", bbox=paper)  # fmt: skip
-
-
-def trained_preset(
-    path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console
-) -> None:
-    """`otafl reproduce demo-phases-trained`: phases.json and one line per cell."""
-    told = trained(path, folder, overrides, reporter)
-    lines = [sentence(cell) for cell in told["cells"]]
-    head = [f"Run on {told['date']}, {told['rounds']} rounds.", ""]
-    write_atomic(folder / "results.md", "\n".join([*head, *(f"- {line}" for line in lines)]) + "\n")
-    for line in lines:
-        say(console, line)

@@ -1,21 +1,13 @@
-"""What every reproduction leaves in its folder: figures, records, and a results file with a verdict per claim."""
+"""What a reproduction finds and how it is written: verdicts on claims, tables, records, figures."""
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-
-from otafl import __version__
-from otafl.core.files import plain, to_json, write_atomic
+from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
-from otafl.reproductions.pictures import Panel, picture
-from otafl.runs.presets import Preset
-from otafl.systems.screen import Fitted
 
 Record = dict[str, Any]
 HOLDS, PRINTED, FAILS = "holds", "holds only with the printed accounting", "does not hold"
@@ -67,36 +59,6 @@ def by_case(cases: dict[str, bool]) -> str:
 def verdict_grid(verdicts: Sequence[Verdict]) -> Grid:
     rows = [[one.claim, one.place or "–", one.rule or "–", one.verdict, one.evidence] for one in verdicts]
     return Grid("verdicts", CLAIM_HEAD, rows)
-
-
-def publish(folder: Path, preset: Preset, grids: Sequence[Grid], verdicts: Sequence[Verdict], notes: Sequence[str],
-            console: Console, panels: Sequence[Panel] = (), **data: Any) -> None:  # fmt: skip
-    """Print the tables and write what a page is made of: results.json, with `data` besides, results.md, results.svg."""
-    shown = [*grids, verdict_grid(verdicts)] if verdicts else list(grids)
-    for grid in shown:
-        title = f"{preset.source}: {grid.title}"
-        console.print(Fitted.of(grid.head, grid.rows, words=grid.head, title=title, title_justify="left"))
-    for note in notes:
-        console.print(note, highlight=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    told = {"source": preset.source, "date": datetime.now(UTC).date().isoformat(), "version": __version__,
-            "trained": trained_in(folder), "grids": grids, "verdicts": verdicts, "notes": list(notes),
-            "panels": panels}  # fmt: skip
-    if panels:
-        write_atomic(folder / "results.svg", picture(panels))
-    write_atomic(folder / "results.md", markdown_of(plain(told), "results.svg"))
-    write_atomic(folder / "results.json", to_json({**told, "targets": preset.targets, **data}))
-
-
-def trained_in(folder: Path) -> Record:
-    """What was trained below a folder: rounds of all schemes and seeds, their seconds, and on which machines."""
-    timings = [json.loads(file.read_text(encoding="utf-8")) for file in folder.rglob("timing.json")]
-    machines = [json.loads(file.read_text(encoding="utf-8"))["machine"] for file in folder.rglob("manifest.json")]
-    return {
-        "rounds": sum(own["rounds"] for own in timings),
-        "seconds": round(sum(own["seconds"] for own in timings)),
-        "on": sorted({f"{own['jax devices']}, {own['cores']} cores" for own in machines}),
-    }
 
 
 def markdown_of(told: Mapping[str, Any], picture_at: str) -> str:

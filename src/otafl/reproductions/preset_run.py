@@ -3,7 +3,7 @@
 import json
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -12,40 +12,20 @@ from rich.markup import escape
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
-from otafl.reports import write_report
 from otafl.reports.tables import METRICS, footer, paired_difference
+from otafl.reproductions.reproduction import Analysis, Reproduction
 from otafl.reproductions.verdicts import closing
-from otafl.runs import runner
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.summaries import summaries, without_card
 from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, load
 from otafl.systems.screen import Fitted, say
 
-SMOKE = "smoke version: too few rounds and seeds to mean anything"
 
-
-def run_in(folder: Path, experiment: Experiment, reporter: Reporter | None = None) -> Path:
-    """`runner.run_in`, with the run's page."""
-    run = runner.run_in(folder, experiment, reporter)
-    if not (run / "report.html").exists():
-        write_report([run])
-    return run
-
-
-class Analysis(Protocol):
-    """What `preset.analysis` names: everything from the preset's file to printed results and files in `folder`."""
-
-    def __call__(self, path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-                 console: Console) -> None: ...  # fmt: skip
-
-
-def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-                    console: Console) -> None:  # fmt: skip
+def run_and_compare(job: Reproduction) -> None:
     """Run the preset's experiment and print every scheme beside its target, with paired differences."""
-    run_in(folder, load(path, overrides), reporter)
-    found = summaries(folder)
+    preset, folder, console = job.preset, job.folder, job.console
+    found = summaries(job.run(job.experiment(), ""))
     shown = [
         metric
         for metric in METRICS
@@ -54,15 +34,15 @@ def run_and_compare(path: Path, preset: Preset, folder: Path, overrides: list[st
     ]
     heads = ("scheme", *(METRICS[metric] for metric in shown))
     rows = [[escape(entry["label"]), *(_cell(entry, metric, preset.targets) for metric in shown)] for entry in found]
-    title = escape(f"{preset.source or path.stem}: ours, and (paper)")
+    title = escape(f"{preset.source or job.path.stem}: ours, and (paper)")
     console.print(Fitted.of(heads, rows, title=title, title_justify="left"))
     gaps = differences(found, preset)
     for line in gaps:
         say(console, line)
     say(console, f"{footer(found)}\nReport: {folder / 'report.html'}")
-    note = SMOKE if quick else ""
+    note = "".join(job.smoke)
     results = {
-        "preset": path.stem,
+        "preset": job.path.stem,
         "source": preset.source,
         "note": note,
         "schemes": [without_card(entry) for entry in found],
@@ -113,13 +93,11 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     """Run a preset and print ours beside the paper's."""
     path = find(name)
     preset = read_preset(path)
-    overrides = preset.overrides(quick) + overrides
-    if preset.analysis is None:
-        function: Analysis = run_and_compare
-    else:
+    analysis: Analysis = run_and_compare
+    if preset.analysis is not None:
         module, _, attribute = preset.analysis.partition(":")
-        function = getattr(import_module(module), attribute)
-    function(path, preset, folder, overrides, quick, reporter, console)
+        analysis = getattr(import_module(module), attribute)
+    analysis(Reproduction(path, preset, folder, preset.overrides(quick) + overrides, quick, reporter, console))
     results = folder / "results.json"
     if quick and results.exists():  # whoever reads it later must know
         write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))

@@ -11,6 +11,7 @@ from otafl.channels import Channel, Geometry, PathLoss, place
 from otafl.core.files import as_toml, read_toml
 from otafl.reproductions.curves import COLUMNS, Scheme, judge
 from otafl.reproductions.preset_run import reproduce
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing import tune
 from otafl.runs.comparing.tune import best_of, tune_step_size
 from otafl.runs.presets import find, read_preset
@@ -76,12 +77,14 @@ def test_figure_two_end_to_end(tmp_path):
 
 def test_only_the_first_panel_on_the_fixed_deployment_takes_all_seeds(monkeypatch, tmp_path):
     ran = {}
-    monkeypatch.setattr(reproduce_fig2, "run_in", lambda place, part, _: ran.update({place.name: part}) or place)
+    monkeypatch.setattr(Reproduction, "run", lambda job, part, name: ran.update({name: part}) or tmp_path / name)
     monkeypatch.setattr(reproduce_fig2, "collect", lambda runs: [scheme(label, []) for label in labels])
     monkeypatch.setattr(reproduce_fig2, "_rough", lambda one: one)
     path, labels = find("biasvar-fig2"), load(find("biasvar-fig2")).labels
+    set_to = ["preset.settings.deployment=0", "preset.settings.few=5"]
+    job = Reproduction(path, read_preset(path), tmp_path, set_to, False, Reporter(), Console(quiet=True))
     steps = {"a": dict.fromkeys(labels, 0.1), "b": {**dict.fromkeys(labels, 0.1), "OPC": 0.3}}
-    reproduce_fig2.trained(path, tmp_path, [], {"deployment": 0, "few": 5}, steps, None)
+    reproduce_fig2.trained(job, steps)
     assert {name: len(part.seed_list) for name, part in ran.items()} == {
         "fixed-a": 10, "drawn-a": 5, "fixed-b": 5, "drawn-b": 5}  # fmt: skip
     assert ran["fixed-b"].labels == ["OPC"], "what has the same step in both panels is trained once"

@@ -2,22 +2,18 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.reproductions import curves
 from otafl.reproductions.curves import Scheme
-from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict, publish, write_records
+from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict
 from otafl.reproductions.pictures import Panel, Said, line
-from otafl.reproductions.preset_run import run_in
-from otafl.runs.comparing.tune import LAST, settings_of
+from otafl.reproductions.reproduction import Reproduction
+from otafl.runs.comparing.tune import LAST
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import Radio, load
+from otafl.runs.schema import Radio
 from otafl.systems.adascale.methods import half_width_95
 
 METHODS = {
@@ -30,24 +26,21 @@ OURS = "AdaScale"
 UNITS = "leakage is that of one record of one device (zero-out), {which}; delta = {delta:g}"
 
 
-def accuracy(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-             console: Console) -> None:  # fmt: skip
+def accuracy(job: Reproduction) -> None:
     """Test accuracy over nu, with the eps that the ledger of the same run counted."""
-    rows, schemes, notes = _trainings(path, folder, overrides, quick, reporter)
+    rows, schemes, notes = _trainings(job)
     known = {scheme.label for scheme in schemes}
-    claims = [claim for claim in preset.targets["claims"] if claim["better"] in known and _rivals(claim) <= known]
+    claims = [claim for claim in job.preset.targets["claims"] if claim["better"] in known and _rivals(claim) <= known]
     said = [Said(OURS, claim["said"], _nu_of(claim["better"], rows)) for claim in claims if "said" in claim]
     panels = [accuracy_panel(rows, said)]
-    publish(folder, preset, accuracy_grids(rows), curves.judge(claims, schemes), notes, console, panels, records=rows)
-    console.print(f"Report: {folder / 'report.html'}")
+    job.publish(accuracy_grids(rows), curves.judge(claims, schemes), notes, panels, records=rows)
+    job.console.print(f"Report: {job.folder / 'report.html'}")
 
 
-def inversion(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-              console: Console) -> None:  # fmt: skip
+def inversion(job: Reproduction) -> None:
     """The nu at which accuracy falls to what the paper prints at its own largest nu, and the factor between the two."""
-    rows, _, notes = _trainings(path, folder, overrides, quick, reporter)
-    settings = settings_of(path, overrides)
-    wanted, at = settings["wanted"], settings["at"]
+    rows, _, notes = _trainings(job)
+    wanted, at = job.settings["wanted"], job.settings["at"]
     nus = [row["nu"] for row in rows]
     found = [crossing(nus, values, wanted) for values in np.transpose([row["accuracy"] for row in rows])]
     factor = np.array(found) / at
@@ -55,7 +48,7 @@ def inversion(path: Path, preset: Preset, folder: Path, overrides: list[str], qu
     rule = "log-linear interpolation between the trained nu; nan: not within them"
     verdict = Verdict(f"the nu at which accuracy is {wanted:.0%}", NOT_STATED, told, "", rule)
     panels = [accuracy_panel(rows, [Said(OURS, wanted, at)])]
-    publish(folder, preset, accuracy_grids(rows), [verdict], notes, console, panels, records=rows, nu=found)
+    job.publish(accuracy_grids(rows), [verdict], notes, panels, records=rows, nu=found)
 
 
 def crossing(nus: Sequence[float], accuracy: Sequence[float], wanted: float) -> float:
@@ -70,20 +63,19 @@ def crossing(nus: Sequence[float], accuracy: Sequence[float], wanted: float) -> 
     return float("nan")
 
 
-def _trainings(path: Path, folder: Path, overrides: list[str], quick: bool,
-               reporter: Reporter) -> tuple[list[Record], list[Scheme], list[str]]:  # fmt: skip
+def _trainings(job: Reproduction) -> tuple[list[Record], list[Scheme], list[str]]:
     """The preset's run: one record per method and nu, sorted by nu; all schemes; notes."""
-    settings, experiment = settings_of(path, overrides), load(path, overrides)
-    run_in(folder, experiment, reporter)
-    schemes = {scheme.label: scheme for scheme in curves.collect({"run": folder})}
-    run = RunFolder.open(folder)
+    experiment = job.experiment()
+    place = job.run(experiment, "")
+    schemes = {scheme.label: scheme for scheme in curves.collect({"run": place})}
+    run = RunFolder.open(place)
     rows = [
         {"method": METHODS[scheme.name], "nu": scheme.nu, **_trained(schemes[label], run.scheme(label).read("rounds"))}
         for scheme, label in zip(experiment.scheme, experiment.labels)
         if scheme.name in METHODS
     ]
     rows.sort(key=lambda row: (list(METHODS.values()).index(row["method"]), row["nu"]))
-    write_records(folder, "records", [row for record in rows for row in by_seed(record)])
+    job.record([row for record in rows for row in by_seed(record)])
     ideal = [schemes[label] for scheme, label in zip(experiment.scheme, experiment.labels) if scheme.name == "fedavg"]
     data = run.manifest["data"]
     notes = [
@@ -92,7 +84,7 @@ def _trainings(path: Path, folder: Path, overrides: list[str], quick: bool,
         *(f"accuracy without radio and noise: {_mean(one.finals['accuracy'].values())}" for one in ideal),
         UNITS.format(which="of the worst device", delta=experiment.privacy.delta),
         _trust(experiment.radio),
-        *told_of(settings, quick),
+        *told_of(job),
     ]
     return rows, list(schemes.values()), notes
 
@@ -176,5 +168,5 @@ def listed(values: Any) -> str:
     return ", ".join(f"{value:.3g}" for value in np.ravel(values))
 
 
-def told_of(settings: dict[str, Any], quick: bool) -> list[str]:
-    return [*settings.get("notes", []), *(["smoke version: too small to mean anything"] if quick else [])]
+def told_of(job: Reproduction) -> list[str]:
+    return [*job.settings.get("notes", []), *job.smoke]

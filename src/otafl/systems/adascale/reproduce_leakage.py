@@ -1,19 +1,15 @@
 """AdaScale's Figures 1 and 2 without training: leakage over nu, and what becomes of each claim about it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.reproductions.claims import Part, ahead, fact, joined
-from otafl.reproductions.findings import FAILS, UNDECIDED, Grid, Record, Verdict, publish, write_records
+from otafl.reproductions.findings import FAILS, UNDECIDED, Grid, Record, Verdict
 from otafl.reproductions.pictures import Panel, line
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.statistics import Gap, paired
-from otafl.runs.comparing.tune import settings_of
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
 from otafl.systems.adascale.methods import leakage_table
 from otafl.systems.adascale.reproduce import UNITS, by_seed, listed, told_of
 from otafl.systems.adascale.setting import Setting
@@ -23,10 +19,9 @@ RECONSTRUCTED = (
 )
 
 
-def leakage(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-            console: Console) -> None:  # fmt: skip
+def leakage(job: Reproduction) -> None:
     """RDP and eps of every method over nu: means over realisations with 95 % intervals, and every claim of the text."""
-    settings = settings_of(path, overrides)
+    settings = job.settings
     setting, alpha = Setting(**settings["setting"]), settings["alpha"]
     shared = {key: settings[key] for key in ("nus", "mode", "delta")}
     few, many = list(range(settings["few"])), list(range(settings["seeds"]))
@@ -34,7 +29,7 @@ def leakage(path: Path, preset: Preset, folder: Path, overrides: list[str], quic
     beside = leakage_table(setting, methods=settings["beside"], alpha=alpha, seeds=few, grid=settings["grid"], **shared)
     by_alpha = {a: leakage_table(setting, methods=["adascale"], alpha=a, seeds=few, **shared)
                 for a in settings["alphas"]}  # fmt: skip
-    write_records(folder, "records", [row for record in [*table, *beside] for row in by_seed(record)])
+    job.record([row for record in [*table, *beside] for row in by_seed(record)])
     grids = [
         _grid(table, f"RDP, mean ± 95 % interval of {len(many)} realisations", alpha, lambda r: _interval(r, "rdp")),
         _grid(table, f"eps, mean ± 95 % interval of {len(many)} realisations", alpha, lambda r: _interval(r, "eps")),
@@ -47,16 +42,16 @@ def leakage(path: Path, preset: Preset, folder: Path, overrides: list[str], quic
         f"the paper takes three realisations; the first {len(few)} of ours are those of the trainings",
         RECONSTRUCTED,
         *setting.cautions(),
-        *told_of(settings, quick),
+        *told_of(job),
     ]
-    verdicts = [leakage_verdict(claim, table, by_alpha) for claim in preset.targets["claims"]]
+    verdicts = [leakage_verdict(claim, table, by_alpha) for claim in job.preset.targets["claims"]]
     panels = [
         Panel(f"{name}, mean over devices", "cap on the mean excess noise, nu", name,
               [line(method, settings["nus"], np.transpose([r[key] for r in table if r["method"] == method]))
                for method in settings["methods"]], log="xy")
         for key, name in (("rdp", f"RDP({alpha})"), ("eps", "eps"))
     ]  # fmt: skip
-    publish(folder, preset, grids, verdicts, notes, console, panels, settings=settings)
+    job.publish(grids, verdicts, notes, panels, settings=settings)
 
 
 def leakage_verdict(claim: Record, table: list[Record], by_alpha: dict[int, list[Record]]) -> Verdict:

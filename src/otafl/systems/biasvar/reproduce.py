@@ -1,23 +1,20 @@
 """Bias-variance Figure 2: accuracy and loss F over rounds on a fixed deployment and on drawn ones, claim by claim."""
 
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.reproductions import curves
 from otafl.reproductions.curves import Scheme, collect
-from otafl.reproductions.findings import Grid, Record, Verdict, draw, each, publish, write_records
+from otafl.reproductions.findings import Grid, Record, Verdict, draw, each
 from otafl.reproductions.pictures import Panel
-from otafl.reproductions.preset_run import SMOKE, run_in
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs import build
 from otafl.runs.comparing.statistics import mean_sd
-from otafl.runs.comparing.tune import Metric, settings_of, tune_step_size, with_step_sizes
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, load
+from otafl.runs.comparing.tune import Metric, tune_step_size, with_step_sizes
+from otafl.runs.schema import Experiment
 from otafl.systems.biasvar.probe import Probe, minibatch_variance, probe_kappa_L
 from otafl.systems.biasvar.reproduce_designs import design_side, paint_frontier
 from otafl.tasks.models import penalty
@@ -26,23 +23,20 @@ FIXED, DRAWN = "fixed", "drawn"
 PARTS = ("accuracy", "objective", "cross_entropy", "penalty")
 
 
-def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def fig2(job: Reproduction) -> None:
     """Measure, tune for what each panel shows, train on a fixed deployment and on drawn ones, judge every sentence."""
-    settings = settings_of(path, overrides)
-    measured, changes = measure(load(path, overrides), settings.get("measure_sigma2", False))
-    overrides = [*overrides, *changes]
-    wanted = settings["tune"]
-    steps = {panel: tuned_by(metric, wanted, path, folder, overrides, reporter)
-             for panel, metric in wanted["metrics"].items()}  # fmt: skip
-    schemes = trained(path, folder, overrides, settings, steps, reporter)
+    wanted = job.settings["tune"]
+    measured, changes = measure(job.experiment(), job.settings.get("measure_sigma2", False))
+    job = replace(job, overrides=[*job.overrides, *changes])
+    steps = {panel: tuned_by(metric, wanted, job) for panel, metric in wanted["metrics"].items()}
+    schemes = trained(job, steps)
     flat = {panel: curves.curve_records(own, PARTS) for panel, own in schemes.items()}
-    write_records(folder, "records", [{"panel": panel, **record} for panel, own in flat.items() for record in own])
-    experiment = load(path, overrides)
-    about, line = design_side(experiment, settings, folder)
-    draw(folder, "frontier", 1, 1, each(partial(paint_frontier, line)))
+    job.record([{"panel": panel, **record} for panel, own in flat.items() for record in own])
+    experiment = job.experiment()
+    about, line = design_side(job, experiment)
+    draw(job.folder, "frontier", 1, 1, each(partial(paint_frontier, line)))
     known = set(experiment.labels)
-    claims = [claim for claim in preset.targets["claims"] if _labels(claim) <= known]
+    claims = [claim for claim in job.preset.targets["claims"] if _labels(claim) <= known]
     verdicts = judged(claims, schemes, FIXED)
     grids = [
         *(final_grid(own, steps[panel], run, panel) for panel, own in schemes.items() for run in (FIXED, DRAWN)),
@@ -53,22 +47,21 @@ def fig2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
         for run in (FIXED, DRAWN)
         for panel, metric, label, log in (("a", "accuracy", "test accuracy", ""), ("b", "objective", "F(w)", "y"))
     ]
-    told = [*([SMOKE] if quick else []), *notes(measured, steps, wanted["step_sizes"])]
-    publish(folder, preset, grids, verdicts, told, console, panels=panels, measured=measured, step_sizes=steps)
+    told = [*job.smoke, *notes(measured, steps, wanted["step_sizes"])]
+    job.publish(grids, verdicts, told, panels, measured=measured, step_sizes=steps)
 
 
-def tuned_by(metric: Metric, wanted: Record, path: Path, folder: Path, overrides: list[str],
-             reporter: Reporter) -> dict[str, float]:  # fmt: skip
+def tuned_by(metric: Metric, wanted: Record, job: Reproduction) -> dict[str, float]:
     """Step sizes by one metric; both metrics read the same trainings."""
-    place = folder / "tuning"
-    best = tune_step_size(path, wanted["step_sizes"], place, reporter, overrides=[*overrides, *wanted["set"]],
-                          metric=metric, reach=wanted.get("reach"))  # fmt: skip
+    place = job.folder / "tuning"
+    best = tune_step_size(job.path, wanted["step_sizes"], place, job.reporter,
+                          overrides=[*job.overrides, *wanted["set"]], metric=metric,
+                          reach=wanted.get("reach"))  # fmt: skip
     (place / "step_sizes.json").rename(place / f"step_sizes-{metric}.json")
     return best
 
 
-def trained(path: Path, folder: Path, overrides: list[str], settings: Record, steps: dict[str, dict[str, float]],
-            reporter: Reporter) -> dict[str, list[Scheme]]:  # fmt: skip
+def trained(job: Reproduction, steps: dict[str, dict[str, float]]) -> dict[str, list[Scheme]]:
     """The schemes of each panel on both kinds of deployment; what has the same step in both panels is trained once.
 
     All seeds for the first panel on the fixed deployment; the first `settings.few` of them for everything else.
@@ -78,13 +71,13 @@ def trained(path: Path, folder: Path, overrides: list[str], settings: Record, st
         first = next(iter(found), None)
         new = {label: step for label, step in own.items() if first is None or step != steps[first][label]}
         runs = {}
-        for name, change in ((FIXED, [f"channel.placement_seed={settings['deployment']}"]), (DRAWN, [])):
-            experiment = with_step_sizes(load(path, [*overrides, *change]), own)
+        for name, change in ((FIXED, [f"channel.placement_seed={job.settings['deployment']}"]), (DRAWN, [])):
+            experiment = with_step_sizes(job.experiment(*change), own)
             some = [scheme for scheme, label in zip(experiment.scheme, experiment.labels) if label in new]
             if some:
-                count = None if first is None and name == FIXED else settings["few"]
+                count = None if first is None and name == FIXED else job.settings["few"]
                 part = experiment.model_copy(update={"scheme": some, "seeds": experiment.seed_list[:count]})
-                runs[name] = run_in(folder / f"{name}-{panel}", part, reporter)
+                runs[name] = job.run(part, f"{name}-{panel}")
         fresh = {scheme.label: _rough(scheme) for scheme in collect(runs)} if runs else {}
         before = {scheme.label: scheme for scheme in found[first]} if first else {}
         found[panel] = [fresh.get(label) or before[label] for label in own]

@@ -6,17 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.channels import place as placement
-from otafl.reproductions.findings import Grid, Record, draw, each, publish, write_records
-from otafl.runs.comparing.tune import settings_of
-from otafl.runs.presets import Preset, find
-from otafl.runs.progress import Reporter
+from otafl.reproductions.findings import Grid, draw, each
+from otafl.reproductions.reproduction import Reproduction
+from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, load
 from otafl.systems.biasvar.design import Radio, params_from_rho, solve_exact
 from otafl.systems.biasvar.sca import solve_sca
@@ -32,14 +29,12 @@ def radio_of(experiment: Experiment, devices: int, seed: int) -> Radio:
     return Radio(gains, experiment.radio.energy(1), 2 * experiment.radio.noise_var(), 1)
 
 
-def designs(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-            console: Console) -> None:  # fmt: skip
+def designs(job: Reproduction) -> None:
     """The design side alone: no data, no training."""
-    settings = settings_of(path, overrides)
-    folder.mkdir(parents=True, exist_ok=True)
-    grids, line = design_side(load(find(settings["like"])), settings, folder)
-    draw(folder, "frontier", 1, 1, each(partial(paint_frontier, line)))
-    publish(folder, preset, [*grids, frontier_grid(line)], [], [], console, settings=settings)
+    settings = job.settings
+    grids, line = design_side(job, load(find(settings["like"])))
+    draw(job.folder, "frontier", 1, 1, each(partial(paint_frontier, line)))
+    job.publish([*grids, frontier_grid(line)], [], [], settings=settings)
 
 
 def frontier_grid(line: Frontier) -> Grid:
@@ -50,19 +45,19 @@ def frontier_grid(line: Frontier) -> Grid:
     return Grid("frontier", ("rho", "bias N Σ(p − 1/N)²", "variance ζ/G²", "KKT residual"), [cells[i] for i in chosen])
 
 
-def design_side(experiment: Experiment, settings: Record, folder: Path) -> tuple[list[Grid], Frontier]:
+def design_side(job: Reproduction, experiment: Experiment) -> tuple[list[Grid], Frontier]:
     """Yardsticks, solver times and the frontier of the first deployment."""
-    number = settings["deployment"]
+    settings, number = job.settings, job.settings["deployment"]
     first = load_channel(experiment, number)
     radio = radio_of(first, experiment.task.clients, number)
     grids = [yardsticks(radio), solvers(first, settings["sizes"])]
     span = settings["frontier"]
     rhos = np.concatenate([[0.0], np.geomspace(span["low"], span["high"], int(span["points"])), [np.inf]])
     line = frontier(radio, params_from_rho(1.0, 1.0), rhos)
-    write_records(folder, "frontier", [
+    job.record([
         {"rho": float(r), "bias": float(b), "variance": float(v), "kkt_residual": float(k)}
         for r, b, v, k in zip(line.rho, line.bias, line.variance, line.kkt_residual)
-    ])  # fmt: skip
+    ], "frontier")  # fmt: skip
     return grids, line
 
 

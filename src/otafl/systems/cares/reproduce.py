@@ -1,22 +1,21 @@
 """CARES' tables and the figures drawn from their runs; and the study of a grid wider than the paper's."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from otafl.reports.tables import METRICS, footer, paired_difference
-from otafl.reproductions.findings import Grid, Record, Verdict, publish
-from otafl.reproductions.preset_run import SMOKE, run_in
+from otafl.reproductions.findings import Grid, Record, Verdict
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.statistics import mean_sd, numbers
-from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
+from otafl.runs.comparing.tune import tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import summaries, without_card
 from otafl.runs.presets import Preset, find, read_preset
-from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_certificates import past_the_budget
@@ -30,15 +29,13 @@ TUNED = "tuning looked at private data: outside the guarantee"
 SHOWN = ("best_accuracy", "accuracy_at_eps", "worst_client_at_eps", "worst_client", "final_eps", "rounds")
 
 
-def table(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-          console: Console) -> None:  # fmt: skip
+def table(job: Reproduction) -> None:
     """Run the table's methods on paired seeds and judge the paper's claims about them, and its numbers."""
-    run = run_in(folder / "run", load(path, overrides), reporter)
+    preset, run = job.preset, job.run(job.experiment())
     found, said = summaries(run), printed(preset.targets.get("schemes", {}))
     verdicts = judged(preset, run, found)
     if easier := preset.settings.get("easier"):
-        experiment = load(find(easier), read_preset(find(easier)).overrides(quick))
-        other = run_in(_beside(folder, easier, quick) / "run", experiment, reporter)
+        other = _beside(job, easier).run(load(find(easier), read_preset(find(easier)).overrides(job.quick)))
         verdicts.append(larger_gain(found, summaries(other), preset.settings["reference"]))
     if said:
         verdicts += levels(found, said, preset.settings)
@@ -47,28 +44,28 @@ def table(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
         own_measures(run, found),
         gaps(found, preset.settings["reference"]),
     ]
-    notes = [*([SMOKE] if quick else []), *data_notes(found), OPTIMISTIC, footer(found)]
+    notes = [*job.smoke, *data_notes(found), OPTIMISTIC, footer(found)]
     shown = level_panels(found, said, SHOWN[:3])
-    publish(folder, preset, grids, verdicts, notes, console, shown, schemes=[without_card(entry) for entry in found])
+    job.publish(grids, verdicts, notes, shown, schemes=[without_card(entry) for entry in found])
 
 
-def figure(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-           console: Console) -> None:  # fmt: skip
+def figure(job: Reproduction) -> None:
     """Draw a figure from the run of its table, which is made beside this folder unless it is there already."""
+    preset = job.preset
     assert preset.experiment is not None
-    run = run_in(_beside(folder, preset.experiment, quick) / "run", load(find(preset.experiment), overrides), reporter)
+    run = _beside(job, preset.experiment).run(load(find(preset.experiment), job.overrides))
     shown = FIGURES[preset.settings["figure"]]
     curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
     said = printed({**read_preset(find(preset.experiment)).targets["schemes"], **preset.targets.get("schemes", {})})
-    notes = [*([SMOKE] if quick else []), f"drawn from the run of {preset.experiment}", BAND]
+    notes = [*job.smoke, f"drawn from the run of {preset.experiment}", BAND]
     panels, verdicts = [panel(curves, said) for panel in shown.panels], judged(preset, run, summaries(run))
     if planned := preset.settings.get("exceeds"):
-        verdicts.append(past_the_budget(find(preset.experiment), **{**planned, **({"seeds": 2} if quick else {})}))
-    publish(folder, preset, [], verdicts, notes, console, panels)
+        verdicts.append(past_the_budget(find(preset.experiment), **{**planned, **({"seeds": 2} if job.quick else {})}))
+    job.publish([], verdicts, notes, panels)
 
 
-def _beside(folder: Path, name: str, quick: bool) -> Path:
-    return folder.parent / (name + ("-quick" if quick else ""))
+def _beside(job: Reproduction, name: str) -> Reproduction:
+    return replace(job, folder=job.folder.parent / (name + ("-quick" if job.quick else "")))
 
 
 def judged(preset: Preset, run: Path, found: list[Record]) -> list[Verdict]:
@@ -146,20 +143,19 @@ def data_notes(found: list[Record]) -> list[str]:
 # --- beyond the paper ------------------------------------------------------------------------------------------------
 
 
-def wide(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def wide(job: Reproduction) -> None:
     """Choose scaling and step size together on a validation split, then confirm on other seeds and the report split."""
-    settings = settings_of(path, overrides)
-    steps = tuned(path, folder / "tuning", overrides, reporter)
-    scores = json.loads((folder / "tuning" / "step_sizes.json").read_text())["scores"]
+    settings = job.settings
+    steps = tuned(job.path, job.folder / "tuning", job.overrides, job.reporter)
+    scores = json.loads((job.folder / "tuning" / "step_sizes.json").read_text())["scores"]
     chosen = candidates(scores, steps, settings["published"], settings["published_step"])
-    run = run_in(folder / "run", confirmation(load(path, overrides), chosen), reporter)
+    run = job.run(confirmation(job.experiment(), chosen))
     found = summaries(run)
     tables = [gaps(found, reference) for reference in (chosen.published, chosen.published_tuned)]
     grids = [validation_grid(scores), compare(found, {}), own_measures(run, found), *tables]
-    notes = [*([SMOKE] if quick else []), *data_notes(found), TUNED, footer(found)]
+    notes = [*job.smoke, *data_notes(found), TUNED, footer(found)]
     verdicts = judge([of_the_selection(chosen, settings["fixed"]), *wide_claims(chosen)], found)
-    publish(folder, preset, grids, verdicts, notes, console, level_panels(found, {}, SHOWN[1:3]), scores=scores)
+    job.publish(grids, verdicts, notes, level_panels(found, {}, SHOWN[1:3]), scores=scores)
 
 
 class Candidates(NamedTuple):

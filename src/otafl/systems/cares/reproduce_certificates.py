@@ -4,17 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from otafl import systems
 from otafl.core.plan import cut
 from otafl.core.rounds import observe
 from otafl.reproductions.claims import Claim, fact, judge
-from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, Grid, Record, Verdict, publish, write_records
+from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, Grid, Record, Verdict
 from otafl.reproductions.pictures import Line, Panel, line
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs import build
 from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load, options_of
 from otafl.systems.cares.certifier import Certificate, Problem, certify
 from otafl.systems.cares.policy import PAPER_ARMS, problem_of
@@ -57,10 +56,9 @@ def certificates(problem: Problem, version: Record) -> list[tuple[Problem, Certi
     return [(level, certify(level, PAPER_ARMS, target)) for level in levels]
 
 
-def sweep(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-          console: Console) -> None:  # fmt: skip
+def sweep(job: Reproduction) -> None:
     """Feasible arms per noise level and seed, with published values and with data-free constants (E7)."""
-    experiment = load(path, overrides)
+    preset, experiment = job.preset, job.experiment()
     posed = problems(experiment)
     records: list[Record] = []
     for version in preset.settings["versions"]:
@@ -69,7 +67,7 @@ def sweep(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
                 where = {"version": version["name"], "seed": seed, "noise_std": noise}
                 found = {"arms": int(answer.verdict.feasible.sum()), "eta_init": answer.eta_init}
                 records.append({**where, **found, "p_max": float(problem.weights.max())})
-    write_records(folder, "sweep", records)
+    job.record(records, "sweep")
     published = [version["noise_std"] == preset.settings["published"] for version in preset.settings["versions"]]
     verdicts = [_pattern(records, version, own) for version, own in zip(_names(preset), published)]
     empty = [record["eta_init"] for record in records if record["arms"] == 0]
@@ -78,8 +76,7 @@ def sweep(path: Path, preset: Preset, folder: Path, overrides: list[str], quick:
     held = bool(empty) and all(eta is None for eta in empty)
     verdicts.append(fact(claim, held, told, "Section 4.2", "no scaling is chosen where no arm is certified"))
     note = f"{len(posed)} seeds, {len(PAPER_ARMS)} arms from {PAPER_ARMS[0]:g} to {PAPER_ARMS[-1]:g}"
-    publish(folder, preset, [_grid(records, preset)], verdicts, [note], console, _count_panels(records, preset),
-            records=records)  # fmt: skip
+    job.publish([_grid(records, preset)], verdicts, [note], _count_panels(records, preset), records=records)
 
 
 def _count_panels(records: list[Record], preset: Preset) -> list[Panel]:
@@ -156,18 +153,17 @@ def _shapes(problem: Problem, levels: list[tuple[Problem, Certificate]]) -> list
     ]  # fmt: skip
 
 
-def trilemma(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-             console: Console) -> None:  # fmt: skip
+def trilemma(job: Reproduction) -> None:
     """Figure 2: the four certified quantities over the scaling, one panel per noise level, first seed."""
-    problem, rounds = problems(load(path, overrides))[0], int(preset.settings["reference_rounds"])
-    panels = []
-    for version in preset.settings["versions"]:
+    problem, settings = problems(job.experiment())[0], job.preset.settings
+    rounds, panels = int(settings["reference_rounds"]), []
+    for version in settings["versions"]:
         levels = certificates(problem, version)
         panels += [_panel(level, answer, rounds, version["name"]) for level, answer in levels]
-    last = certificates(problem, preset.settings["versions"][-1])
+    last = certificates(problem, settings["versions"][-1])
     notes = [f"convergence bound at each scaling's own horizon, ε after {rounds} rounds; every curve over its limit",
              "the paper prints no value of these curves"]  # fmt: skip
-    publish(folder, preset, [], _shapes(last[0][0], last), notes, console, panels)
+    job.publish([], _shapes(last[0][0], last), notes, panels)
 
 
 def _panel(problem: Problem, answer: Certificate, rounds: int, version: str) -> Panel:

@@ -5,19 +5,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from otafl.core.interval import half_width
 from otafl.reports.tables import METRICS, footer
 from otafl.reproductions.claims import ahead, would_decide
-from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED, Grid, Record, Verdict, publish
+from otafl.reproductions.findings import FAILS, HOLDS, UNDECIDED, Grid, Record, Verdict
 from otafl.reproductions.pictures import Panel, Point, point
-from otafl.reproductions.preset_run import run_in
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.statistics import Gap, from_zero, holm, mean_sd, numbers, paired
 from otafl.runs.folder.summaries import by_seed, summaries
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import load
 from otafl.systems.cares.reproduce_figures import read_curves
 from otafl.systems.cares.reproduce_scalings import correlations
 
@@ -38,12 +34,11 @@ class Tried(NamedTuple):
     following: list[float]
 
 
-def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def scan(job: Reproduction) -> None:
     """All settings on the same seeds; a claim holds if some setting gives it, corrected for how many were tried."""
-    run = run_in(folder / "run", load(path, overrides), reporter)
+    run = job.run(job.experiment())
     found = summaries(run)
-    rivals = [preset.settings["static"], preset.settings["fixed"]]
+    rivals = [job.preset.settings["static"], job.preset.settings["fixed"]]
     known = {entry["label"]: entry for entry in found}
     tried = [_tried(run, entry, [known[rival] for rival in rivals]) for entry in found if entry["label"] not in rivals]
     verdicts = [any_of(text, [one.leads[metric] for one in tried], [one.label for one in tried], METRICS[metric], LEAST)
@@ -51,7 +46,7 @@ def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     low = [[from_zero([-value for value in one.following])] for one in tried]
     verdicts.append(any_of("when channels degrade, the controller reduces η_t", low, [one.label for one in tried],
                            "−rank correlation of η with the channel's badness"))  # fmt: skip
-    publish(folder, preset, [_grid(tried)], verdicts, [footer(found).splitlines()[0]], console, _panels(tried))
+    job.publish([_grid(tried)], verdicts, [footer(found).splitlines()[0]], _panels(tried))
 
 
 def _tried(run: Path, entry: Record, rivals: list[Record]) -> Tried:

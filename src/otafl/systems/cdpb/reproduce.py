@@ -1,18 +1,14 @@
 """CDPB's analytic figures 2 and 3: records, pictures, and what becomes of each claim. No training."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.reproductions.claims import fact
-from otafl.reproductions.findings import Grid, Record, Verdict, by_accounting, publish, write_records
+from otafl.reproductions.findings import Grid, Record, Verdict, by_accounting
 from otafl.reproductions.pictures import Line, Panel, line
-from otafl.runs.comparing.tune import settings_of
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
+from otafl.reproductions.reproduction import Analysis, Reproduction
 from otafl.systems.cdpb import figures
 from otafl.systems.cdpb.claims_map import EQUAL, SHARP, WITH_NOISE
 from otafl.systems.cdpb.design import Params
@@ -23,15 +19,13 @@ Found = tuple[list[Record], list[Grid], list[Verdict], list[Panel]]
 CHARGES = "as printed (Theorem 1, rivals at p = 1) and soundly (visible loss, all alike)"
 
 
-def analysis_of(find: Callable[[Settings], Found]) -> Callable[..., None]:
+def analysis_of(find: Callable[[Settings], Found]) -> Analysis:
     """An analysis: records with tables, verdicts and panels, from a preset's settings alone."""
 
-    def analysis(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-                 console: Console) -> None:  # fmt: skip
-        settings = settings_of(path, overrides)
-        records, grids, verdicts, panels = find(settings)
-        write_records(folder, "records", records)
-        publish(folder, preset, grids, verdicts, [CONSTANTS], console, panels, settings=settings)
+    def analysis(job: Reproduction) -> None:
+        records, grids, verdicts, panels = find(job.settings)
+        job.record(records)
+        job.publish(grids, verdicts, [CONSTANTS], panels, settings=job.settings)
 
     analysis.__doc__ = find.__doc__
     return analysis

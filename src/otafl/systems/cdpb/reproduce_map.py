@@ -1,31 +1,26 @@
 """CDPB's claims over the constants that the paper leaves open: shares, and a map."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.core.arrays import Array
-from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict, draw, publish, write_records
-from otafl.runs.comparing.tune import settings_of
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
+from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict, draw
+from otafl.reproductions.reproduction import Reproduction
 from otafl.systems.cdpb.claims_map import AXES, CLAIMS, Span, claims_map, shares
 
 WAYS = ("printed", "sound")
 Maps = dict[tuple[str, str], Array]
 
 
-def claims(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-           console: Console) -> None:  # fmt: skip
+def claims(job: Reproduction) -> None:
     """The share of all settings in which each claim holds, as printed and as sound."""
-    settings = settings_of(path, overrides)
+    settings = job.settings
     span = Span(*(tuple(settings["span"][axis]) for axis in AXES))
     found = claims_map(span, settings["rounds"], settings["q"], settings["at_rounds"])
     held, count = shares(found), int(np.prod([len(axis) for axis in span]))
-    write_records(folder, "records", records_of(found, span))
-    draw(folder, "map", 3, 2, lambda axes: paint(found, span, axes))
+    job.record(records_of(found, span))
+    draw(job.folder, "map", 3, 2, lambda axes: paint(found, span, axes))
     rows = [[claim, *(f"{held[claim, how]:.0%}" if how in ways else "–" for how in WAYS)]
             for claim, ways in CLAIMS.items()]  # fmt: skip
     grid = Grid(f"share of {count} settings in which a claim holds", ("figure: claim", "as printed", "as sound"), rows)
@@ -36,7 +31,7 @@ def claims(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
     verdict = Verdict("claims that hold whatever the constants are", NOT_STATED, told, "", rule)
     notes = [f"{axis}: {', '.join(f'{x:g}' for x in values)}" for axis, values in zip(AXES, span)]
     notes += ["all else as in the other analytic figures; the picture over α and K is map.png"]
-    publish(folder, preset, [grid], [verdict], notes, console, settings=settings)
+    job.publish([grid], [verdict], notes, settings=settings)
 
 
 def records_of(found: Maps, span: Span) -> list[Record]:

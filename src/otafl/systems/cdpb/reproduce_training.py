@@ -1,10 +1,10 @@
 """CDPB's trained figures 4, 5 and 8, and a demonstration on MNIST where the privacy is real."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from otafl.core.files import parse
 from otafl.core.plan import Events
@@ -12,24 +12,22 @@ from otafl.privacy import Ledger, run_rdp
 from otafl.privacy.events import pick
 from otafl.reproductions import claims, curves
 from otafl.reproductions.curves import Scheme, collect, step_size_of
-from otafl.reproductions.findings import HOLDS, UNDECIDED, Grid, Record, Verdict, by_accounting, publish, write_records
+from otafl.reproductions.findings import HOLDS, UNDECIDED, Grid, Record, Verdict, by_accounting
 from otafl.reproductions.pictures import Line, Panel, line
-from otafl.reproductions.preset_run import SMOKE, run_in
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.statistics import mean_sd, paired
-from otafl.runs.comparing.tune import settings_of, tuned, with_step_sizes
+from otafl.runs.comparing.tune import tuned, with_step_sizes
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.presets import Preset, find, read_preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import Experiment, load
+from otafl.runs.presets import find, read_preset
+from otafl.runs.schema import Experiment
 from otafl.systems.cdpb.design import Params, feasibility_law, solve_paper, theorem1
 
 
-def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter, changes: list[str] | None = None,
-            name: str = "run") -> tuple[Experiment, Path]:  # fmt: skip
+def trained(job: Reproduction, name: str = "run", *changes: str) -> tuple[Experiment, Path]:
     """The preset's experiment with tuned step sizes, run in `folder/name`."""
-    steps = tuned(path, folder / "tuning", overrides, reporter)
-    experiment = with_step_sizes(load(path, [*overrides, *(changes or [])]), steps)
-    return experiment, run_in(folder / name, experiment, reporter)
+    steps = tuned(job.path, job.folder / "tuning", job.overrides, job.reporter)
+    experiment = with_step_sizes(job.experiment(*changes), steps)
+    return experiment, job.run(experiment, name)
 
 
 def accuracy_grid(schemes: list[Scheme], experiment: Experiment, run: str | None = None, title: str = "") -> Grid:
@@ -51,16 +49,16 @@ def accuracy_grid(schemes: list[Scheme], experiment: Experiment, run: str | None
     return Grid(title or f"{len(schemes[0].finals['accuracy'])} paired seeds, last evaluations", head, rows)
 
 
-def fig4(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def fig4(job: Reproduction) -> None:
     """Accuracy over rounds, all schemes under one certified accountant."""
-    experiment, place = trained(path, folder, overrides, reporter)
+    experiment, place = trained(job)
     schemes = collect({"run": place})
-    write_records(folder, "records", curves.curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
+    job.record(curves.curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
     grids = [accuracy_grid(schemes, experiment), curves.privacy_grid(schemes, "run")]
-    verdicts = [*curves.judge(preset.targets["claims"], schemes), _thrift(schemes, preset.targets["energy"])]
+    targets = job.preset.targets
+    verdicts = [*curves.judge(targets["claims"], schemes), _thrift(schemes, targets["energy"])]
     panels = [Panel("Fig. 4", "round", "test accuracy", curves.lines(schemes, "accuracy"))]
-    publish(folder, preset, grids, verdicts, _notes(path, overrides, quick, place), console, panels)
+    job.publish(grids, verdicts, _notes(job, place), panels)
 
 
 def _thrift(schemes: list[Scheme], target: Record) -> Verdict:
@@ -70,14 +68,12 @@ def _thrift(schemes: list[Scheme], target: Record) -> Verdict:
     return claims.judge(claim, lambda label: dict(enumerate(told[label])))
 
 
-def _notes(path: Path, overrides: list[str], quick: bool, *places: Path) -> list[str]:
-    """What a reader must know: the preset's own notes, what the data are, where the runs were made."""
-    notes = list(settings_of(path, overrides).get("notes", []))
-    for place in places[:1]:
-        manifest = RunFolder.open(place).manifest
-        data = manifest["data"]
-        notes.append(f"data: {data['name']} (sha256 {data['sha256'][:12]}), {manifest['parameters']} parameters")
-    return [SMOKE, *notes] if quick else notes
+def _notes(job: Reproduction, place: Path) -> list[str]:
+    """What a reader must know: the preset's own notes, and what the data are."""
+    manifest = RunFolder.open(place).manifest
+    data = manifest["data"]
+    told = f"data: {data['name']} (sha256 {data['sha256'][:12]}), {manifest['parameters']} parameters"
+    return [*job.smoke, *job.settings.get("notes", []), told]
 
 
 # --- Figure 5 -----------------------------------------------------------------------------------------------------
@@ -105,24 +101,24 @@ def rdp_curve(
     return curve
 
 
-def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def fig5(job: Reproduction) -> None:
     """RDP over the rounds of another preset's run, by several accountings."""
-    assert preset.experiment is not None
-    settings, other = settings_of(path, overrides), find(preset.experiment)
-    changes = read_preset(other).overrides(quick)
-    rest = [change for change in overrides if not change.startswith("preset.")]
-    experiment, place = trained(other, folder.parent / preset.experiment, [*changes, *rest], reporter)
+    settings, name = job.settings, job.preset.experiment
+    assert name is not None
+    path = find(name)
+    rest = [change for change in job.overrides if not change.startswith("preset.")]
+    overrides = [*read_preset(path).overrides(job.quick), *rest]
+    experiment, place = trained(replace(job, path=path, folder=job.folder.parent / name, overrides=overrides))
     records = rdp_records(place, experiment, settings)
-    write_records(folder, "records", records)
+    job.record(records)
     shown, labels = list(settings["accountings"]), list(dict.fromkeys(r["scheme"] for r in records))
     last = {(label, how): {r["seed"]: r["rdp"] for r in _of(records, label, how) if r["round"] == experiment.rounds}
             for label in labels for how in shown}  # fmt: skip
     rows = [[label, *(f"{np.mean(list(last[label, how].values())):.4g}" for how in shown)] for label in labels]
     title = f"Renyi loss of order {settings['alpha']:g} after {experiment.rounds} rounds, worst client, mean over seeds"
-    verdicts = [_less(claim, last) for claim in preset.targets["claims"]]
+    verdicts = [_less(claim, last) for claim in job.preset.targets["claims"]]
     notes = [
-        *([SMOKE] if quick else []),
+        *job.smoke,
         "paper: Theorem 1 as printed; realised: the drawn channels, certified; visible: averaged over participation; "
         "none: every round charged",
         f"paper charges at p = 1, as published: {', '.join(settings['unamplified'])}",
@@ -130,7 +126,7 @@ def fig5(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     ]
     panels = [Panel(f"Fig. 5, {how}", "round", "Renyi loss", [_line(records, label, how) for label in labels], log="y")
               for how in ("paper", "realised")]  # fmt: skip
-    publish(folder, preset, [Grid(title, ("scheme", *shown), rows)], verdicts, notes, console, panels)
+    job.publish([Grid(title, ("scheme", *shown), rows)], verdicts, notes, panels)
 
 
 def _of(records: list[Record], label: str, how: str) -> list[Record]:
@@ -188,21 +184,21 @@ def _mean(values: dict[int, float]) -> str:
 # --- Figure 8 -----------------------------------------------------------------------------------------------------
 
 
-def fig8(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def fig8(job: Reproduction) -> None:
     """Accuracy when the law of the channels changes every few rounds."""
     runs, experiment = {}, None
-    for period in settings_of(path, overrides)["periods"]:
-        change = [f"channel.drift.every={period}"]
-        experiment, runs[f"every {period}"] = trained(path, folder, overrides, reporter, change, f"every-{period}")
+    for period in job.settings["periods"]:
+        change = f"channel.drift.every={period}"
+        experiment, runs[f"every {period}"] = trained(job, f"every-{period}", change)
     assert experiment is not None
     schemes = collect(runs)
-    write_records(folder, "records", curves.curve_records(schemes, ("accuracy", "eps")))
+    job.record(curves.curve_records(schemes, ("accuracy", "eps")))
     grids = [accuracy_grid(schemes, experiment, run, f"law changes {run} round(s)") for run in runs]
-    verdicts = [*curves.judge(preset.targets["claims"], schemes), _solving(preset.targets["solving"])]
+    targets = job.preset.targets
+    verdicts = [*curves.judge(targets["claims"], schemes), _solving(targets["solving"])]
     panels = [Panel(f"Fig. 8, law changes {run}", "round", "test accuracy", curves.lines(schemes, "accuracy", run))
               for run in runs]  # fmt: skip
-    publish(folder, preset, grids, verdicts, _notes(path, overrides, quick, *runs.values()), console, panels)
+    job.publish(grids, verdicts, _notes(job, next(iter(runs.values()))), panels)
 
 
 def _solving(claim: Record) -> Verdict:
@@ -222,15 +218,14 @@ def _solving(claim: Record) -> Verdict:
 # --- where privacy is real ------------------------------------------------------------------------------------------
 
 
-def mnist(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-          console: Console) -> None:  # fmt: skip
+def mnist(job: Reproduction) -> None:
     """Accuracy under a certified cap, and what the feasibility law says of this deployment."""
-    experiment, place = trained(path, folder, overrides, reporter)
+    experiment, place = trained(job)
     schemes = collect({"run": place})
-    write_records(folder, "records", curves.curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
+    job.record(curves.curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
     grids = [accuracy_grid(schemes, experiment), curves.privacy_grid(schemes, "run")]
     panels = [Panel("MNIST, d = 200", "round", name, curves.lines(schemes, name)) for name in ("accuracy", "eps")]
-    publish(folder, preset, grids, [_law(schemes, experiment)], _notes(path, overrides, quick, place), console, panels)
+    job.publish(grids, [_law(schemes, experiment)], _notes(job, place), panels)
 
 
 def _law(schemes: list[Scheme], experiment: Experiment) -> Verdict:

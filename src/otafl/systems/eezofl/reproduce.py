@@ -4,35 +4,29 @@ import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from otafl.reproductions.claims import ahead, comparable, fact, joined, level
 from otafl.reproductions.curves import Pair, Scheme, area, collect, curve_records, difference, lines
-from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict, publish, write_records
+from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict
 from otafl.reproductions.pictures import Panel, Said
-from otafl.reproductions.preset_run import SMOKE, run_in
+from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.statistics import Gap, mean_sd
-from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import load
+from otafl.runs.schema import Experiment
 from otafl.systems.eezofl.host_training import train_on_host
 
 DIVERGED = 1e6  # a loss beyond this, or none at all, after two rounds
-Settings = dict[str, Any]
 
 
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-def trained(path: Path, folder: Path, overrides: list[str], reporter: Reporter) -> dict[str, Path]:
+def trained(job: Reproduction) -> dict[str, Path]:
     """The preset's experiment once for every entry of `settings.runs`, each with its own overrides."""
-    runs = settings_of(path, overrides)["runs"]
-    return {name: run_in(folder / name, load(path, [*overrides, *own]), reporter) for name, own in runs.items()}
+    return {name: job.run(job.experiment(*own), name) for name, own in job.settings["runs"].items()}
 
 
 def final(scheme: Scheme, run: str, metric: str = "accuracy") -> np.ndarray:
@@ -92,35 +86,31 @@ class Found(NamedTuple):
     schemes: list[Scheme]
     runs: dict[str, Path]
     targets: Record
-    settings: Settings
-    path: Path
-    overrides: list[str]
+    settings: Record
+    experiment: Experiment
 
 
-def _training(judge: Callable[[Found], list[Verdict]], metric: str, log: bool, path: Path, preset: Preset, folder: Path,
-              overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:  # fmt: skip
+def _training(judge: Callable[[Found], list[Verdict]], metric: str, log: bool, job: Reproduction) -> None:
     """Runs, tables, curves, verdicts."""
-    settings = settings_of(path, overrides)
-    runs = trained(path, folder, overrides, reporter)
+    settings, targets, runs = job.settings, job.preset.targets, trained(job)
     schemes, reference = collect(runs), settings.get("reference")
-    grids = [accuracy_grid(schemes, run, preset.targets.get("accuracy", {})) for run in runs]
-    notes = [SMOKE] * quick + list(settings.get("notes", []))
+    grids = [accuracy_grid(schemes, run, targets.get("accuracy", {})) for run in runs]
+    notes = job.smoke + list(settings.get("notes", []))
     notes += [line for run in runs for line in (paired(schemes, run, reference) if reference else [])]
-    write_records(folder, "curves", curve_records(schemes, ("accuracy", "cross_entropy", "eps")))
-    verdicts = judge(Found(schemes, runs, preset.targets, settings, path, overrides))
-    panels = [_panel(schemes, run, metric, log, preset) for run in runs]
-    publish(folder, preset, grids, verdicts, notes, console, panels)
+    job.record(curve_records(schemes, ("accuracy", "cross_entropy", "eps")), "curves")
+    verdicts = judge(Found(schemes, runs, targets, settings, job.experiment()))
+    job.publish(grids, verdicts, notes, [_panel(schemes, run, metric, log, targets) for run in runs])
 
 
-def _panel(schemes: list[Scheme], run: str, metric: str, log: bool, preset: Preset) -> Panel:
+def _panel(schemes: list[Scheme], run: str, metric: str, log: bool, targets: Record) -> Panel:
     """Curves of one run; the paper prints accuracies after the last round, and a level for the loss of Figure 3."""
     name = "training loss" if metric == "cross_entropy" else "test accuracy"
     drawn, said = lines(schemes, metric, run), []
-    for label, own in preset.targets.get("accuracy", {}).items():
+    for label, own in targets.get("accuracy", {}).items():
         x = next(one.x[-1] for one in drawn if one.label == label)
         said.append(Said(label, own[run] / 100, x))
-    if "plateau" in preset.targets:
-        said.append(Said("", float(preset.targets["plateau"])))
+    if "plateau" in targets:
+        said.append(Said("", float(targets["plateau"])))
     return Panel(run, "round", name, drawn, said, log="y" if log else "")
 
 
@@ -211,7 +201,7 @@ def _judge_plateau(found: Found, run: str) -> Verdict:
 def _judge_literal(found: Found) -> Verdict:
     """The published form on devices with operating-system keys."""
     rounds = int(found.settings["literal_rounds"])
-    run = train_on_host(load(found.path, found.overrides), 0, rounds, mode="literal", discard=False)
+    run = train_on_host(found.experiment, 0, rounds, mode="literal", discard=False)
     text = f"loss {run.losses[-1]:.1e} after {rounds} rounds, {int(run.refused.sum())} of {rounds} refused"
     failed = bool(run.refused.all()) and not run.losses[-1] <= DIVERGED
     return Verdict("real gains and reduction mod q, as published, cannot be decoded (7.1)", NOT_STATED,

@@ -1,31 +1,25 @@
 """EEZOFL's Figure 3 over what it does not state: the grid and the scale at which a failed round reaches its loss."""
 
-from pathlib import Path
-
 import numpy as np
-from rich.console import Console
 
 from otafl.reproductions.claims import fact
 from otafl.reproductions.curves import collect
-from otafl.reproductions.findings import Grid, publish
+from otafl.reproductions.findings import Grid
 from otafl.reproductions.pictures import Line, Panel, Said
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
-from otafl.runs.schema import load
+from otafl.reproductions.reproduction import Reproduction
 from otafl.systems.eezofl.reproduce import final, trained
 
 TENFOLD = 10.0  # how "near" is read
 RING_BITS = 109
 
 
-def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-         console: Console) -> None:  # fmt: skip
+def scan(job: Reproduction) -> None:
     """The last loss of every seed for each grid and scale, beside where the wrap of the ring puts it."""
-    runs = trained(path, folder, overrides, reporter)
-    schemes, level = collect(runs), float(preset.targets["plateau"])
+    runs, settings = trained(job), job.settings
+    schemes, level = collect(runs), float(job.preset.targets["plateau"])
     bits, spread, rows = {}, {}, []
     for name in runs:
-        first = load(path, [*overrides, *preset.settings["runs"].get(name, [])]).scheme[0]
+        first = job.experiment(*settings["runs"][name]).scheme[0]
         grid, scale = int(getattr(first, "f")), int(getattr(first, "scale_bits"))  # noqa: B009 (a scheme's own keys)
         bits[name] = RING_BITS - (2 * grid + 1 + scale)
         spread[name] = np.concatenate([final(one, name, "cross_entropy") for one in schemes])
@@ -46,8 +40,7 @@ def scan(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: 
     ]  # fmt: skip
     panel = Panel("last loss, median and range over seeds", "wrap q / (2^(2f + 1) Λ)", "training loss", lines,
                   [Said("", level)], log="xy")  # fmt: skip
-    publish(folder, preset, [Grid("last loss by grid and scale", head, rows)], [verdict],
-            list(preset.settings["notes"]), console, [panel])  # fmt: skip
+    job.publish([Grid("last loss by grid and scale", head, rows)], [verdict], list(settings["notes"]), [panel])
 
 
 def _near(values: np.ndarray, level: float) -> str:

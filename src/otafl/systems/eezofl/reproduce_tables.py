@@ -2,11 +2,9 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from otafl.crypto import budget, feasibility, modes, overair, scaling, xmkckks
 from otafl.crypto import ring as rings
@@ -15,11 +13,9 @@ from otafl.crypto.participant import Client
 from otafl.crypto.randomness import OperatingSystem, uniform
 from otafl.crypto.ring import RING_4096, RING_8192, Ring
 from otafl.reproductions.claims import fact
-from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, Grid, Verdict, publish
+from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, Grid, Verdict
 from otafl.reproductions.pictures import Panel, Point
-from otafl.runs.comparing.tune import settings_of
-from otafl.runs.presets import Preset
-from otafl.runs.progress import Reporter
+from otafl.reproductions.reproduction import Reproduction
 from otafl.systems.eezofl.convergence import theorem2
 
 Settings = dict[str, Any]
@@ -36,12 +32,10 @@ def but(held: bool, how: str) -> str:
 # --- Table I ---------------------------------------------------------------------------------------------------------
 
 
-def table1(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-           console: Console) -> None:  # fmt: skip
+def table1(job: Reproduction) -> None:
     """The column "Proposed", line by line, on one round over the air with keys of the operating system."""
-    settings = settings_of(path, overrides)
-    seen = one_round(settings)
-    place, rows = "Table I", preset.targets["proposed"]
+    seen = one_round(job.settings)
+    place, rows = "Table I", job.preset.targets["proposed"]
     verdicts = [
         fact(f"RLWE dim. {rows['n']}; ciph. mod. {rows['q']}", (RING_4096.bits, RING_8192.bits) == (109, 218),
              f"{RING_4096.bits} and {RING_8192.bits} bits", place, "rings of these sizes"),
@@ -61,7 +55,7 @@ def table1(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
                 "other systems, not implemented here", place, "about other papers"),
     ]  # fmt: skip
     grid = Grid("one round", ("what", "measured"), [[name, f"{value:.4g}"] for name, value in seen.items()])
-    publish(folder, preset, [grid], verdicts, [preset.settings["note"]], console)
+    job.publish([grid], verdicts, [job.preset.settings["note"]])
 
 
 def one_round(settings: Settings) -> dict[str, float]:
@@ -106,13 +100,12 @@ def _curious(p: Parameters, clients: list[Client]) -> float:
 # --- Table II --------------------------------------------------------------------------------------------------------
 
 
-def table2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick: bool, reporter: Reporter,
-           console: Console) -> None:  # fmt: skip
+def table2(job: Reproduction) -> None:
     """Sizes, times, noise floor and what a radio would need, from the planner's formulas; encryption is timed."""
-    settings = settings_of(path, overrides)
-    found = {str(ring.n): {**overhead(ring, settings), "encryption ms": encryption_ms(ring, repeats=1 if quick else 5)}
+    settings, said = job.settings, job.preset.targets
+    repeats = 1 if job.quick else 5
+    found = {str(ring.n): {**overhead(ring, settings), "encryption ms": encryption_ms(ring, repeats)}
              for ring in (RING_4096, RING_8192)}  # fmt: skip
-    said = preset.targets
     rows = [
         [name, *(f"{column[name]:.6g} ({said.get(name, {}).get(n, '–')})" for n, column in found.items())]
         for name in found["4096"]
@@ -125,7 +118,7 @@ def table2(path: Path, preset: Preset, folder: Path, overrides: list[str], quick
                           ("decoded variance / Ω²", "y"), ("encryption ms", "y"))
     ]  # fmt: skip
     verdicts = [*_sizes(found), *noise_verdicts(found, settings, said), _times(found, said)]
-    publish(folder, preset, [grid], verdicts, [feasibility.GRID_ASSUMPTION], console, panels, overhead=found)
+    job.publish([grid], verdicts, [feasibility.GRID_ASSUMPTION], panels, overhead=found)
 
 
 def _sizes(found: dict[str, dict[str, float]]) -> list[Verdict]:
