@@ -1,6 +1,7 @@
 """Arrows point down: which package may import which. Read from the source, not from a run."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -93,4 +94,14 @@ def test_systems_do_not_know_each_other_beyond_the_shared_ones():
                 other = (node.module or "").split(".")[2]
                 if other not in {own, "baselines", "ideal", "system", "planning", "screen", "simulated", "apart"}:
                     wrong.append(f"{path.relative_to(ROOT)} -> {other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_folder_of_a_system_opens_with_a_map_of_its_modules():
+    wrong = []
+    for page in sorted((ROOT / "systems").glob("*/__init__.py")):
+        told = ast.get_docstring(ast.parse(page.read_text(encoding="utf-8"))) or ""
+        modules = {path.stem for path in page.parent.glob("*.py")} - {"__init__"}
+        if len(modules) > 4:  # fewer are seen at a glance
+            wrong += [f"{page.parent.name}: {name}" for name in sorted(modules) if not re.search(rf"\b{name}\b", told)]
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,16 @@
-"""Bias-variance power control (Ul Abrar, Michelusi): fixed pre-scalers that trade bias for noise; its rivals."""
+"""Bias-variance power control (Ul Abrar, Michelusi): fixed pre-scalers that trade bias for noise; its rivals.
+
+policy           the scheme; settings chooses rho for a site
+bound            the bound, the normal form and the optimal pre-scalers
+exact, kkt       that problem solved exactly, by its optimality conditions; sca: as published
+tradeoff         the frontier, the price of a wrong kappa, a tighter bound
+yardsticks       cheap designs that an optimal one must beat
+probe            kappa and L by measurement
+design           the mathematics under one name
+opc, lcpc, bbfl  the rivals, a scheme each
+planner          `otafl plan biasvar`: planner_inputs, from_experiment, picture
+reproduce        Figure 2; reproduce_designs: what designs promise without training
+"""
 
 from otafl.systems.system import Scheme, System
 

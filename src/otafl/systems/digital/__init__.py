@@ -1,7 +1,9 @@
 """Digital rivals: one-bit votes that are added in the air, and quantised messages on orthogonal channels.
 
-obda         votes.py (error, charge), obda.py (policy and uplink)
-orthogonal   rates.py (rates, channel uses, time), orthogonal.py
+obda             policy and uplink of the votes; votes: their error and charge
+orthogonal       a channel per device; rates: channel uses and time
+settings         what they choose for a site
+planner          `otafl plan orthogonal`
 """
 
 from otafl.systems.system import Scheme, System

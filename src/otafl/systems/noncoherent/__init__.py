@@ -1,7 +1,9 @@
 """Non-coherent rivals: nobody knows a channel, and the server measures energies. One non-coherent uplink serves both.
 
-energies.py   laws, decisions and charges
-uplink.py     two bins per coordinate, simulated phase by phase
+fsk_mv, energy_difference   the two schemes
+energies         laws, decisions and charges
+uplink           two bins per coordinate, simulated phase by phase
+settings         how much of their energy they may spend
 """
 
 from otafl.systems.system import Scheme, System

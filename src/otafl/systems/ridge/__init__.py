@@ -1,4 +1,11 @@
-"""Ridge inversion: the power control that learns most per joule under a privacy budget, by own channel knowledge."""
+"""Ridge inversion: the power control that learns most per joule under a privacy budget, by own channel knowledge.
+
+policy           the scheme; settings: no data, no trial
+inversion        closed forms of regularised inversion under Rayleigh fading
+purse            what a round costs a client's privacy, and how loud it may be
+certificate      efficiency, energies and who is heard, before the first round
+phases           which inversion rule learns most, in closed form
+"""
 
 from otafl.systems.system import Scheme, System
 

@@ -1,8 +1,10 @@
 """What the field compares with over an analog uplink: policies alone, one file each, nothing else is special.
 
-    liu-simeone            allocation.py, liu_simeone.py, slots.py (its orthogonal twin)
-    seif, jammer           split.py; seif.py, jammer.py
-    random-participation, phase-only, cotaf
+    liu_simeone      power over rounds, as allocation solves it; slots: its orthogonal twin; liu_simeone_planner
+    seif, jammer     artificial noise, as split shares the power; seif_planner
+    random_participation, phase_only, cotaf
+    settings         what they choose for a site; target: equal rounds that spend the privacy target
+    planner_inputs   what the planners share
 
 Digital rivals are in `otafl.systems.digital`, non-coherent ones in `otafl.systems.noncoherent`.
 """
