@@ -55,6 +55,11 @@ class Planner(NamedTuple):
     antennas: bool = False  # whether it plans for a server with several
 
 
+def example(planner: str, name: str) -> str:
+    """A complete FILE, from the folder `examples` beside a planner's code (`__file__`)."""
+    return (Path(planner).parent / "examples" / f"{name}.toml").read_text(encoding="utf-8")
+
+
 def available() -> dict[str, str]:
     """The systems, and the single schemes, that plan on their own, with their summaries."""
     return {name: one.summary for known in (SYSTEMS, SCHEMES) for name, one in known.items() if one.planner}

@@ -6,6 +6,7 @@ from copy import copy
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
@@ -92,6 +93,14 @@ def some_of(count: int, always: Iterable[int] = ()) -> list[int]:
     if count <= ROWS:
         return list(range(count))
     return sorted({*always, *(round(n * (count - 1) / (ROWS - 1)) for n in range(ROWS))})
+
+
+def say_remarks(console: Console, warnings: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
+    """What a report says beside its numbers."""
+    for line in warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(line)}")
+    for line in notes:
+        console.print(f"[dim]{escape(line)}[/dim]")
 
 
 def say_left_out(console: Console, shown: int, count: int, what: str) -> None:

@@ -20,8 +20,8 @@ from otafl.systems.adascale.planner_pictures import pictures
 from otafl.systems.adascale.planner_silence import count_silence, sending_devices
 from otafl.systems.adascale.setting import Setting
 from otafl.systems.adascale.tuning import simulated_floors
-from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted
+from otafl.systems.planning import Planner, example
+from otafl.systems.screen import Fitted, say_remarks
 
 PLD_LIMIT = 100.0  # beyond, a tighter epsilon is no protection either
 PLD_GROUPS = 3  # kinds of device up to which every kind gets a PLD epsilon; beyond, the worst device alone
@@ -251,8 +251,7 @@ def _missed(gamma: float | None, conv_bound: float, excess: np.ndarray, nu: floa
 
 def show(report: dict[str, Any], console: Console) -> None:
     """Loud warnings first, then the run, what is certain about it, and the methods side by side."""
-    for text in report["warnings"]:
-        console.print(f"[bold yellow]warning:[/bold yellow] {text}")
+    say_remarks(console, report["warnings"])
     totals, rounds = report["totals"], report["rounds"]
     console.print(
         f"[bold]{report['method']}[/bold], nu {report['nu']:g}"
@@ -298,11 +297,4 @@ def _show_certificate(proof: dict[str, Any], console: Console) -> None:
     )
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(Path(__file__).parent / "examples" / "adascale.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-    pictures=pictures,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "adascale"), plan, show, pictures)

@@ -21,8 +21,8 @@ from otafl.systems.biasvar.planner_inputs import Inputs, Site, site
 from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier, sensitivity, young_split
 from otafl.systems.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
-from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted, say_left_out, some_of
+from otafl.systems.planning import Planner, example
+from otafl.systems.screen import Fitted, say_left_out, say_remarks, some_of
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -230,8 +230,7 @@ def show(report: dict[str, Any], console: Console) -> None:
             f"eps at delta = {card['delta']:g} after {card['rounds']} rounds, {card['unit']} level, "
             f"{card['adjacency']} adjacency; {card['accountant']}; trusted: {card['trusted']}"
         )
-    for line in report["warnings"]:
-        console.print(f"[yellow]warning:[/yellow] {line}")
+    say_remarks(console, report["warnings"])
 
 
 def _shown(devices: list[dict[str, Any]], eps: Sequence[Any] | None) -> list[int]:
@@ -241,11 +240,4 @@ def _shown(devices: list[dict[str, Any]], eps: Sequence[Any] | None) -> list[int
     return some_of(len(devices), [int(np.argmin(snr)), int(np.argmax(snr)), *worst])
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(Path(__file__).parent / "examples" / "biasvar.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-    pictures=pictures,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "biasvar"), plan, show, pictures)

@@ -17,8 +17,8 @@ from otafl.systems.cares.planned_sequence import certify_planned
 from otafl.systems.cares.planner_inputs import Inputs, problem_of
 from otafl.systems.cares.relax import reward_alone, rounded_up
 from otafl.systems.cares.summary import summarise
-from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted, say_left_out, some_of
+from otafl.systems.planning import Planner, example
+from otafl.systems.screen import Fitted, say_left_out, say_remarks, some_of
 
 MAX_CLIENTS = 100_000
 MAX_CELLS = 3e6  # drop probabilities, arms times clients
@@ -113,10 +113,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     console.print(f"  closed forms: eta_LT {report['eta_LT']:.4g}, eta_budget {report['eta_budget']:.4g}")
     for line in [r["text"] for r in report["relaxations"]]:
         console.print(f"  {line}")
-    for line in report["warnings"]:
-        console.print(f"[yellow]warning:[/yellow] {line}")
-    for line in report["notes"]:
-        console.print(f"[dim]{line}[/dim]")
+    say_remarks(console, report["warnings"], report["notes"])
 
 
 def _shown(report: dict[str, Any]) -> list[int]:
@@ -172,12 +169,4 @@ def _show_reward(report: dict[str, Any], console: Console) -> None:
     )
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    antennas=True,
-    example=(Path(__file__).parent / "examples" / "cares.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-    pictures=draw_trilemma,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "cares"), plan, show, draw_trilemma, antennas=True)

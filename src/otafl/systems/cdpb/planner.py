@@ -17,8 +17,8 @@ from otafl.systems.cdpb.design import Charge, Params, Scheme, Solution
 from otafl.systems.cdpb.figures import fig2, plot_fig2
 from otafl.systems.cdpb.from_experiment import keys
 from otafl.systems.cdpb.planner_inputs import MAX_DRAWS, Inputs, params_of
-from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted
+from otafl.systems.planning import Planner, example
+from otafl.systems.screen import Fitted, say_remarks
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -182,8 +182,7 @@ def show(report: dict[str, Any], console: Console) -> None:
         best = report["best_portion"]
         console.print(f"best portion: {best['portion']:.3g} (G {best['G']:.5g}, gain {100 * best['gain']:.3g} %)")
     _show_paper(report["paper"], console)
-    for line in report["warnings"]:
-        console.print(f"[yellow]warning:[/yellow] {line}")
+    say_remarks(console, report["warnings"])
 
 
 def _losses(report: dict[str, Any]) -> Fitted:
@@ -254,11 +253,4 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
     return files
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(Path(__file__).parent / "examples" / "cdpb.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-    pictures=pictures,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "cdpb"), plan, show, pictures)

@@ -10,8 +10,8 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, plain
 from otafl.systems.digital import rates
-from otafl.systems.planning import Asked, Planner
-from otafl.systems.screen import Fitted
+from otafl.systems.planning import Asked, Planner, example
+from otafl.systems.screen import Fitted, say_remarks
 
 OTHERS = {"analog": "analog superposition", "packed": "analog, two numbers per symbol", "votes": "one-bit votes",
           "non-coherent": "energies in two bins", "slots": "analog slots"}  # fmt: skip
@@ -93,14 +93,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     others = [(OTHERS[name], f"{uses:,}") for name, uses in report["uses_others"].items()]
     rows = [("digital, orthogonal", f"{report['uses']:,.0f}"), *others]
     console.print(Fitted.of(("uplink", "channel uses per round"), rows, words=("uplink",)))
-    for line in report["notes"]:
-        console.print(f"[dim]{line}[/dim]")
+    say_remarks(console, notes=report["notes"])
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(Path(__file__).parent / "examples" / "orthogonal.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "orthogonal"), plan, show)

@@ -16,10 +16,9 @@ from otafl.crypto.parameters import LEAST_WIDTH, LIMITS, STANDARD, Parameters
 from otafl.systems.eezofl import convergence
 from otafl.systems.eezofl.from_experiment import keys
 from otafl.systems.eezofl.planner_inputs import Devices, Inputs, channel_of, extreme, levelled
-from otafl.systems.planning import Planner
-from otafl.systems.screen import Fitted
+from otafl.systems.planning import Planner, example
+from otafl.systems.screen import Fitted, say_remarks
 
-EXAMPLES = Path(__file__).parent / "examples"
 RINGS = {"4096": rings.RING_4096, "8192": rings.RING_8192}
 NO_FLOODING = "no statistical flooding"
 TERM_MEANING = {
@@ -219,8 +218,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(_facts(result))
     if result["security"]["insecure"]:
         console.print("[bold red]This parameter set is outside the security table: nothing here is secret.[/]")
-    for line in result["warnings"]:
-        console.print(f"[yellow]warning:[/yellow] {line}")
+    say_remarks(console, result["warnings"])
     if result["smudging"]["label"] == NO_FLOODING:
         console.print("[yellow]Share noise floods nothing: decrypted sums leak the size of the keys.[/]")
 
@@ -285,11 +283,4 @@ def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
     return [path]
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(EXAMPLES / "eezofl.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-    pictures=pictures,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "eezofl"), plan, show, pictures)

@@ -11,9 +11,10 @@ from otafl.core.arrays import Floats
 from otafl.core.errors import Infeasible
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
-from otafl.systems.planning import Asked, Planner
+from otafl.systems.planning import Asked, Planner, example
 from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
 from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+from otafl.systems.screen import say_remarks
 
 BUDGETS = {"paper": paper_budget, "zcdp": classic_budget, "gaussian": gaussian_budget}
 
@@ -95,8 +96,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     console.print("  noise in the loss over the optimum's: online {:.4g}, one power {:.4g}".format(*relative))
     said = ", ".join(f"{name} {value:.6g}" for name, value in report["budgets"].items())
     console.print(f"  budgets at eps {report['eps']:g}, delta {report['delta']:g}: {said}")
-    for line in report["notes"]:
-        console.print(f"[dim]{line}[/dim]")
+    say_remarks(console, notes=report["notes"])
 
 
 def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -114,11 +114,4 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
     return [file]
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(Path(__file__).parent / "examples" / "liu-simeone.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-    pictures=pictures,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "liu-simeone"), plan, show, pictures)

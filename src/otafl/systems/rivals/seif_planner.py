@@ -10,9 +10,10 @@ from otafl.core import validate
 from otafl.core.files import plain
 from otafl.core.plan import Message
 from otafl.privacy import Budget, calibrate
-from otafl.systems.planning import Asked, Planner
+from otafl.systems.planning import Asked, Planner, example
 from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
 from otafl.systems.rivals.split import noise_per_square, power_split
+from otafl.systems.screen import say_remarks
 
 
 class Inputs(Site):
@@ -79,14 +80,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     found = "nothing, no receiver noise is trusted", f"{float(less):.4g}, where energy does not bind"
     told = found[bool(np.isfinite(float(less)))]
     console.print(f"  with less power instead of noise: {told}")
-    for line in report["notes"]:
-        console.print(f"[dim]{line}[/dim]")
+    say_remarks(console, notes=report["notes"])
 
 
-PLANNER = Planner(
-    inputs=Inputs,
-    keys=keys,
-    example=(Path(__file__).parent / "examples" / "seif.toml").read_text(encoding="utf-8"),
-    plan=plan,
-    show=show,
-)
+PLANNER = Planner(Inputs, keys, example(__file__, "seif"), plan, show)
