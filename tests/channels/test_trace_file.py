@@ -8,7 +8,6 @@ from scipy.io import savemat
 
 from otafl.channels import PrecisionWarning, TraceFile, UnitWarning, read_trace, write_trace
 from otafl.channels.rows import IgnoredWarning
-from otafl.channels.trace_file import check_blocks
 from otafl.core.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -216,12 +215,6 @@ def test_zeros_in_single_rounds_are_gains(tmp_path):
         warnings.simplefilter("error")
         trace = read_trace(stored(tmp_path, gain=zero))
     assert not np.any(trace.without_path) and np.all(trace.gain[2] == 0)
-
-
-def test_blocks_hold_the_whole_vector():
-    check_blocks(BLOCKS, 50)
-    with pytest.raises(InputError, match="block_sizes sum to 50 but a message has 51 numbers"):
-        check_blocks(BLOCKS, 51)
 
 
 def test_names_of_a_cell_array(tmp_path):

@@ -7,7 +7,7 @@ and clients independently of each other, then with CARES' rates c_k (`bounds.env
 
 Proof: where one antenna serves everybody, the beam does; antennas are independent. It bounds every drop probability,
 the asymmetry, E[S] and E[S^2]. A round costs 2 eta^2 p_k^2 G^2 / (v cos^2 theta), theta the angle between h_k and the
-beam: random, so that a horizon needs the public trace, or silence at wide angles (`angle_drop_prob`).
+beam: random, so that a horizon needs the public trace.
 """
 
 import numpy as np
@@ -27,22 +27,3 @@ def any_silent(rx_scale: ArrayLike, drop_rate: ArrayLike, antennas: int) -> Floa
     total = float(np.sum(np.asarray(drop_rate, float)))
     one = -np.expm1(-(np.asarray(rx_scale, float) ** 2) * total)
     return np.asarray(one**antennas)  # (H3)
-
-
-def angle_cost(zcdp: ArrayLike, cos2: ArrayLike) -> Floats:
-    """zCDP of a round at an array, (...): that of the combined gain over cos^2 of the angle to the beam."""
-    validate.in_left_open("cos2", cos2, 0, 1)
-    return np.asarray(np.asarray(zcdp, float) / np.asarray(cos2, float))
-
-
-def angle_drop_prob(antennas: int, most: float) -> float:
-    """What silence at 1/cos^2 > `most` adds to a drop probability: 1 - (1 - 1/most)^(M-1).
-
-    For a beam that does not look at h_k, whose cos^2 is then Beta(1, M - 1); rounds cost at most `most` times as much.
-
-    >>> angle_drop_prob(antennas=2, most=4.0)
-    0.25
-    """
-    validate.whole("antennas", antennas)
-    validate.in_closed("most", most, 1, np.inf)
-    return float(1 - (1 - 1 / most) ** (antennas - 1))

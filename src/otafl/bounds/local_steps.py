@@ -1,4 +1,4 @@
-"""CARES' convergence bound for L local steps per round. NumPy, float64.
+"""What L local steps per round add to CARES' convergence bound, which the certifier assembles. NumPy, float64.
 
 A client sends x_k = (1/L) sum_l g_k(w_k^l), the mean of L clipped gradients along its own steps of size a_l, every
 batch fresh; the server steps by a (FedAvg: a = a_l L). Every client's loss is S-smooth, which CARES asks of their sum
@@ -14,7 +14,6 @@ The bias of clipping itself is not bounded.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from otafl.bounds.convergence import ConvBound, assemble, bound_constants, initial_gap_term
 from otafl.core import validate
 from otafl.core.arrays import Floats
 
@@ -28,33 +27,6 @@ def local_drift(smoothness: float, local_step_size: float, clip_norm: float, loc
     validate.whole("local_steps", local_steps)
     validate.not_negative("local_step_size", local_step_size)
     return smoothness * local_step_size * clip_norm * (local_steps - 1) / 2
-
-
-def local_steps_bound(
-    rx_scale: ArrayLike,
-    rounds: ArrayLike,
-    dropped_mass: ArrayLike,
-    *,
-    loss_gap: float,
-    step_size: float,
-    smoothness: float,
-    grad_var: float,
-    noise_std: float,
-    num_params: int,
-    clip_norm: float,
-    local_steps: int = 1,
-    local_step_size: float = 0.0,
-) -> ConvBound:
-    """(H2) with its parts, (...), for receive scalings (...) and a bound on the dropped mass E[S^2] (...)."""
-    constants = bound_constants("tight", step_size, smoothness)
-    eta = np.asarray(rx_scale, float)
-    drift = local_drift(smoothness, local_step_size, clip_norm, local_steps)
-    return assemble(
-        initial_gap_term(constants, loss_gap, step_size, rounds),
-        constants.variance * step_size * grad_var / local_steps,
-        constants.noise * step_size * noise_std**2 * num_params / eta**2,
-        constants.truncation * (clip_norm * np.sqrt(np.asarray(dropped_mass, float)) + drift) ** 2,
-    )
 
 
 def local_record_sensitivity(

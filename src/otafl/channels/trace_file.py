@@ -145,12 +145,6 @@ def write_trace(path: str | Path, trace: TraceFile) -> None:
         raise InputError(f"{path}: a trace is written as .npz or .mat")
 
 
-def check_blocks(trace: TraceFile, dim: int) -> None:
-    """Refuse blocks that do not hold the whole vector."""
-    if trace.block_sizes is not None and int(trace.block_sizes.sum()) != dim:
-        raise InputError(f"block_sizes sum to {int(trace.block_sizes.sum())} but a message has {dim} numbers")
-
-
 def _stored(path: Path) -> dict[str, Any]:
     """The arrays of a file by name."""
     try:
