@@ -152,18 +152,14 @@ def cost231_hata_db(
     136.2
     """
     distance_km = np.asarray(distance_m, float) / 1000
-    if not extrapolate:
-        ranges: tuple[tuple[str, Any, float, float], ...] = (
-            ("carrier_mhz", carrier_mhz, 1500, 2000),
-            ("base_height_m", base_height_m, 30, 200),
-            ("device_height_m", device_height_m, 1, 10),
-            ("distance_m", distance_m, 1000, 20000),
-        )
-        for name, value, low, high in ranges:
-            try:
-                validate.in_closed(name, value, low, high)
-            except InputError as error:
-                raise InputError(f"{error}, where COST-231 Hata holds; set extrapolate=true to use it anyway") from None
+    tr38901.within(
+        "COST-231 Hata",
+        extrapolate,
+        carrier_mhz=(carrier_mhz, 1500, 2000),
+        base_height_m=(base_height_m, 30, 200),
+        device_height_m=(device_height_m, 1, 10),
+        distance_m=(distance_m, 1000, 20000),
+    )
     log_carrier, log_base = np.log10(carrier_mhz), np.log10(base_height_m)
     device_db = (1.1 * log_carrier - 0.7) * device_height_m - (1.56 * log_carrier - 0.8)
     at_1km_db = 46.3 + 33.9 * log_carrier - 13.82 * log_base - device_db + 3.0 * metropolitan

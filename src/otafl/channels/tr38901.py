@@ -39,7 +39,7 @@ def within(law: str, extrapolate: bool, **ranges: tuple[Any, float, float]) -> N
         try:
             validate.in_closed(name, value, low, high)
         except InputError as error:
-            raise InputError(f"{error}, where 38.901 {law} holds; set extrapolate=true to use it anyway") from None
+            raise InputError(f"{error}, where {law} holds; set extrapolate=true to use it anyway") from None
 
 
 def distance_3d(distance_m: ArrayLike, base_height_m: ArrayLike, device_height_m: ArrayLike) -> Floats:
@@ -126,7 +126,7 @@ def _urban_ranges(
     law: str, height_m: float, distance: Any, carrier: float, base: float, device: Any, extrapolate: bool
 ) -> None:
     within(
-        law,
+        f"38.901 {law}",
         extrapolate,
         carrier_ghz=(carrier, 0.5, 100),
         base_height_m=(base, height_m, height_m),
@@ -228,7 +228,7 @@ def inf_db(
         device_height_m=(device_height_m, 1e-3, 1e3),
     )
     validate.positive("distance_m", distance_m)
-    within(f"InF-{scenario}", extrapolate, distance_3d_m=(far, 1, 600))
+    within(f"38.901 InF-{scenario}", extrapolate, distance_3d_m=(far, 1, 600))
     carrier = np.log10(carrier_ghz)
     sight = 31.84 + 21.5 * np.log10(far) + 19 * carrier
     if scenario == "HH":

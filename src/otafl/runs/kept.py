@@ -28,7 +28,6 @@ from otafl.runs.folder.results import (
     energy_per_device,
     evaluated_after,
     evaluations_table,
-    radiated,
     rounds_table,
 )
 from otafl.runs.planning.energy import check_sent
@@ -59,8 +58,7 @@ def kept(run: "Execution", records: Chunk) -> Findings:
     before = [replace(ledger, parts=[*ledger.parts], releases=[*ledger.releases]) for ledger in run.ledgers]
     for ledger, released, beside in zip(run.ledgers, outcome.events, run.releases):
         ledger.spend(released, each_round=beside)  # refuses, and so fails the run, if a closed loop had passed its cap
-    seeds, seen = run.experiment.seed_list, outcome.seen
-    energy, _ = radiated(outcome, run.setup)
+    seeds, seen, energy = run.experiment.seed_list, outcome.seen, outcome.energy
     for s, (seed, site) in enumerate(zip(seeds, run.setup.sites)):
         check_sent(energy[s], records.live[s], site.deployment, site.message, f"{run.label}: seed {seed}")
     live, clients = records.live, energy.shape[-1]
@@ -76,7 +74,7 @@ def kept(run: "Execution", records: Chunk) -> Findings:
         devices=devices_table(outcome, run.setup, seeds)._asdict() if recorded else {},
         devices_name="devices",
         energy=Energies(np.repeat(np.asarray(seeds)[np.nonzero(live)[0]], clients), energy[live].reshape(-1)),
-        joules=energy_per_device(outcome, run.setup),
+        joules=energy_per_device(outcome),
         certificate=_certificate(run, outcome),
         observers=_eavesdropper(run, outcome),
         left_out=int(np.sum(records.stats.left_out[records.live])),
@@ -156,4 +154,6 @@ def _outcome(run: "Execution", records: Chunk) -> Outcome:
     after = evaluated_after(live, run.every, records.eval.loss.shape[1])
     if run.uplink.decode != uplink.ANALOG.decode:
         info = {**info, "refused": records.refused.astype(float)}
-    return Outcome(records._replace(info=info), released, run.releases, after)
+    stats, dim = records.stats, run.setup.sites[0].message.dim
+    energy = run.uplink.energy(records.plan, stats.norm, stats.sent, dim)
+    return Outcome(records._replace(info=info), released, run.releases, energy, after)

@@ -32,9 +32,13 @@ class Advice:
     prepared: Prepared | None  # the best plan as an experiment, and what it means for each device
 
     @property
+    def able(self) -> list[Option]:
+        """Those that can be used, best first."""
+        return [o for o in self.options if o.merit is not None and o.name != REFERENCE]
+
+    @property
     def best(self) -> Option | None:
-        able = [o for o in self.options if o.merit is not None and o.name != REFERENCE]
-        return able[0] if able else None
+        return next(iter(self.able), None)
 
     @property
     def verdict(self) -> merit.Verdict:
@@ -50,8 +54,8 @@ class Advice:
         best = self.best
         if best is None:
             return []
-        able = [o for o in self.options if o.merit is not None and o.name != REFERENCE and o.comparable]
-        return [o.name for o in able if o.quality >= (1 - TIE) * best.quality and o.name != best.name]
+        enough = (1 - TIE) * best.quality
+        return [o.name for o in self.able if o.comparable and o.quality >= enough and o.name != best.name]
 
     @property
     def sentence(self) -> str:
@@ -162,7 +166,7 @@ class Advice:
 
     def save_best(self, folder: str | Path, count: int) -> list[Path]:
         """simulate.toml with the best few, the site beside it: what `--simulate` trains."""
-        able = [o for o in self.options if o.merit is not None and o.name != REFERENCE][:count]
+        able = self.able[:count]
         if not able:
             raise Infeasible(f"nothing to train: {self.sentence}", None)
         folder = Path(folder)

@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
     played: Chunk
     events: list[Events]  # per seed, live = rounds that were run
     releases: list[tuple[Release, ...]]  # per seed, what accompanied every live round
+    energy: np.ndarray  # (S, T, K) J radiated
     eval_round: np.ndarray  # (S, E) rounds run at each evaluation
 
     @property
@@ -146,12 +147,11 @@ def rounds_table(columns: RoundColumns, update_norm: np.ndarray, seen: Seen, see
 
 def columns_of(outcome: Outcome, setup: SchemeSetup) -> RoundColumns:
     """What the rounds table needs of a run that was kept, (S, T) each."""
-    played, (energy, _) = outcome.played, radiated(outcome, setup)
-    found = []
+    played, found = outcome.played, []
     for s, site in enumerate(setup.sites):
         plan, gain = played.of_seed(s), site.trace.gain[: played.live.shape[1]]
         stats = Stats(*(leaf if isinstance(leaf, tuple) else leaf[s] for leaf in played.stats))
-        found.append(per_round(plan, gain, site, stats, energy[s]))
+        found.append(per_round(plan, gain, site, stats, outcome.energy[s]))
     return RoundColumns(*(np.stack([np.asarray(value) for value in values]) for values in zip(*found)))
 
 
@@ -160,9 +160,9 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
     live, stats = outcome.played.live, outcome.played.stats
     seed_axis, round_axis = np.nonzero(live)
     clients = stats.norm.shape[-1]
-    energy, limit = radiated(outcome, setup)
+    limit = np.stack([site.deployment.energy for site in setup.sites])[:, None]
     multiplier = np.stack([noise_multiplier(events) for events in outcome.events])
-    fields = (stats.sent, stats.norm, stats.raw_norm, energy, limit, multiplier)
+    fields = (stats.sent, stats.norm, stats.raw_norm, outcome.energy, limit, multiplier)
     return Devices(
         np.repeat(np.asarray(seeds)[seed_axis], clients),
         np.repeat(round_axis, clients),
@@ -171,17 +171,9 @@ def devices_table(outcome: Outcome, setup: SchemeSetup, seeds: list[int]) -> Dev
     )
 
 
-def radiated(outcome: Outcome, setup: SchemeSetup) -> tuple[np.ndarray, np.ndarray]:
-    played, first = outcome.played, setup.sites[0]
-    spent = uplink.uplink_of(first.policy).energy
-    energy = spent(played.plan, played.stats.norm, played.stats.sent, first.message.dim)
-    return energy, np.stack([site.deployment.energy for site in setup.sites])[:, None]
-
-
-def energy_per_device(outcome: Outcome, setup: SchemeSetup) -> dict[str, list[float]]:
+def energy_per_device(outcome: Outcome) -> dict[str, list[float]]:
     """Energy of a whole run, J, one entry per seed: mean over devices, and of the device that spends most."""
-    energy, _ = radiated(outcome, setup)
-    run = np.where(outcome.played.live[..., None], energy, 0.0).sum(1)
+    run = np.where(outcome.played.live[..., None], outcome.energy, 0.0).sum(1)
     return {"joules_mean": run.mean(-1).tolist(), "joules_max": run.max(-1).tolist()}
 
 
