@@ -6,7 +6,7 @@ Fed with the mean noise these are plug-in values for design; a run is certified 
 """
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,9 +48,8 @@ def make_charge(
     assume_hidden: bool = False,
 ) -> Charge:
     """A checked `Charge`; "printed" is another name of "paper", "replacement" of "replace"."""
-    charge = Charge(
-        SYNONYMS.get(accounting, accounting), SYNONYMS.get(adjacency, adjacency), trust_receiver_noise, assume_hidden
-    )
+    how, adjacency = (SYNONYMS.get(word, word) for word in (accounting, adjacency))
+    charge = Charge(how, adjacency, trust_receiver_noise, assume_hidden)
     check_charge(charge)
     return charge
 
@@ -126,18 +125,15 @@ def eps(
     tau: Array = 1,
     scheme: Scheme = IDLE,
     *,
-    accounting: str = "visible",
-    adjacency: str = "zero-out",
-    trust_receiver_noise: bool = True,
-    assume_hidden: bool = False,
     alpha: float | None = None,
+    **charging: Any,
 ) -> Array:
-    """RDP after tau rounds at load u: tau times that of one round.
+    """RDP after tau rounds at load u: tau times that of one round. `charging`: as `make_charge` takes it.
 
     >>> round(float(eps(Params(d=10_000), 0.4)), 1)
     59.3
     """
-    charge = make_charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
+    charge = make_charge(**charging)
     validate.whole("tau", tau)
     return tau * eps_round(params, stats(params, u, scheme), charge, alpha)
 

@@ -1,6 +1,6 @@
 """The joint solver for (rho, tau), with either or both given. Float64, host."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,17 +39,15 @@ def solve(
     *,
     rho: float | None = None,
     tau: int | None = None,
-    accounting: str = "visible",
-    adjacency: str = "zero-out",
-    trust_receiver_noise: bool = True,
-    assume_hidden: bool = False,
     tau_cap: int | None = None,
     bound: str = "simple",
+    **charging: Any,
 ) -> Solution:
     """Minimise G = lam1 gamma + lam2 eps over rho and whole tau subject to gamma <= gbar and eps <= ebar.
 
     `rho` or `tau` fixes one of the two; with both the pair is judged, and `violated` says which limits it breaks.
-    Raises Infeasible, with a `Certificate` as its report when both are free, where no pair exists.
+    Raises Infeasible, with a `Certificate` as its report when both are free, where no pair exists. `charging`: as
+    `make_charge` takes it.
 
     >>> solve(Params(), "idle", accounting="paper").design.tau
     62
@@ -57,7 +55,7 @@ def solve(
     ('gamma',)
     """
     way = scheme(strategy) if isinstance(strategy, str) else strategy
-    charge = make_charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
+    charge = make_charge(**charging)
     u = None if rho is None else float(params.load(rho))
     if tau is not None:
         validate.whole("tau", tau)

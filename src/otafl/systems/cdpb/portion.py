@@ -5,7 +5,7 @@ is linear in the portion, so a one-dimensional search is exact. With rho free, s
 noise, idle wins: any portion > 0 is beaten by idle at a smaller rho (`idle_twin`).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -65,20 +65,18 @@ def best_portion(
     *,
     u: float | None = None,
     tau: int | None = None,
-    accounting: str = "visible",
-    adjacency: str = "zero-out",
-    trust_receiver_noise: bool = True,
-    assume_hidden: bool = False,
     tau_cap: int | None = None,
+    **charging: Any,
 ) -> BestPortion:
     """Portion in [0, 1] that minimises G: at a given (u, tau), or with rho and tau chosen anew for each portion.
 
     Limits gbar and ebar are obeyed where set; without them, and under the paper's accounting, tau is real.
+    `charging`: as `make_charge` takes it.
 
     >>> best_portion(Params(K=100, gbar=None, ebar=None), accounting="paper").portion
     0.0
     """
-    charge = make_charge(accounting, adjacency, trust_receiver_noise, assume_hidden)
+    charge = make_charge(**charging)
     if (u is None) != (tau is None):
         raise InputError("u and tau: give both (portion alone is chosen) or neither")
     if u is not None and tau is not None:
