@@ -79,6 +79,9 @@ class Budget:
                 "(privacy.order)"
             )
 
+    def __str__(self) -> str:
+        return f"eps={self.eps:g}, delta={self.delta:g} ({self.accountant})"
+
     @property
     def counted(self) -> Accountant:
         """The accountant itself."""
@@ -169,8 +172,7 @@ class Ledger:
         if not self._fits(events, extra, margin=0.0):
             fit = self._fitting(events, each_round)
             raise BudgetExceeded(
-                f"round {self.rounds() + fit + 1} would pass the privacy budget eps={self.budget.eps:g}, "
-                f"delta={self.budget.delta:g} ({self.budget.accountant}); {fit} of these "
+                f"round {self.rounds() + fit + 1} would pass the privacy budget {self.budget}; {fit} of these "
                 f"{int(np.sum(events.live))} rounds are affordable"
             )
         if self.budget.accountant == "rdp":
@@ -189,10 +191,7 @@ class Ledger:
         beside = [r._replace(times=r.times * (sums.rounds - before)) for r in each_round if sums.rounds > before]
         trial = Ledger(self.budget, self.clients, [], [*self.releases, *beside], sums=sums)
         if not trial._fits(None, (), margin=0.0):
-            raise BudgetExceeded(
-                f"{sums.rounds - before} rounds would pass the privacy budget eps={self.budget.eps:g}, "
-                f"delta={self.budget.delta:g} ({self.budget.accountant})"
-            )
+            raise BudgetExceeded(f"{sums.rounds - before} rounds would pass the privacy budget {self.budget}")
         self.parts, self.releases, self.sums = [], trial.releases, sums
 
     def opening(self, rate: Array, sensitivity: Array) -> Sums:
@@ -209,10 +208,7 @@ class Ledger:
         """Charge a Gaussian release beside the air."""
         release.square(self.clients)
         if not self._fits(None, [release], margin=0.0):
-            raise BudgetExceeded(
-                f"release {release.name!r} would pass the privacy budget eps={self.budget.eps:g}, "
-                f"delta={self.budget.delta:g} ({self.budget.accountant})"
-            )
+            raise BudgetExceeded(f"release {release.name!r} would pass the privacy budget {self.budget}")
         self.releases.append(frozen(release))
 
     def zcdp(self) -> Array:

@@ -24,7 +24,7 @@ from otafl.runs.air.opening import Settings
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
-from otafl.runs.planning.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.prior_spend import budget_of, eps_left, open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Privacy, Radio
 from otafl.runs.sites import played_by, site_of
@@ -94,11 +94,7 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
     uplink = uplink_of(policy)
     trace, deployment = meet(uplink, trace, deployment)
     capped = privacy.eps is not None and private
-    budget = Budget(
-        eps=(privacy.eps or np.inf) if capped else np.inf, delta=delta, accountant=privacy.accountant,
-        accounting=privacy.accounting, adjacency=message.adjacency, adaptive=policy.loop != "open",
-        order=privacy.order, unit=message.unit, missed=missed,
-    )  # fmt: skip
+    budget = budget_of(privacy, capped, (delta, missed), message, policy.loop != "open")
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
     releases, retires, keep = releases_of(site, sizes), capped and privacy.stop == "each", privacy.retired_noise

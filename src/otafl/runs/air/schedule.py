@@ -19,7 +19,7 @@ from otafl.privacy import Ledger, check_release
 from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.privacy.uplink_checks import check_links, is_own, probe
 from otafl.runs.air.job import Job, numerically
-from otafl.runs.planning.afford import least, least_eps
+from otafl.runs.planning.afford import least_eps, unaffordable
 from otafl.runs.planning.energy import check_energy
 
 COINS = (0.0, float(np.nextafter(1, 0)))  # the two ends of a private coin
@@ -67,11 +67,7 @@ class Ahead:
         live = job.ledger.affordable(released) if job.capped else released.live
         self.horizon = int(np.sum(live))
         if job.capped and not self.horizon:
-            raise BudgetExceeded(
-                f"{job.policy.name}: not one round is affordable within eps={job.budget.eps:g}, "
-                f"delta={job.budget.delta:g} ({job.budget.accountant}){least(least_eps(job.ledger, released))}; raise "
-                "eps or the noise, or lower the receive scaling"
-            )
+            raise BudgetExceeded(unaffordable(job.policy.name, job.budget, least_eps(job.ledger, released)))
         self.plan: Plan = read_only(plan._replace(live=live))
         check_energy(self.plan, live, job.deployment, job.message, job.policy.name, uplink=job.uplink)
         try_uplink(job, self.plan)

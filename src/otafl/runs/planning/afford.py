@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from otafl.core.plan import Events
-from otafl.privacy import Ledger
+from otafl.privacy import Budget, Ledger
 from otafl.privacy.card import round_up
 from otafl.privacy.events import pick
 
@@ -30,6 +30,14 @@ def least(eps: float | None) -> str:
     if eps is None or np.isnan(eps):
         return ""
     return "; least ε: " + round_up(eps, "∞, no noise that counts hides its messages")
+
+
+def unaffordable(label: str, budget: Budget, eps: float | None) -> str:
+    """Why not one round is run; `eps` is the cap that the first one needs."""
+    return (
+        f"{label}: not one round is affordable within {budget}{least(eps)}; raise eps or the noise, or lower the "
+        "receive scaling"
+    )
 
 
 def without_rounds(entry: dict[str, Any]) -> str:

@@ -17,17 +17,17 @@ from otafl.core.draws import check_generator
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
 from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
 from otafl.core.rounds import plan_ahead
-from otafl.privacy import Budget, Ledger, check_release, release, uplink_checks
+from otafl.privacy import Ledger, check_release, release, uplink_checks
 from otafl.privacy.participation import credits_coins
 from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
 from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.feedback import check_public, releases_of
-from otafl.runs.planning.afford import least, least_eps
+from otafl.runs.planning.afford import least_eps, unaffordable
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy, within_run
 from otafl.runs.planning.facts import Facts
-from otafl.runs.planning.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.prior_spend import budget_of, eps_left, open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Experiment, extreme_numbers
 
@@ -55,17 +55,8 @@ class Planned:
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
-        self.budget = Budget(
-            eps=(experiment.privacy.eps or np.inf) if self.capped else np.inf,
-            delta=self.delta,
-            accountant=experiment.privacy.accountant,
-            accounting=experiment.privacy.accounting,
-            adjacency=first.message.adjacency,
-            adaptive=self.loop != "open",
-            order=experiment.privacy.order,
-            unit=first.message.unit,
-            missed=missed,
-        )
+        left = self.delta, missed
+        self.budget = budget_of(experiment.privacy, self.capped, left, first.message, self.loop != "open")
         earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
@@ -218,11 +209,7 @@ class Planned:
     @property
     def unaffordable(self) -> str:
         """Why not one round is run."""
-        return (
-            f"{self.label}: not one round is affordable within eps={self.budget.eps:g}, delta={self.budget.delta:g} "
-            f"({self.budget.accountant}){least(self.least)}; raise privacy.eps or the noise, or lower the receive "
-            "scaling"
-        )
+        return unaffordable(self.label, self.budget, self.least)
 
     def blocks(self, s: int) -> Iterator[tuple[Trace, Plan]]:
         """Channels and plans of one seed of an open loop, some rounds at a time."""

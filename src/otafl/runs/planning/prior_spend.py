@@ -29,6 +29,21 @@ def read_ledger(path: Path, clients: int) -> Ledger:
     return ledger
 
 
+def budget_of(privacy: Privacy, capped: bool, left: tuple[float, float], message: Message, adaptive: bool) -> Budget:
+    """The cap of one scheme. `left`: the delta that accountants may use, and what is missed of the declared one."""
+    return Budget(
+        eps=(privacy.eps or np.inf) if capped else np.inf,
+        delta=left[0],
+        accountant=privacy.accountant,
+        accounting=privacy.accounting,
+        adjacency=message.adjacency,
+        adaptive=adaptive,
+        order=privacy.order,
+        unit=message.unit,
+        missed=left[1],
+    )
+
+
 def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | None) -> Ledger:
     """A ledger for one seed: empty, or with everything that the earlier run released charged first."""
     ledger = Ledger(budget, clients)
@@ -65,10 +80,7 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
     left = float(np.min(Ledger(budget, clients, before.parts, before.releases, sums=before.sums).zcdp_left()))
     eps = float(convert(left, privacy.delta)) if left > 0 else 0.0
     if eps <= 0:  # of a small rest delta alone covers everything: no eps is left that a policy could plan with
-        raise BudgetExceeded(
-            f"privacy.already_spent={str(privacy.already_spent)!r}: nothing is left of eps={privacy.eps:g}, "
-            f"delta={privacy.delta:g} ({privacy.accountant})"
-        )
+        raise BudgetExceeded(f"privacy.already_spent={str(privacy.already_spent)!r}: nothing is left of {budget}")
     return eps
 
 
