@@ -18,7 +18,8 @@ import numpy as np
 
 from otafl.core import streams
 from otafl.core.arrays import Array, Pytree
-from otafl.core.errors import InputError, by_its_author
+from otafl.core.authors import by_its_author
+from otafl.core.errors import InputError
 from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
 from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32

@@ -17,7 +17,8 @@ from importlib.metadata import entry_points
 from typing import Any, get_args
 
 from otafl.core import validate
-from otafl.core.errors import InputError, by_its_author
+from otafl.core.authors import by_its_author
+from otafl.core.errors import InputError
 from otafl.core.plan import (
     CSI,
     Context,
