@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.markup import escape as plain
 
@@ -17,7 +16,7 @@ from otafl.reports.plots import COLOURS, STYLE, as_svg
 from otafl.runs.audit.attack import Canary
 from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage
-from otafl.systems.screen import Fitted, say
+from otafl.systems.screen import LIGHT, Fitted, say
 
 NONE = "–"
 HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
@@ -43,8 +42,7 @@ def row(scheme: SchemeAudit) -> list[str]:
 def show(found: Audit, console: Console, wide: bool = False) -> None:
     """Table, verdicts, what they rest on."""
     rows = (map(plain, row(scheme)) for scheme in found.schemes)
-    style = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    Fitted.of(HEADS, rows, words=("scheme", "verdict"), **style).show(console, wide)
+    Fitted.of(HEADS, rows, words=("scheme", "verdict"), **LIGHT).show(console, wide)
     for text in lines(found):
         say(console, text)
 

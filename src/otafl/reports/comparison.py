@@ -16,7 +16,7 @@ from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.reports import write_report
-from otafl.reports.tables import attack_cells, footer, named, result, short_csi
+from otafl.reports.tables import attack_cells, either, footer, named, result, short_csi
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.store import RunFolder
@@ -170,15 +170,11 @@ def sentence(found: Comparison, target: float) -> str:
     elif len(tied) == len(found.ranked) - 1:
         told = f"; {seeds} seeds tell nobody from it" if tied else ""
     elif tied:
-        told = f"; {seeds} seeds cannot tell it from {_listed(tied)}"
+        told = f"; {seeds} seeds cannot tell it from {either(tied)}"
     else:
         told = "; all others are behind"
     cheap = _cheapest([first, *(entry for entry, _ in not_separated(found))])
     return f"{lead}{told}{cheap}."
-
-
-def _listed(labels: list[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} or {labels[-1]}"
 
 
 def _cheapest(alike: list[dict[str, Any]]) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 
@@ -14,7 +13,7 @@ from otafl.core.markdown import table as markdown_table
 from otafl.privacy.card_text import round_up
 from otafl.runs.planning.afford import least
 from otafl.runs.planning.table import PlanTable, Row
-from otafl.systems.screen import Fitted, say
+from otafl.systems.screen import LIGHT, Fitted, say
 
 NONE = "–"
 
@@ -76,7 +75,7 @@ def table(found: PlanTable) -> Fitted:
     """All columns that say something."""
     shown = [name for name, cell in COLUMNS.items() if any(cell(row) != NONE for row in found.rows)]
     rows = [[escape(COLUMNS[name](row)) for name in shown] for row in found.rows]
-    return Fitted.of(shown, rows, LEFT, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    return Fitted.of(shown, rows, LEFT, **LIGHT)
 
 
 def show(found: PlanTable, console: Console, wide: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
-from otafl.reports.tables import energy, mean_rounds, share, spent
+from otafl.reports.tables import either, energy, mean_rounds, share, spent
 from otafl.runs.comparing.statistics import SIGNIFICANT, behind, mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import by_seed, guaranteed, on_air
@@ -76,8 +76,7 @@ def opening(data: dict[str, Any]) -> str:
     gaps = behind([by_seed(s["summary"], final) for s in private])
     equal = [s["label"] for s, (gap, p) in zip(others, gaps) if gap.pairs > 1 and p >= SIGNIFICANT]
     if equal:
-        names = ", ".join(equal[:-1]) + (" or " if equal[1:] else "") + equal[-1]
-        said += f"; {_count(len(first['summary']['seeds']), 'seed')} cannot tell it from {names}"
+        said += f"; {_count(len(first['summary']['seeds']), 'seed')} cannot tell it from {either(equal)}"
     if free:
         whose = f" ({free[0]['label']})" if len(data["runs"]) > 1 else ""
         said += f". Without privacy: {score(free[0])}{whose}"

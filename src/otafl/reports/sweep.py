@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.markup import escape as plain
 
@@ -27,7 +26,7 @@ from otafl.runs.folder.summaries import summaries
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import Experiment
 from otafl.runs.sweep import FILE, number, point_name, points, read, run_all, run_of_point
-from otafl.systems.screen import Fitted, say
+from otafl.systems.screen import LIGHT, Fitted, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +141,7 @@ def show(found: Sweep, console: Console, wide: bool = False) -> None:
     if entries:
         head, *cells = rows(entries, found.keys)
         shown = (map(plain, row) for row in cells)
-        Fitted.of(map(plain, head), shown, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)).show(console, wide)
+        Fitted.of(map(plain, head), shown, **LIGHT).show(console, wide)
         say(console, footer(entries))
     for text in found.refusals:
         say(console, text, soft_wrap=True)

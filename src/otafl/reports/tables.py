@@ -38,6 +38,14 @@ def result(entry: dict[str, Any], metric: str) -> str:
     return "–" if without_rounds(entry) else mean_sd(numbers(entry[metric]))
 
 
+def either(labels: list[str]) -> str:
+    """
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    return " or ".join(filter(None, (", ".join(labels[:-1]), *labels[-1:])))
+
+
 def mean_rounds(entry: dict[str, Any]) -> str:
     """Over seeds; whole, unless that would say none where some seed ran one.
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from copy import copy
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.measure import Measurement
@@ -13,6 +14,7 @@ from rich.text import Text
 
 BREAKS = 20  # columns of words are made no narrower than this
 ENOUGH = 10**4  # columns of a screen on which everything fits
+LIGHT: dict[str, Any] = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}  # style of a table
 ROWS = 200  # of a table with one for every device, or every choice
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, parse
-from otafl.tasks.demand import Source, generated
+from otafl.tasks.demand import Pair, Source, generated
 from otafl.tasks.features import DataOptions, Part, Task, split, split_of
 from otafl.tasks.own_arrays import (
     array_of,
@@ -36,6 +36,7 @@ SHARED = (
     "held-out samples were drawn from the clients' own data: what is reported or rewarded on them says something about "
     "them that no eps covers"
 )
+OPTIONS = {"reward_fraction", "validation_fraction", "split_seed"}
 USED = ("name", "reward_fraction", "validation_fraction", "train_size", "split_seed")  # of an experiment's task.data
 
 
@@ -133,7 +134,6 @@ def task(
     found = columns_of("x", x, y, owner)
     if found.owner is not None:
         found = found._replace(owner=array_of("owner", found.owner, axes=1))
-    where = said.model_dump(include={"reward_fraction", "validation_fraction", "split_seed"})
     train, test, owners = _held_out(found, y, owner, held_out, split_seed)
     y_train, y_test, names, classes = labels_of(train[1], test[1])
     ids, holders = owners_of(owners, clients)
@@ -145,9 +145,9 @@ def task(
     x_train, y_train, x_test, y_test = map(kept, (train[0], y_train, test[0], y_test))
     arrays = (x_train, y_train, x_test, y_test, *(() if ids is None else (ids,)))
     return OwnTask(
-        x_train, y_train, x_test, y_test, classes, int(count), ids, holders, names, dealt, where,
-        said.weights,
-        (SHARED,) if isinstance(held_out, float) else (), fingerprint(arrays),
+        x_train, y_train, x_test, y_test, classes, int(count), ids, holders, names, dealt,
+        said.model_dump(include=OPTIONS), said.weights, (SHARED,) if isinstance(held_out, float) else (),
+        fingerprint(arrays),
     )  # fmt: skip
 
 
@@ -158,18 +158,19 @@ def _on_demand(function: Any, said: "Words", samples: Any, held_out: Any) -> Own
         source = read_by(function, said.clients)
     else:
         source = generated(function, said.clients, _plain(samples), said.split_seed, _count(held_out))
-    x, y = _pair(held_out) if source.held_out is None else source.held_out
-    if x.shape[1:] != source.x.shape[1:] or y.shape[1:] != source.y.shape[1:]:
-        raise InputError(f"held_out samples have shape {x.shape[1:]}, training ones {source.x.shape[1:]}")
+    given = held_out if source.held_out is None else source.held_out
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError("held_out must be (x, y), or how many samples to make where x is given with samples")
+    x, y = _pair("held_out ", given[0], given[1], like=(source.x, source.y))
     known = np.arange(source.classes) if source.classes else source.y
     _, y, names, classes = labels_of(known, y)
     if names or (classes == 0) != (source.classes == 0):
         raise InputError("labels that a function brings must be whole numbers from zero on, those of held_out too")
     x, y, source = kept(x), kept(y), source.widened(max(classes, source.classes))
-    where = said.model_dump(include={"reward_fraction", "validation_fraction", "split_seed"})
     return OwnTask(
-        source.x, source.y, x, y, source.classes, said.clients, None, (), (), {"kind": "owner"}, where, said.weights,
-        (), fingerprint((x, y, np.frombuffer(bytes.fromhex(source.sha256), np.uint8))), source,
+        source.x, source.y, x, y, source.classes, said.clients, None, (), (), {"kind": "owner"},
+        said.model_dump(include=OPTIONS), said.weights, (),
+        fingerprint((x, y, np.frombuffer(bytes.fromhex(source.sha256), np.uint8))), source,
     )  # fmt: skip
 
 
@@ -178,12 +179,12 @@ def _count(held_out: Any) -> int | None:
     return held_out if isinstance(held_out, int) and not isinstance(held_out, bool) else None
 
 
-def _pair(held_out: Any) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(held_out, tuple | list) or len(held_out) != 2:
-        raise InputError("held_out must be (x, y), or how many samples to make where x is given with samples")
-    x, y = features_of("held_out x", held_out[0]), targets_of("held_out y", held_out[1])
-    same_length("held_out x", x, "held_out y", y)
-    return x, y
+def _pair(part: str, x: Any, y: Any, like: Pair | None = None) -> Pair:
+    found = features_of(f"{part}x", x), targets_of(f"{part}y", y)
+    same_length(f"{part}x", found[0], f"{part}y", found[1])
+    if like is not None and any(one.shape[1:] != other.shape[1:] for one, other in zip(found, like)):
+        raise InputError(f"{part}samples have shape {found[0].shape[1:]}, training ones {like[0].shape[1:]}")
+    return found
 
 
 class Words(FileModel):
@@ -204,8 +205,7 @@ def _plain(value: Any) -> Any:
 
 def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int) -> tuple[Any, Any, Any]:
     """Training pair, held-out pair and the owners of the training samples."""
-    features, targets = features_of("x", found.x), targets_of("y", found.y)
-    same_length("x", features, "y", targets)
+    training = features, targets = _pair("", found.x, found.y)
     if found.owner is not None:
         same_length("x", features, "owner", found.owner)
     if isinstance(held_out, bool) or not isinstance(held_out, int | float):
@@ -213,11 +213,7 @@ def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int
         mine, theirs = (", ".join(map(repr, one.features or ())) for one in (found, other))
         if mine and theirs and mine != theirs:
             raise InputError(f"held_out has the columns {theirs}, training has {mine}; give both the same in order")
-        pair = features_of("held_out x", other.x), targets_of("held_out y", other.y)
-        same_length("held_out x", pair[0], "held_out y", pair[1])
-        if pair[0].shape[1:] != features.shape[1:] or pair[1].shape[1:] != targets.shape[1:]:
-            raise InputError(f"held_out samples have shape {pair[0].shape[1:]}, training ones {features.shape[1:]}")
-        return (features, targets), pair, found.owner
+        return training, _pair("held_out ", other.x, other.y, like=training), found.owner
     if not 0 < held_out < 1:
         raise InputError(f"held_out={held_out} must be a share between 0 and 1, or (x, y)")
     rng = np.random.default_rng([split_seed, 1])
