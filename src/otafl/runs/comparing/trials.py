@@ -43,25 +43,9 @@ class Point(NamedTuple):
     clip: float  # of the file's clip norm
 
 
-def halton(count: int, bases: tuple[int, ...] = (2, 3, 5)) -> np.ndarray:
-    """(count, bases) the first points after 0 of the unscrambled Halton sequence.
-
-    >>> halton(3, (2, 3)).round(3).tolist()
-    [[0.5, 0.333], [0.25, 0.667], [0.75, 0.111]]
-    """
-
-    def radical_inverse(n: int, base: int) -> float:
-        value, scale = 0.0, 1.0 / base
-        while n:
-            n, digit = divmod(n, base)
-            value, scale = value + digit * scale, scale / base
-        return value
-
-    return np.array([[radical_inverse(n, base) for base in bases] for n in range(1, count + 1)]).reshape(-1, len(bases))
-
-
 def points(count: int, rounds: int, step_scale: float) -> list[Point]:
     """Trial 0 is the plans' own; then Halton points, each coordinate on a log scale."""
+    from scipy.stats import qmc  # a second to load
 
     def between(low: float, high: float, share: float) -> float:
         return float(low * (high / low) ** share)
@@ -69,7 +53,7 @@ def points(count: int, rounds: int, step_scale: float) -> list[Point]:
     fewest = min(FEWEST_ROUNDS, rounds)
     found = [
         Point(round(between(fewest, rounds, u)), between(*STEP_RANGE, v), between(*CLIP_RANGE, w))
-        for u, v, w in halton(count - 1)
+        for u, v, w in qmc.Halton(3, scramble=False).random(count)[1:]  # without its zero
     ]
     return [Point(rounds, step_scale, 1.0), *found]
 
