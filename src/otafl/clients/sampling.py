@@ -5,6 +5,7 @@ small says so by a flag, and the run then stops: a batch is never silently trunc
 """
 
 import math
+from bisect import bisect_left
 
 import jax
 import jax.numpy as jnp
@@ -73,8 +74,6 @@ def poisson_capacity(rates: np.ndarray, sizes: np.ndarray, tail: float = 1e-12) 
     def above(count: int) -> float:
         return float(scipy.special.bdtrc(count, most, mean / most))
 
-    low, high = min(math.ceil(mean), most), most
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if above(middle) <= tail else (middle + 1, high)
-    return low, above(low) if low < most else 0.0
+    least = min(math.ceil(mean), most)
+    slots = least + bisect_left(range(least, most), True, key=lambda count: above(count) <= tail)
+    return slots, above(slots) if slots < most else 0.0

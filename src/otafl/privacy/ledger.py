@@ -8,6 +8,7 @@ what was realised is only "spent".
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -290,18 +291,13 @@ class Ledger:
 
     def _fitting(self, run: Events, each_round: Sequence[Release]) -> int:
         """Largest number of leading rounds that fits; costs are never negative, so bisection finds it."""
-        margin = 0.0 if self.budget.counted.additive else PLANNING_MARGIN
-        low, high = 0, int(np.size(run.live))
-        if self._fits(run, with_rounds(each_round, run), margin):
-            return high
-        while low < high:
-            middle = (low + high + 1) // 2
-            part = pick(run, slice(middle))
-            if self._fits(part, with_rounds(each_round, part), margin):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        margin, every = 0.0 if self.budget.counted.additive else PLANNING_MARGIN, int(np.size(run.live))
+
+        def passes(rounds: int) -> bool:
+            part = pick(run, slice(rounds))
+            return not self._fits(part, with_rounds(each_round, part), margin)
+
+        return bisect_left(range(1, every), True, key=passes) if passes(every) else every
 
     def _fits(self, events: Events | None, releases: Sequence[Release], margin: float) -> bool:
         """Whether everything so far, with these added, stays within the cap for every client."""

@@ -33,8 +33,7 @@ class Card(str):
 
     data: dict[str, Any]
 
-    def _repr_markdown_(self) -> str:
-        return str(self)
+    _repr_markdown_ = str.__str__
 
 
 class Run:

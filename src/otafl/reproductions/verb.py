@@ -15,8 +15,7 @@ class Reproduced(str):
 
     folder: Path
 
-    def _repr_markdown_(self) -> str:
-        return str(self)
+    _repr_markdown_ = str.__str__
 
 
 def reproduce(
