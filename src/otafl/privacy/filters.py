@@ -67,6 +67,8 @@ def filter_of(ledger: Ledger, message: Message, rounds: int, each_round: Sequenc
             f"privacy.stop='each' in a closed loop needs privacy.accounting 'none' or 'realised', not "
             f"{budget.accounting!r}: a filter counts what every round costs for certain"
         )
+    if budget.colluders:
+        raise InputError(f"colluders={budget.colluders} in a closed loop: a filter counts the noise of all clients")
     aside = [release._replace(times=release.times * rounds) for release in each_round]
     rate = np.broadcast_to(np.asarray(message.rate, np.float64), (ledger.clients,))
     margin = 1 - PLANNING_MARGIN - rounds * np.finfo(np.float64).eps  # sums inside the loop are rounded every round
