@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from otafl.core.errors import InputError
 from otafl.crypto.randomness import insecure_test_rng
 from otafl.crypto.ring import RING_4096, RING_8192
 from otafl.reproductions.preset_run import reproduce
@@ -94,6 +95,13 @@ def test_operating_system_keys_train_the_model_of_the_noiseless_run(tmp_path):
     assert not run.insecure_test_rng and not run.refused.any()
     for ours, theirs in zip(jax.tree.leaves(run.params), reference):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)  # gains on the grid 2^-16 move the sum by 1e-6
+
+
+def test_noise_that_the_clients_owe_is_not_left_out_in_silence():
+    experiment = load(find("eezofl-he-dp"), quick("eezofl-he-dp"))
+    owing = next(n for n, one in enumerate(experiment.scheme) if one.name == "eezofl" and one.dp_noise)
+    with pytest.raises(InputError, match="devices on the host add no noise"):
+        train_on_host(experiment, owing, 1)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import optax
 
 from otafl.channels import draw
 from otafl.core import streams
+from otafl.core.errors import InputError
 from otafl.core.messages import Clients, Data, Seed, clip_factors, zero_unless_finite
 from otafl.crypto import modes, overair, scaling, uplink, xmkckks
 from otafl.crypto.budget import decode_bits
@@ -47,6 +48,8 @@ def train_on_host(experiment: Experiment, scheme: int, rounds: int, *, mode: str
     task = build.build_task(alone)
     setup, seeds = build.build_scheme(alone, chosen, task), build.seeds_of(alone, task)
     config = options_of(chosen, Config)
+    if config.dp_noise:
+        raise InputError(f"dp_noise={config.dp_noise:g} must be 0: devices on the host add no noise of their own")
     job = job_of(config, count, setup.sites[0].message, seed)
     agreed = xmkckks.setup(job.parameters, sources[0] if sources else None)
     devices = overair.gather_clients(agreed, count, sources[1:] if sources else None)
