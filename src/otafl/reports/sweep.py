@@ -160,7 +160,8 @@ def write_index(folder: Path, title: str, pages: bool = True) -> list[Path]:
                 write_report([folder / entry])
     table = rows(entries, found.keys) if entries else [[*found.keys, "scheme"]]
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(numbers_table(entries, found.keys) if entries else table)
+    written = numbers_table(entries, found.keys) if entries else table
+    csv.writer(text, lineterminator="\n").writerows(map(_as_text, row) for row in written)
     drawn = picture(entries, found.keys) if entries else ""
     files = {
         "index.html": _page(found, entries, table, drawn, title),
@@ -172,6 +173,15 @@ def write_index(folder: Path, title: str, pages: bool = True) -> list[Path]:
         for name, content in files.items():
             write_atomic(folder / name, content)
     return [folder / name for name in files]
+
+
+def _as_text(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula, whatever its scheme is called.
+
+    >>> _as_text("=1+1"), _as_text("constant"), _as_text(-1.0)
+    ("'=1+1", 'constant', -1.0)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def _markdown(found: Sweep, entries: list[Entry], table: list[list[str]], title: str) -> str:
