@@ -7,7 +7,7 @@ import pytest
 
 from otafl.privacy import Ledger, attack_success
 from otafl.privacy.sums import no_rounds
-from otafl.reports.federation import recounted
+from otafl.reports.federation import federation_page, recounted
 from small_air import opened, replies
 
 
@@ -34,3 +34,8 @@ def test_rows_have_the_eps_and_mu_of_the_ledger(summed: bool, tmp_path: Path) ->
     for row, (eps, mu) in zip(rows, wanted):
         assert row["eps"] == pytest.approx(eps, rel=1e-9) and row["mu"] == pytest.approx(mu, rel=1e-9)
     assert recounted(air, []) == []
+
+
+def test_the_page_of_a_closed_loop_says_that_its_cap_is_what_holds() -> None:
+    air = opened("cares-adaptive", channel="cares", eps=100.0)
+    assert "closed loop, ε is what was spent; its guarantee is the cap" in federation_page(air, [], "t", "r", "")

@@ -289,6 +289,15 @@ def test_a_scheme_without_privacy_has_no_value_at_a_target(make_run):
     assert collect([run])["schemes"][1]["summary"]["accuracy_at_eps"] == [None] * 3
 
 
+def test_no_page_without_its_plots(make_run, monkeypatch):
+    """A sweep that was killed while it drew draws again: it looks for the page."""
+    monkeypatch.setattr("otafl.reports.plots.draw", lambda data, folder: 1 / 0)
+    run = make_run("r", {"one": {}})
+    with pytest.raises(ZeroDivisionError):
+        write_report([run])
+    assert not (run / "report.html").exists()
+
+
 def test_where_the_page_goes(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr("otafl.reports.plots.draw", lambda data, folder: [folder / "a.png"])
     run = make_run("r", {"one": {}})

@@ -30,7 +30,7 @@ def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = T
         raise InputError(f"{page}: a report is an HTML page; give a name that ends in .html, or a folder")
     with storage(page):
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(page, content)
-        if not plots:
-            return [page]
-        return [page, *draw(data, page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots"))]
+        beside = page.parent / ("plots" if page.stem == "report" else f"{page.stem}-plots")
+        drawn = draw(data, beside) if plots else []
+        write_atomic(page, content)  # last: whoever finds a page takes the plots for drawn
+        return [page, *drawn]
