@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from grids import call
 
@@ -85,6 +85,26 @@ def test_short_update_is_sent_as_it_is():
 
 def test_metrics_stay_on_the_device():
     assert list(call(app_that_sends(MODEL), asked()).content) == ["arrays"]
+
+
+def test_of_an_update_that_is_not_finite_no_number_leaves():
+    """One NaN beside a model that no bound was ever held against."""
+    sent = moved(call(app_that_sends({**shifted(50.0), "bias": np.full(3, np.nan, np.float32)}), asked()))
+    assert np.all(np.isnan(sent))
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_words_of_an_error_stay_on_the_device(raised):
+    """They may quote the data: "could not convert string to float: '1987-04-02'"."""
+    app = ClientApp(mods=[clip_mod])
+
+    @app.train()
+    def train(message, context):
+        if raised:
+            raise ValueError("secret")
+        return Message(Error(1, "secret"), reply_to=message)
+
+    assert call(app, asked()).error.reason == "clip_mod: the app failed; this node's log says why"
 
 
 def test_leaves_that_are_not_sent_go_back_as_they_came():
