@@ -5,6 +5,7 @@ import pytest
 
 from otafl.channels import Channel, CsiError, draw, receive
 from otafl.channels.antennas import (
+    KINDS,
     beams,
     best_antenna,
     blind_error,
@@ -70,6 +71,17 @@ def test_the_sum_beam_is_along_the_sum_however_weak_it_is() -> None:
 def test_a_demand_is_the_weight_over_the_root_of_the_energy() -> None:
     site = Deployment(np.array([4.0, 9.0, 1.0]), 1.0, 1.0, np.array([0.5, 0.3, 0.0]), 7)
     assert demand_of(site) == pytest.approx([0.25, 0.1, 0.0])
+
+
+def test_the_best_antenna_is_the_one_whose_weakest_client_is_heard_best(cases) -> None:
+    for array, need in cases:
+        heard = [weakest_heard(array, antenna, need) for antenna in np.eye(4)]
+        assert weakest_heard(array, best_antenna(array, need), need) == max(heard)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_nobody_has_a_path_the_beam_is_the_first_antenna(kind: str) -> None:
+    assert np.array_equal(beams(kind, np.zeros((1, 2, 3)), np.ones(2)), np.eye(3)[:1])
 
 
 def test_one_client_gets_its_matched_filter() -> None:

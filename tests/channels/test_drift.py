@@ -3,9 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otafl.channels import Drift
+from otafl.channels import Channel, Drift, draw
+from otafl.channels.channel import stream
 from otafl.channels.drift import factors
 from otafl.core.errors import InputError
+from otafl.core.streams import Host
 
 
 @given(
@@ -38,6 +40,14 @@ def test_accumulated_steps_spread(assert_mean):
     last = factors(Drift(40, 0.25), 20_000, 8 * 40 + 1, np.random.default_rng(2))[-1]
     assert_mean(last, 1.0)
     assert_mean(last**2, (1 + 0.25**2 / 3) ** 8)
+
+
+def test_gains_drift_by_the_factors():
+    drift = Drift(2, 0.5)
+    fixed, moving = (draw(Channel(mean_power_gain=4.0, drift=drift), 3, 9, 1) for drift in (None, drift))
+    level = factors(drift, 3, 9, stream(1, Host.DRIFT))
+    np.testing.assert_allclose(moving.rms_gain, 2 * level, rtol=1e-15)
+    np.testing.assert_allclose(moving.gain, level * fixed.gain, rtol=1e-15)
 
 
 @pytest.mark.parametrize("fields", [{"every": 0}, {"amplitude": 0.0}, {"amplitude": 1.5}, {"relative_to": "last"}])

@@ -29,6 +29,13 @@ def test_ar1_forgets_geometrically(rho):
     np.testing.assert_allclose((np.abs(gain) ** 2).mean(1), 1.0, atol=5 / math.sqrt(RUNS))
 
 
+@pytest.mark.parametrize("law", [ar1, jakes])
+def test_what_is_remembered_has_no_unit(law):
+    rms = np.linspace(0.1, 3, 100)[:, None]
+    unit = law(np.random.default_rng(0), np.ones((100, 1)), 0.2)
+    np.testing.assert_allclose(law(np.random.default_rng(0), rms, 0.2), rms * unit, rtol=1e-12)
+
+
 @pytest.mark.parametrize("turns", [0.01, 0.1, 0.4])
 def test_jakes_has_bessel_correlation(turns):
     gain = jakes(np.random.default_rng(1), np.ones((6, RUNS)), turns)

@@ -94,7 +94,9 @@ def test_how_many_rounds_are_asked_for_at_a_time_changes_no_number(pieces):
 
 def test_shares_never_exceed_the_total():
     assert 0.01 * (1 - 1e-6) <= shares(Pilots(every=1, failure_prob=0.01), 10**6).sum() <= 0.01  # and leave none over
-    assert shares(Pilots(every=1, failure_prob=0.01, estimations=7), 7).sum() == pytest.approx(0.01)
+    declared = Pilots(every=1, failure_prob=0.01, estimations=7)
+    assert shares(declared, 7).sum() == pytest.approx(0.01)
+    np.testing.assert_array_equal(shares(declared, 3), shares(declared, 7)[:3])
     with pytest.raises(InputError, match="estimations=7"):
         shares(Pilots(every=1, estimations=7), 8)
 
@@ -120,11 +122,13 @@ def test_without_fading_pilots_are_exact():
     rms = np.array([[0.5, 2.0]])
     for leaf in estimate(Pilots(), Fading("constant"), rms, np.random.default_rng(0)):
         np.testing.assert_array_equal(leaf, rms)
+    with pytest.raises(InputError, match="the estimate is exact"):
+        limits(1.0, pilot_law(Fading("constant"), 64), 0.01)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"count": 0}, {"every": 0}, {"ema": 0.0}, {"failure_prob": 1.0}, {"estimations": 0}, {"count": 2.5}]
-)
+@pytest.mark.parametrize("fields", [
+    {"count": 0}, {"every": 0}, {"ema": 0.0}, {"ema": 1.1}, {"failure_prob": 1.0}, {"estimations": 0}, {"count": 2.5},
+])  # fmt: skip
 def test_refusals(fields):
     with pytest.raises(InputError):
         Pilots(**fields)

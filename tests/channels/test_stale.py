@@ -30,6 +30,25 @@ def test_the_worked_value_cannot_be_declared():
         Channel(fading=Fading("ar1", rho=rho), stale=Stale(miss_prob=1e-6))
 
 
+@pytest.mark.parametrize("jitter", [0.0, 1e-9, 0.01])
+@pytest.mark.parametrize("rho", [0.5, -0.9, 1 - 1e-9])
+def test_the_bound_holds_where_every_gain_has_power_of_its_own(rho, jitter):
+    """Two normals of variance 1 + jitter and covariance rho: |g| given g_old = h_min, in closed form."""
+    least, beta = 0.7, 1e-6
+    slope = rho / (1 + jitter)
+    spread = math.sqrt((1 - rho) * (1 + rho) + jitter * (1 + rho * slope))  # of what g_old does not tell
+    room = stale_gain_error(rho, least, beta, jitter=jitter) - (1 - slope / rho)
+    assert math.exp(-((room * abs(rho) * least / spread) ** 2)) <= beta * (1 + 1e-9)
+
+
+def test_an_error_of_one_cannot_be_declared():
+    fading = Fading("ar1", rho=0.9)
+    least = stale_gain_error(0.9, 1.0, 0.01)  # where (C2) is 1
+    Channel(fading=fading, stale=Stale(least_gain=least * 1.002, miss_prob=0.01))
+    with pytest.raises(InputError, match="gain_error=1, which cannot be declared"):
+        Channel(fading=fading, stale=Stale(least_gain=least, miss_prob=0.01))
+
+
 @pytest.mark.parametrize("fading", [
     Fading("ar1", rho=0.995), Fading("ar1", rho=-0.995), Fading("jakes", rho=0.995),
     Fading("jakes", rho=1 - 1e-9),  # moves less in a round than what its factor adds on the diagonal
@@ -59,6 +78,7 @@ def test_the_gains_are_those_of_the_same_process_told_late():
         ({"fading": Fading()}, "fading kind='rayleigh' has no correlation from round to round"),
         ({"csi": CsiError(0.1)}, "stale and csi cannot be combined"),
         ({"drift": Drift()}, "stale and drift cannot be combined"),
+        ({"antennas": 2}, "antennas=2 must be 1"),
     ],
 )
 def test_what_has_no_bound_is_refused(said, why):
