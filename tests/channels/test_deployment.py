@@ -219,7 +219,7 @@ def test_antenna_heights_of_devices_enter_a_law_that_has_them(write):
 
 def test_a_noise_figure_stands_on_thermal_noise(write):
     _, radio = load_site(write(TOML.replace("noise_dbm = -120.0", "noise_figure_db = 7.0"), "site.toml"))
-    assert radio.noise_w == pytest.approx(10 ** ((-174 + 7) / 10 - 3) * 1e5)
+    assert radio.noise_w == pytest.approx(10 ** ((-174 + 7) / 10 - 3) * 1e5, rel=1e-12, abs=0)
 
 
 def test_a_hundred_thousand_devices_load_in_seconds(write):

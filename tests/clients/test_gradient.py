@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import small
 from otafl.clients import Gradient, gradient
+from otafl.clients.gradient import draw_batch, take
 from otafl.core.messages import Data, Seed, draw, fold
 from otafl.core.plan import Link
 from otafl.core.uplink import ANALOG
@@ -126,3 +128,17 @@ def test_what_a_client_occupies():
     assert (one, two) == (model.footprint, model.num_params)
     regular = build("logistic", (FEATURES,), CLASSES, l2=0.1)  # the norm that is clipped has the l2 term
     assert gradient(Gradient(), regular).occupies(1) == regular.num_params
+
+
+@pytest.mark.parametrize("batch", [0, 1, 30, 69, 70])
+def test_a_batch_is_so_many_of_ones_own_samples_each_once_and_equally(batch):
+    """Of 70 samples, of 20, which may be less than the batch."""
+    seed, ids, numbers = small.one_seed(), jnp.arange(4), jnp.arange(small.SAMPLES)
+    drawn, overflow = draw_batch(seed, jax.random.split(jax.random.key(1), 4), ids, batch, min_size=20)
+    x, _, weight = map(np.asarray, take(Data(numbers, numbers), seed, drawn, ids))
+    assert not bool(overflow)
+    for k, size in enumerate(map(int, seed.sizes)):
+        used, count = x[k][weight[k] > 0], min(batch or size, size)
+        assert len(set(used)) == len(used) == count
+        assert set(used) <= set(np.asarray(seed.rows[k][:size]).tolist())
+        np.testing.assert_array_equal(weight[k][weight[k] > 0], np.float32(1) / np.float32(count))

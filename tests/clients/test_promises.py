@@ -54,8 +54,11 @@ def test_sensitivities_of_messages_clipped_as_a_whole(kind, options):
     expected = {("client", "replace"): 2, ("client", "zero-out"): 1}
     expected |= {("record", adjacency): 2 for adjacency in ("replace", "zero-out", "add-remove")}
     for (unit, adjacency), factor in expected.items():
-        message = kind(options(clip_norm=0.5, unit=unit, adjacency=adjacency), small.model()).promise(SIZES)
+        clients = kind(options(clip_norm=0.5, unit=unit, adjacency=adjacency), small.model())
+        message = clients.promise(SIZES)
         np.testing.assert_array_equal(message.sensitivity, np.full(4, factor * 0.5))
+        np.testing.assert_array_equal(message.mean_square, np.full(4, 0.25))
+        assert message.bound == clients.clip_norm == 0.5  # what is promised is enforced
         assert (message.unit, message.adjacency) == (unit, adjacency)
     with pytest.raises(InputError, match="roster"):
         kind(options(adjacency="add-remove"), small.model())

@@ -50,7 +50,7 @@ def test_messages_and_update_equal_a_naive_loop(directions, round_):
         return softmax_loss(moved[named[2]], moved[named[1]], x[k], y[k])
 
     naive = np.array([[loss(1, p, k) - loss(-1, p, k) for p in range(directions)] for k in range(4)])
-    assert found.shape == (4, directions) and not bool(overflow)
+    assert found.shape == (4, directions) and clients.promise(np.ones(4)).dim == directions and not bool(overflow)
     np.testing.assert_allclose(found, naive, atol=5e-6)
     received = np.linspace(-1, 2, directions).astype(np.float32)
     update = jax.jit(clients.lift)(received, params, seed, jnp.int32(round_))
@@ -78,10 +78,11 @@ def test_the_difference_is_twice_the_radius_times_the_slope():
 
 @pytest.mark.parametrize("law", ["rademacher", "gaussian", "sphere"])
 def test_laws(law):
-    like = {"a": jnp.zeros((30, 5)), "b": jnp.zeros(10)}
+    like = {"a": jnp.zeros((30, 5)), "b": jnp.zeros(10), "c": jnp.zeros(10)}
     drawn = jax.jit(draw_directions, static_argnums=(2, 3))(jax.random.key(1), like, law, 400)
-    flat = np.concatenate([np.asarray(drawn["a"]).reshape(400, -1), np.asarray(drawn["b"])], axis=1)
+    flat = np.concatenate([np.asarray(leaf).reshape(400, -1) for leaf in jax.tree.leaves(drawn)], axis=1)
     assert abs(flat.mean()) < 5 * flat.std() / np.sqrt(flat.size)
+    assert np.max(np.abs(np.triu(flat.T @ flat, 1))) < 6.5 * flat.var() * np.sqrt(400)  # no two coordinates go together
     if law == "rademacher":
         assert set(np.unique(flat)) == {-1.0, 1.0}
     elif law == "gaussian":

@@ -57,7 +57,7 @@ def test_mnist_training_preset_is_the_published_setting():
     experiment = load(find("adascale-fig1-accuracy"))
     assert (experiment.rounds, experiment.task.clients, experiment.clients.batch) == (MNIST.T, MNIST.M, MNIST.B)
     assert (experiment.server.step_size, experiment.server.weight_decay, experiment.server.momentum) == (0.5, 1e-4, 0)
-    assert experiment.radio.noise_var() == pytest.approx(MNIST.noise_power / 2)
+    assert experiment.radio.noise_var() == pytest.approx(MNIST.noise_power / 2, rel=1e-12, abs=0)
     assert experiment.radio.energy(MNIST.d) == pytest.approx(MNIST.P_max * MNIST.d)
     nus = {(scheme.name, scheme.nu) for scheme in experiment.scheme if scheme.name in adascale.METHODS}
     ends = {(name, nu) for name in adascale.METHODS for nu in (NU_MNIST[0], NU_MNIST[-1])}

@@ -11,6 +11,7 @@ from rich.console import Console
 from otafl.core import files
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems import planning
+from otafl.systems.eezofl.convergence import Schedule, Theorem2
 
 PLANNER = planning.load("eezofl")
 EXAMPLES = Path(planning.__file__).parent / "eezofl/examples"
@@ -41,8 +42,8 @@ def test_a_file_in_the_papers_symbols_and_the_closed_forms():
     mu, Omega = [1.0, 0.5, -2.0], [2.0, 0.3, 4.5]
     task = {"d": 50, "eta0": 0.1, "gamma0": 0.2, "L_f": 3.0, "L_g": 7.0, "b": 2.0, "gap": 1.5}
     file = {"N": 3, "K": 250, "n": n, "mu": mu, "Omega": Omega, "Lambda": Lambda, "f": f, "sigma_e": e, "sigma_w": w,
-            "sigma_phi": phi, "tau": 0.01, "bandwidth_hz": 1e6, "convergence": task | {"b1": 0.5, "b2": 9.0, "eps": 2.0,
-            "beta": 0.5}}  # fmt: skip
+            "sigma_phi": phi, "tau": 0.01, "bandwidth_hz": 1e6, "convergence": task | {"b1": 0.75, "b2": 9.0,
+            "eps": 2.0, "beta": 0.5}}  # fmt: skip
 
     def answer(**changes):
         return PLANNER.plan(files.parse(PLANNER.inputs, file | changes, "test.toml"), Path())
@@ -55,19 +56,31 @@ def test_a_file_in_the_papers_symbols_and_the_closed_forms():
     assert (out["S_O"], out["X"]) == pytest.approx((S_O, X), rel=1e-12)
     assert out["noise"]["B_eps_squared"] == pytest.approx(quadratic + linear, rel=1e-12)
     var = (quadratic + 2.0 ** (-2 * f) * linear) / (n * Lambda**2)
-    assert out["noise"]["decoded_variance"] == pytest.approx(var, rel=1e-12)
+    assert out["noise"]["decoded_variance"] == pytest.approx(var, rel=1e-12, abs=0)
     hybrid = n * 3 * (5 / 3 * e**2 * S_O + w**2) + e**2 * S_O + w**2 + 2.0 ** (-2 * f) * 3 * phi**2
     found = answer(mode="hybrid")["noise"]["decoded_variance"]
-    assert found == pytest.approx(hybrid / Lambda**2, rel=1e-12)
+    assert found == pytest.approx(hybrid / Lambda**2, rel=1e-12, abs=0)
 
     theorem = out["convergence"]
-    c1, c3 = 2 * 0.5, 2.0 * 9.0**3 * 3 / (2 * 0.5)
+    c1, c3 = 2 * 0.75, 2.0 * 9.0**3 * 3 / (2 * 0.75)
     C_g = 4 * 3.0**2 * 9.0**4 * (sum(o / m**2 for o, m in zip(Omega, mu)) + 6)
     R = 2 * 1.5 / (c1 * 0.1 * 0.2) + c3**2 * 0.2**2 + C_g * 7.0 * 0.1 * 0.2 / c1
     rho = 9.0**2 * var * 7.0 * 0.1 / (c1 * 0.2)
     expected = {"c1": c1, "c3": c3, "C_g": C_g, "C_e": 81 * var, "R": R, "rho": rho, "bound": R / 250**0.5 + rho,
                 "K_needed": R**2 / (2.0 * 0.5 - rho) ** 2}  # fmt: skip
-    assert {name: theorem[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert {name: theorem[name] for name in expected} == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_a_noise_floor_at_the_target_needs_for_ever():
+    theorem = Theorem2(1.0, 1.0, 1.0, 1.0, R=2.0, rho=0.5)
+    assert theorem.rounds_needed(2.0, 0.5) == 16
+    with pytest.raises(InputError, match="the noise floor is above the target"):
+        theorem.rounds_needed(1.0, 0.5)
+
+
+def test_sums_of_powers_are_infinite_up_to_the_border():
+    assert all(Schedule(eta_power=0.75, gamma_power=0.25).check().values())  # sum 1 / k
+    assert list(Schedule(eta_power=0.25, gamma_power=0.25).check().values()) == [True, False, False, False]
 
 
 def test_symbols_and_tables_are_the_same_file():
@@ -89,7 +102,8 @@ def test_a_lone_device_is_warned_of():
 def test_terms_add_up_in_every_mode():
     for mode in ("fixed-point", "hybrid", "digital"):
         noise = plan(mode=mode)["noise"]
-        assert sum(noise["terms_decoded_variance"].values()) == pytest.approx(noise["decoded_variance"], rel=1e-12)
+        total = sum(noise["terms_decoded_variance"].values())
+        assert total == pytest.approx(noise["decoded_variance"], rel=1e-12, abs=0)
 
 
 def test_traffic_and_radio_of_the_published_setting():

@@ -11,7 +11,7 @@ from otafl.core.plan import Context, Deployment, Message
 from otafl.core.rounds import plan_ahead
 from otafl.crypto.scaling import quantise_channel
 from otafl.privacy import events, noise_multiplier
-from otafl.systems.eezofl.policy import Config
+from otafl.systems.eezofl.policy import Config, job_of
 
 N, ROUNDS = 10, 400
 SITE = Deployment(np.full(N, 1e4), 1.0, 1.0, np.full(N, 1 / N), 1)
@@ -84,10 +84,19 @@ def test_noise_that_the_grid_would_take_apart_is_refused(mode, f):
         made(mode=mode, dp_noise=3.0, scale_bits=0, f=f, **TOY)
 
 
-def test_a_grid_that_may_lengthen_messages_beyond_their_charge_is_refused():
+def test_less_noise_than_hides_a_client_on_the_grid_is_refused():
+    asked = {"mode": "fixed-point", "scale_bits": 32, **TOY}
+    least = job_of(Config(**asked), N, MESSAGE, 0).least_noise
+    made(dp_noise=least, **asked)
+    with pytest.raises(InputError, match="raise scale_bits"):
+        made(dp_noise=0.99 * least, **asked)
+
+
+@pytest.mark.parametrize("mu", [1.0, (2.0, *[1.0] * (N - 1))])
+def test_a_grid_that_may_lengthen_messages_beyond_their_charge_is_refused(mu):
     """0.26 in steps of 0.5 is sent as 0.5, whatever the noise is."""
-    message = MESSAGE._replace(bound=0.26)
-    asked = {"mode": "digital", "dp_noise": 1e5, **TOY}
+    message = MESSAGE._replace(bound=0.26 * np.max(mu))
+    asked = {"mode": "digital", "dp_noise": 1e5, "mu": mu, **TOY}
     for scale_bits in (1, 17):
         with pytest.raises(InputError, match=rf"scale_bits={scale_bits} must be larger: .* of norm 0.26 may become"):
             systems.make("eezofl", Config(scale_bits=scale_bits, **asked), SITE, message, Context())
@@ -127,9 +136,20 @@ def test_refusals(options, message):
 
 
 def test_statistics_that_do_not_fit_the_channel_are_refused():
-    policy, trace, _ = made(mode="analytic", sigma=10.0, scale_bits=50)
-    with pytest.raises(InputError, match="must agree"):
+    """By more than 5 %."""
+    for off in (0.96, 1.04):
+        policy, trace, _ = made(mode="analytic", sigma=np.sqrt(2 * off**2 - 1), scale_bits=50)
         plan_ahead(policy, (), trace)
+    for off in (0.94, 1.06, 7.0):
+        policy, trace, _ = made(mode="analytic", sigma=np.sqrt(2 * off**2 - 1), scale_bits=50)
+        with pytest.raises(InputError, match="must agree"):
+            plan_ahead(policy, (), trace)
+
+
+def test_the_noise_budget_is_told_the_mean_and_the_mean_square_of_the_gains():
+    fading = job_of(Config(mu=0.5, sigma=2.0, scale_bits=40, **TOY), N, MESSAGE, 0).fading
+    np.testing.assert_array_equal(fading.mu, np.full(N, 0.5))
+    np.testing.assert_array_equal(fading.Omega, np.full(N, 4.25))
 
 
 def test_digital_links_without_a_ring_have_the_rings_sum_and_its_noise():

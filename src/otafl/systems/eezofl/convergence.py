@@ -19,7 +19,12 @@ class Schedule(NamedTuple):
     gamma_power: float = 0.25
 
     def step(self, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-        """(eta, gamma), each (rounds,)."""
+        """(eta, gamma), each (rounds,).
+
+        >>> eta, gamma = Schedule(eta0=2.0, gamma0=3.0).step(16)
+        >>> eta[[0, 3]].tolist(), gamma[[0, 15]].tolist()
+        ([2.0, 1.0], [3.0, 1.5])
+        """
         validate.whole("K", rounds)
         validate.positive("eta0", self.eta0)
         validate.positive("gamma0", self.gamma0)
