@@ -15,7 +15,7 @@ from rich.text import Text
 BREAKS = 20  # columns of words are made no narrower than this
 ENOUGH = 10**4  # columns of a screen on which everything fits
 LIGHT: dict[str, Any] = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}  # style of a table
-ROWS = 200  # of a table with one for every device, or every choice
+ROWS = 40  # of a table with one for every device, or every choice
 
 
 def say(console: Console, text: str, **how: Any) -> None:
@@ -29,7 +29,7 @@ class Fitted(Table):
     Columns that stand left hold words, all others numbers. `elsewhere` says where those without room are.
     """
 
-    elsewhere = ""
+    elsewhere = "; a wider screen shows all"
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Fitted(Table):
 
     def show(self, console: Console, wide: bool = False) -> None:
         """Print it, for a command with an option `--wide`: every column, also where the screen is too narrow."""
-        self.elsewhere = self.elsewhere or "; all columns with --wide"
+        self.elsewhere = "; all columns with --wide"
         if wide:
             console.width = max(console.width, self.least(console, breaking=False))
         console.print(self)
@@ -90,7 +90,7 @@ def some_of(count: int, always: Iterable[int] = ()) -> list[int]:
     """Numbers of the rows to print: of many some from end to end, those of `always` among them.
 
     >>> some_of(3), len(some_of(10_000, [17])), 17 in some_of(10_000, [17])
-    ([0, 1, 2], 201, True)
+    ([0, 1, 2], 41, True)
     """
     if count <= ROWS:
         return list(range(count))

@@ -13,6 +13,7 @@ from rich.console import Console
 from otafl.channels import load_devices
 from otafl.core.errors import InputError
 from otafl.core.files import parse, read, to_json
+from otafl.privacy.card_text import round_up
 from otafl.privacy.gaussian import delta as gaussian_delta
 from otafl.systems.biasvar.design import BoundParams, Radio, solve_exact
 from otafl.systems.biasvar.planner import PLANNER, Inputs
@@ -204,12 +205,21 @@ def test_mistakes_are_one_clear_line(changes, words):
     assert "\n" not in str(refused.value)
 
 
-def test_of_many_devices_some_are_printed_the_weakest_and_the_strongest_among_them():
+def test_of_many_devices_a_screenful_is_printed_from_the_weakest_to_the_strongest_with_the_largest_eps(tmp_path):
     distances = [float(r) for r in np.random.default_rng(0).uniform(100, 1700, 1000)]
     report = planned(distances_m=distances)
     out = io.StringIO()
-    PLANNER.show(report, Console(file=out, width=140))
-    assert "of 1,000 devices; all of them with --json" in out.getvalue()
-    shown = [line.split("│")[1].strip() for line in out.getvalue().splitlines() if line.startswith("│")]
-    ends = {report["devices"][i]["name"] for i in (int(np.argmin(distances)), int(np.argmax(distances)))}
-    assert ends <= set(shown) and len(shown) < 240
+    PLANNER.show(report, Console(file=out, width=80))
+    text = out.getvalue()
+    assert "of 1,000 devices, the weakest first; all of them with --json" in text
+    assert "no room for eps" not in text
+    assert len(text.splitlines()) < 80
+    shown = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│ device-")]
+    names = [report["devices"][i]["name"] for i in np.argsort(distances)[::-1]]
+    eps = report["privacy"]["eps"]
+    worst = report["devices"][int(np.argmax(eps))]["name"]
+    assert shown == sorted(shown, key=names.index) and {names[0], worst, names[-1]} <= set(shown)
+    assert f"largest eps: {round_up(max(eps))}, of {worst}" in text
+    table = next(path for path in PLANNER.pictures(report, tmp_path) if path.suffix == ".csv")
+    with table.open() as rows:
+        assert [float(row["eps"]) for row in csv.DictReader(rows)] == eps

@@ -15,9 +15,11 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 
 def _export(report: dict[str, Any], path: Path) -> Path:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(report["devices"][0]), lineterminator="\n")
+    devices, eps = report["devices"], report.get("privacy", {}).get("eps")
+    rows = [{**row, "eps": its} for row, its in zip(devices, eps)] if eps else devices
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(report["devices"])
+    writer.writerows(rows)
     write_atomic(path, buffer.getvalue())
     return path
 

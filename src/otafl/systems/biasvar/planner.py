@@ -22,7 +22,7 @@ from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier, sensitivity, young_split
 from otafl.systems.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
 from otafl.systems.planning import Planner, example
-from otafl.systems.screen import Fitted, say_left_out, say_remarks, some_of
+from otafl.systems.screen import ROWS, Fitted, say, say_left_out, say_remarks, some_of
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -192,24 +192,19 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"{report['status']}{certificate}"
     )
     eps = report.get("privacy", {}).get("eps")
-    table = Fitted("device", "SNR dB", "pre-scaler gamma", "u", "P(send)", "weight p", *(["eps"] if eps else []))
     shown = _shown(report["devices"], eps)
-    for k in shown:
-        row = report["devices"][k]
-        numbers = [f"{row['snr_db']:.1f}", f"{row['gamma']:.4g}", *(f"{row[key]:.4f}" for key in ("u", "tx_prob", "p"))]
-        table.add_row(row["name"], *numbers, *([round_up(eps[k])] if eps else []))
-    console.print(table)
-    say_left_out(console, len(shown), len(report["devices"]), "devices")
+    heads = ("device", "SNR dB", "pre-scaler", "P(send)", "weight p", *(["eps"] if eps else []), "u")
+    console.print(Fitted.of(heads, (_cells(report["devices"][k], eps and eps[k]) for k in shown), words=("device",)))
+    say_left_out(console, len(shown), len(report["devices"]), "devices, the weakest first")
     bound = Fitted("part of the bound", "value")
     for name, value in report["bound"].items():
         bound.add_row(name, "needs rounds and gap0" if value is None else f"{value:.4g}")
     console.print(bound)
     console.print("The bound ranks designs; it is far too loose to predict a gradient norm.")
-    others = Fitted("design", "J_n", "over optimum", "transmission", "mini-batch", "noise", "bias")
-    for row in report["yardsticks"]:
-        terms = (f"{row[key]:.4g}" for key in ("transmission", "minibatch", "noise", "bias"))
-        others.add_row(row["design"], f"{row['normal_objective']:.4g}", f"{row['ratio']:.3f}", *terms)
-    console.print(others)
+    terms = ("normal_objective", "ratio", "transmission", "minibatch", "noise", "bias")
+    others = ([row["design"], *(f"{row[key]:.4g}" for key in terms)] for row in report["yardsticks"])
+    heads = ("design", "J_n", "J_n/best", "transmission", "mini-batch", "noise", "bias")
+    console.print(Fitted.of(heads, others, words=("design",)))
     if report["sensitivity"]:
         wrong = Fitted("if the true value is", *(f"x{factor:g}" for factor in report["sensitivity"]["factor"]))
         for name, key in (("kappa", "true_kappa"), ("L", "true_L")):
@@ -226,6 +221,8 @@ def show(report: dict[str, Any], console: Console) -> None:
         )
     if "privacy" in report:
         card = report["privacy"]
+        worst = _worst(card["eps"])
+        say(console, f"largest eps: {round_up(card['eps'][worst])}, of {report['devices'][worst]['name']}")
         console.print(
             f"eps at delta = {card['delta']:g} after {card['rounds']} rounds, {card['unit']} level, "
             f"{card['adjacency']} adjacency; {card['accountant']}; trusted: {card['trusted']}"
@@ -234,10 +231,21 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 def _shown(devices: list[dict[str, Any]], eps: Sequence[Any] | None) -> list[int]:
-    """The devices to print, the weakest, the strongest and the one with the largest eps among them."""
-    snr = [row["snr_db"] for row in devices]
-    worst = [int(np.argmax(np.asarray(eps, float)))] if eps else []
-    return some_of(len(devices), [int(np.argmin(snr)), int(np.argmax(snr)), *worst])
+    """The devices to print; of many some from the weakest to the strongest, the one with the largest eps among them."""
+    if len(devices) <= ROWS:
+        return list(range(len(devices)))
+    weakest_first = np.argsort([row["snr_db"] for row in devices], kind="stable").tolist()
+    worst = [weakest_first.index(_worst(eps))] if eps else []
+    return [weakest_first[rank] for rank in some_of(len(devices), worst)]
+
+
+def _worst(eps: Sequence[Any]) -> int:
+    return int(np.argmax(np.asarray(eps, float)))
+
+
+def _cells(row: dict[str, Any], eps: Any) -> list[str]:
+    numbers = [f"{row['snr_db']:.1f}", *(f"{row[key]:.4g}" for key in ("gamma", "tx_prob", "p"))]
+    return [row["name"], *numbers, *([] if eps is None else [round_up(eps)]), f"{row['u']:.4g}"]
 
 
 PLANNER = Planner(Inputs, keys, example(__file__, "biasvar"), plan, show, pictures)
