@@ -1,10 +1,12 @@
 import html
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 
 from otafl.core.errors import InputError
 from otafl.core.markdown import inert
@@ -53,8 +55,26 @@ def test_what_somebody_wrote_is_no_html_on_a_page(ledger):
 
 def test_what_somebody_wrote_is_neither_a_link_nor_half_a_span_of_code(ledger):
     text = make_card(ledger, message(), outside=["it`s [here](http://x)", "so`is this"]).to_markdown()
-    assert "- it\\`s [here]\\(http://x)\n- so\\`is this" in text and "counted by `zcdp`." in text
+    assert "- it\\`s [here]\\(http:\\//x)\n- so\\`is this" in text and "counted by `zcdp`." in text
     assert inert(text) == text
+
+
+@pytest.mark.parametrize(
+    ("named", "kept"),
+    [
+        ("`ours", "theirs`"),  # a span from one name to the next
+        ("`all of it`", "x"),
+        (r"\\`a", r"b\\`"),  # a backslash that is escaped itself
+        ("[card]: http://x.example", "[card]"),  # where a link leads, told elsewhere
+        ("https://x.example", "WWW.x.example and me@x.example"),
+    ],
+)
+def test_names_are_shown_as_they_are(ledger, named, kept):
+    text = make_card(ledger, message(), outside=[named, kept]).to_markdown()
+    shown = MarkdownIt("commonmark").render(text[text.index("Outside the guarantee") :])
+    unescaped = re.sub(r"\\(.)", r"\1", named), re.sub(r"\\(.)", r"\1", kept)
+    assert "<code>" not in shown and "<a " not in shown and all(name in shown for name in unescaped)
+    assert not re.search(r"://|www\.|\w@\w", text, re.I), "GitHub makes links of bare addresses"
 
 
 def test_what_a_closed_loop_spent_is_no_certificate_and_without_a_cap_nothing_holds(make_events, ledger):

@@ -15,14 +15,16 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> list[str]:
     return [lines[0], "|" + "---|" * len(head), *lines[1:]]
 
 
-CODE = r"(?<![\w`\\])`(?=\S)[^`\n]+(?<=\S)`(?![\w`])"  # as ours stands: between words, closed in its line
+CODE = r"(?<![\w`\\])`(?:otafl [\w ]*\w|[\w.-]+)`(?![\w`])"  # as ours stands: one word, or a command
 
 
 def inert(page: str) -> str:
-    """A page whose names cannot become HTML, links or half a span of code where it is shown; ours has none of these.
+    """A page whose names cannot become HTML, links or code where it is shown; ours has none but CODE.
 
-    >>> inert("label <script>, a < b, [here](http://x), `zcdp`, it`s, 5` and 6`")
-    'label &lt;script>, a < b, [here]\\\\(http://x), `zcdp`, it\\\\`s, 5\\\\` and 6\\\\`'
+    >>> inert("label <script>, a < b, [here](http://x), `zcdp`, it`s, `a and b`")
+    'label &lt;script>, a < b, [here]\\\\(http:\\\\//x), `zcdp`, it\\\\`s, \\\\`a and b\\\\`'
     """
-    page = re.sub(rf"({CODE})|(?<!\\)`", lambda found: found[1] or r"\`", page)
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", page).replace("](", r"]\(")
+    page = re.sub(rf"({CODE})|(?<!\\)((?:\\\\)*)`", lambda found: found[1] or rf"{found[2]}\`", page)
+    page = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", page)
+    page = re.sub(r"\](?=[(:])", r"]\\", page)  # a link, and where a link leads
+    return re.sub(r":(?=//)|(?i:www)(?=\.)|(?<=\w)(?=@\w)", r"\g<0>\\", page)  # addresses that some readers link
