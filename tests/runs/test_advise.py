@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from otafl import cli
 from otafl.bounds import merit
+from otafl.channels import load_site
 from otafl.core.errors import InputError
 from otafl.reports.advice import write_advice
 from otafl.runs import runner
@@ -153,15 +155,26 @@ def test_a_csv_without_a_receiver_is_completed_in_words(tmp_path: Path) -> None:
     assert again.radio.trusted_noise_w == site.radio.trusted_noise_w
 
 
-def test_that_measured_gains_count_by_their_means_is_said(tmp_path: Path) -> None:
-    np.savez(tmp_path / "gains.npz", gain=1e-5 * np.exp(1j * np.arange(6.0)).reshape(3, 2))
+def test_that_measured_gains_count_by_their_means_is_said_first_and_how_to_plan_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gain = 1e-5 * np.exp(1j * np.arange(400.0)).reshape(200, 2)
+    np.savez(tmp_path / "gains.npz", gain=gain)
     (tmp_path / "devices.csv").write_text("power_dbm,samples\n10,5\n10,7\n")
-    path = tmp_path / "site.toml"
+    path = tmp_path / "a site.toml"
     path.write_text(
         'devices_file = "devices.csv"\ngains_file = "gains.npz"\n[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n'
     )
-    advice = advise(path, num_params=100, eps=8.0, rounds=30)
-    assert "assumed: Rayleigh fading around the means of the measured gains" in advice.notes[0]
+    words = ["advise", str(path), "--num-params", "100", "--eps", "8", "--rounds", "30", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["otafl", *words])
+    with pytest.raises(SystemExit):
+        cli.main()
+    caution = capsys.readouterr().out.split("\n- ")[0]
+    assert "draw Rayleigh fading around their means" in caution
+    assert "not your measured gains" in (tmp_path / "advice.html").read_text().lower()
+    plan, file, _, override = shlex.split(caution.partition("otafl ")[2].splitlines()[0])
+    assert plan == "plan" and load_site(load(Path(file), [override]).devices).devices.trace is not None
+    assert shlex.quote(override) in (tmp_path / "advice.toml").read_text().splitlines()[0]
 
 
 @pytest.mark.parametrize(

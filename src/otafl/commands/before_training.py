@@ -167,7 +167,7 @@ def advise(
     folder = out_dir or Path("runs") / "advice"
     written = write_advice(advice, folder)
     if not as_json:
-        show(advice, out, wide)
+        show(advice, out, wide, folder)
         names = ", ".join(path.name for path in written)
         out.say(f"Wrote {names} in {folder}")
     trained = _simulate(advice, folder, as_json) if simulate else []

@@ -35,7 +35,7 @@ def write_advice(advice: Advice, folder: str | Path) -> list[Path]:
 
 def render(advice: Advice) -> str:
     """The whole page."""
-    q = advice.question
+    q, caution = advice.question, advice.caution()
     facts = (
         f"{q.site.num_devices} devices", f"D = {q.num_params:,}", f"ε = {q.eps:g}, δ = {q.delta:g}",
         f"{q.rounds} rounds", f"accountant {q.accountant}", f"weights {q.weights}", "unit client, adjacency replace",
@@ -46,6 +46,7 @@ def render(advice: Advice) -> str:
         theme=asset("theme.js"),
         sentence=escape(advice.sentence),
         facts="".join(f"<li>{escape(fact)}</li>" for fact in facts),
+        caution=f'<p class="note" role="note"><strong>{escape(caution)}</strong></p>' if caution else "",
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in advice.notes),
         table=_table(advice),
         help=_help(advice),

@@ -1,5 +1,6 @@
 """An advice on a terminal: the sentence first, then one table, then what would help."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,9 +18,11 @@ LEGEND = (
 )
 
 
-def show(advice: Advice, console: Console, wide: bool = False) -> None:
-    """Print it; numbers are never cut."""
+def show(advice: Advice, console: Console, wide: bool = False, folder: Path = Path()) -> None:
+    """Print it, saved in `folder`; numbers are never cut."""
     say(console, advice.sentence, style="bold")
+    if caution := advice.caution(folder):
+        say(console, caution, style="yellow", soft_wrap=True)
     options = [option_dict(option) for option in advice.options]
     rows = (_cells(row) for row in options if row["Q"] is not None)
     style = {"box": None, "padding": (0, 1, 0, 0), "header_style": "dim"}

@@ -60,7 +60,8 @@ class Fitted(Table):
 
     def show(self, console: Console, wide: bool = False) -> None:
         """Print it, for a command with an option `--wide`: every column, also where the screen is too narrow."""
-        self.elsewhere = "; all columns with --wide"
+        if self.elsewhere == Fitted.elsewhere:
+            self.elsewhere = "; all columns with --wide"
         if wide:
             console.width = max(console.width, self.least(console, breaking=False))
         console.print(self)

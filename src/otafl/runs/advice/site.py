@@ -33,7 +33,6 @@ WORDS = {
     "noise_dbm_per_hz": "thermal noise, -174 dBm/Hz, all of it trusted",
     "path_loss": "path loss of 40 + 35 log10(metres) dB",
 }
-MEASURED = "Rayleigh fading around the means of the measured gains; an experiment of this site plays them (otafl plan)"
 EQUAL_GAIN, EQUAL_POWER_DBM, EQUAL_SAMPLES = 1e-11, 10.0, 100  # devices of which only the number is known
 MOST_DEVICES = 100_000
 
@@ -45,6 +44,7 @@ class AdviceSite(NamedTuple):
     devices: Devices
     radio: Radio
     assumed: tuple[str, ...]
+    measured: Path | None = None  # the deployment file, where its gains are a trace: only their means are here
 
     @property
     def num_devices(self) -> int:
@@ -98,7 +98,8 @@ def read_site(site: Any, radio: dict[str, Any] | None = None, samples: int | Non
         if given:
             raise InputError(f"{path} has its own [radio]; change it there instead of giving {', '.join(given)}")
         found = load_site(path)
-        return AdviceSite(path.stem, found.devices, found.radio, () if found.devices.trace is None else (MEASURED,))
+        measured = None if found.devices.trace is None else path.absolute()
+        return AdviceSite(path.stem, found.devices, found.radio, (), measured)
     receiver, assumed = _receiver(given)
     devices = load_devices(path, receiver.path_loss)
     if devices.distance_m is None:

@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -92,12 +93,31 @@ class Advice:
         return f"{first}; the cheapest single change that{then} makes it useful is {self.single[0].said}"
 
     @property
+    def fading(self) -> str:
+        return "the fading of your [channel]" if "channel" in self.question.blocks else "Rayleigh fading"
+
+    def caution(self, folder: Path = Path()) -> str:
+        """What must be read beside the sentence: plans of a measured site that do not play its measurements.
+
+        folder: where the advice is saved, for the command.
+        """
+        measured = self.question.site.measured
+        if measured is None:
+            return ""
+        played = quote(f"devices={measured}")
+        return (
+            f"Not your measured gains: these plans, and advice.toml, draw {self.fading} around their means. What the "
+            f"gains themselves make of the first: otafl plan {quote(str(folder / 'advice.toml'))} --set {played}"
+        )
+
+    @property
     def notes(self) -> list[str]:
         """What a reader must know beside the numbers."""
         q, best = self.question, self.best
         samples = float(np.mean(q.site.devices.samples))
         basis = "given" if q.agreement is not None else f"guessed from {samples:.4g} samples each"
-        notes = [f"assumed: {', '.join(q.site.assumed)}"] if q.site.assumed else []
+        fading = [] if "channel" in q.blocks else ["Rayleigh fading"]
+        notes = [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
         notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
         notes += [f"outside the calibrated domain: {text}" for text in
                   merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip
@@ -117,6 +137,10 @@ class Advice:
         return notes
 
     @property
+    def _told(self) -> list[str]:
+        return [self.sentence, *filter(None, [self.caution()])]
+
+    @property
     def table(self) -> list[dict[str, Any]]:
         """One row per scheme, best first; `pandas.DataFrame(advice.table)` is a frame."""
         return [option_dict(option) for option in self.options]
@@ -124,14 +148,15 @@ class Advice:
     def __repr__(self) -> str:
         """What to do, then every scheme; `table` has the rest."""
         said = ((row["scheme"], row["why_not"] if row["Q"] is None else f"Q = {row['Q']:.1f}") for row in self.table)
-        return "\n".join([self.sentence, *(f"{name}: {text}" for name, text in said)])
+        return "\n".join([*self._told, *(f"{name}: {text}" for name, text in said)])
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{escape(row['scheme'])}</td><td>{'–' if row['Q'] is None else format(row['Q'], '.1f')}</td></tr>"
             for row in self.table
         )
-        return f"<p>{escape(self.sentence)}</p><table><tr><th>scheme</th><th>Q</th></tr>{rows}</table>"
+        told = "".join(f"<p>{escape(text)}</p>" for text in self._told)
+        return f"{told}<table><tr><th>scheme</th><th>Q</th></tr>{rows}</table>"
 
     def to_dict(self) -> dict[str, Any]:
         q = self.question
@@ -143,7 +168,8 @@ class Advice:
             "schemes": self.table, "tied_with_best": self.tied,
             "free": [lever._asdict() for lever in self.free],
             "after_free": None if self.after_free is None else option_dict(self.after_free),
-            "any_one_of": [lever._asdict() for lever in self.single], "notes": self.notes,
+            "any_one_of": [lever._asdict() for lever in self.single],
+            "notes": [*self._told[1:], *self.notes],
             "devices": [] if self.prepared is None else self.prepared.devices,
         }  # fmt: skip
 
@@ -151,7 +177,8 @@ class Advice:
         """The experiment file; its `devices` is advice-site.toml beside it."""
         if self.prepared is None:
             return ""
-        return tomli_w.dumps({**self.prepared.data, "devices": "advice-site.toml"})
+        said = [f"# {' '.join(told.split())}\n" for told in self._told[1:]]
+        return "".join(said) + tomli_w.dumps({**self.prepared.data, "devices": "advice-site.toml"})
 
     def save(self, folder: str | Path) -> list[Path]:
         """advice.toml with the site beside it, and advice.json."""
