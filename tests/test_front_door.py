@@ -118,6 +118,8 @@ def test_a_wrong_argument_is_told_in_one_line():
     with pytest.raises(InputError, match=r"task=\(array\(.* must be otafl\.task") as caught:
         otafl.run(task=(np.eye(30), np.arange(30)), schemes=["fedavg"])
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+    with pytest.raises(InputError, match=r"must be a file.* data go by task="):
+        otafl.run(TASK)
     with pytest.raises(InputError, match="did you mean 'fedavg'"):
         otafl.run(task=TASK, model=NET, schemes=["fedavgg"])
     with pytest.raises(InputError, match=r"otafl\.run: stepsize: unknown key; did you mean 'step_size'\?"):
@@ -328,6 +330,7 @@ def test_every_verb_has_a_function():
 def test_own_arrays_are_compared_as_they_are_run(run, tmp_path):
     schemes = [otafl.constant(rx_scale=0.3)]
     runs = otafl.compare(task=TASK, model=NET, schemes=schemes, eps=[500.0], out=tmp_path, **SMALL)
+    assert "ε = 500: constant reaches" in repr(runs) and "| constant |" in runs._repr_markdown_()
     assert list(runs) == [500.0] and runs[500.0].labels == ["constant"] and (tmp_path / "compare.html").exists()
     for name in ("eps", "accuracy"):
         assert runs[500.0].table.loc["constant", name] == run.table.loc["constant", name]

@@ -160,7 +160,7 @@ def compare(
     Returns
     -------
     dict of Run
-        by privacy target
+        by privacy target; printed, the ranking
 
     Examples
     --------
@@ -189,7 +189,7 @@ def compare(
     live = of_a_call(progress)
     with elsewhere(executor, progress=progress) as where:
         parts = comparison.run_and_write(question, folder, live, where)
-    return {part.target: Run(part.run, question.experiment.own) for part in parts}
+    return comparison.Compared(parts, question.experiment.own)
 
 
 def sweep(

@@ -192,6 +192,7 @@ def test_that_measured_gains_count_by_their_means_is_said_first_and_how_to_plan_
         ({"site": "9" * 5000}, "cannot be read"),
         ({"site": True}, "True: cannot be read"),
         ({"site": -3}, "number of devices=-3 must"),
+        ({"site": [3]}, "site=list must be a file"),
     ],
 )
 def test_bad_questions_are_one_line(words: dict[str, object], said: str) -> None:

@@ -297,6 +297,7 @@ def test_what_is_left_of_the_budget_is_said_with_its_reason():
     assert "power limit in 80%" in unspent(entry("a", [0.5], 4.0, full_power=[0.8]))
     assert "energy of the run" in unspent(entry("a", [0.5], 4.0, full_power=[0.8], run_energy=0.1))
     assert "60% of ε" in unspent(entry("a", [0.5], 4.0))
+    assert "in 1 of 2 seeds not one round fits" in unspent(entry("a", [0.5, 0.1], 4.0, rounds=[10.0, 0.0]))
 
 
 def test_a_page_has_one_row_per_scheme_with_every_target():

@@ -94,6 +94,9 @@ def test_an_npz_file_names_its_arrays(tmp_path):
         task(tmp_path / "none.npz", "y", clients=2)
 
 
+TABLE = pd.DataFrame({"a": X[:, 0], "b": Y})
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -111,6 +114,8 @@ def test_an_npz_file_names_its_arrays(tmp_path):
         (lambda: task(pd.DataFrame({"a": ["x"] * 30}), Y, clients=2), "column 'a'"),
         (lambda: task(pd.DataFrame(X).assign(q=[None, *X[1:, 0]]), Y, clients=2), "'q' has no value in row 0"),
         (lambda: task(X, "y", clients=2), "is an array"),
+        (lambda: task(TABLE, TABLE.b, clients=2), "column 'b' is y itself and would be a feature; write y='b'"),
+        (lambda: task(TABLE, Y, owner=TABLE.b), "column 'b' is owner itself"),
         (lambda: task(pd.DataFrame(X).assign(label="a"), "lable", clients=2), "there is no column 'lable'"),
         (lambda: task(np.ma.masked_array(X, X > 1), Y, clients=2), "x has masked values"),
         (lambda: task([[1, 2], [3]], [0, 1], clients=2), "x is no array"),

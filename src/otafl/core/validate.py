@@ -133,13 +133,23 @@ def plain_whole(value: Any) -> int | None:
     return int(value) if type(value) is int or type(value) in NUMPY_WHOLE else None
 
 
+OTHERS_SAY = {  # of other libraries, for what stands here on the right
+    "lr": "step_size", "learning_rate": "step_size", "epochs": "rounds", "iterations": "rounds", "batch_size": "batch",
+    "num_clients": "clients", "n_clients": "clients", "max_grad_norm": "clip_norm", "C": "clip_norm", "seed": "seeds",
+}  # fmt: skip
+
+
 def meant(text: str, known: Iterable[str]) -> str:
     """The end of a message about a name that nothing has: the one that it may be a misspelling of.
 
     >>> meant("fedavgg", ["constant", "fedavg"])
     "; did you mean 'fedavg'?"
+    >>> meant("lr", ["rounds", "step_size"])
+    "; did you mean 'step_size'?"
     """
-    near = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
+    known = list(known)
+    elsewhere = [OTHERS_SAY[text]] if OTHERS_SAY.get(text) in known else []
+    near = elsewhere or difflib.get_close_matches(text, known, n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 

@@ -1,5 +1,6 @@
 """A comparison as people read it: a table for 80 columns, one sentence per target, and a page with all columns."""
 
+import io
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
 from otafl.reports import write_report
+from otafl.reports.run import Run
 from otafl.reports.tables import attack_cells, either, footer, named, result, short_csi
-from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated
+from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
+from otafl.runs.schema import Own
 from otafl.systems.screen import Fitted, say
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
@@ -132,8 +135,11 @@ def unspent(entry: dict[str, Any]) -> str:
         return ""
     full = float(np.mean(numbers(entry.get("full_power") or [0.0])))
     joules = entry.get("run_energy")
+    unheard = sum(not float(count or 0) for count in entry["rounds"])
     why = "its rule stays below"
-    if entry.get("loop", "open") != "open":
+    if unheard:
+        why = f"in {unheard} of {len(entry['rounds'])} seeds not one round fits"
+    elif entry.get("loop", "open") != "open":
         why = "its loop decides how loud it is"
     elif joules is not None and float(np.mean(numbers(entry["joules_max"]))) >= SPENT * joules:
         why = "devices have spent the energy of the run"
@@ -234,6 +240,22 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
         say(console, text)
     files = (str(folder_of(parts) / f"compare.{kind}") for kind in ("html", "md"))
     say(console, f"All columns and pairs: {', '.join(files)}", soft_wrap=True)
+
+
+class Compared(dict[float, Run]):
+    """Runs by privacy target, printed as their ranking."""
+
+    def __init__(self, parts: list[Part], own: Own):
+        super().__init__({part.target: Run(part.run, own) for part in parts})
+        self._parts = parts
+
+    def __repr__(self) -> str:
+        page = io.StringIO()
+        show(self._parts, Console(file=page, width=100))
+        return page.getvalue().rstrip()
+
+    def _repr_markdown_(self) -> str:
+        return brief(self._parts)
 
 
 E_NOTE = (

@@ -70,8 +70,11 @@ def _start(experiment: Any) -> dict[str, Any]:
         return {}
     if isinstance(experiment, Mapping):
         return dict(experiment)
-    if not isinstance(experiment, Experiment):
+    if isinstance(experiment, str | Path):
         experiment = load(find(Path(experiment)))
+    if not isinstance(experiment, Experiment):
+        found = f"experiment={validate.shown(experiment)}"
+        raise InputError(f"{found} must be a file, a preset's name, a dict or an Experiment; data go by task=...")
     return tomllib.loads(resolved(experiment))
 
 

@@ -39,6 +39,10 @@ def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -
     taken = {column for column in (y, owner, skip) if isinstance(column, str)}
     targets, owners = _column(name, x, y), _column(name, x, owner)
     kept = _numeric(name, x, taken)
+    for what, one in (("y", y), ("owner", owner)):
+        key = getattr(one, "name", None)
+        if key is not None and key in kept.columns and one.equals(kept[key]):
+            raise InputError(f"{name}: column {key!r} is {what} itself and would be a feature; write {what}={key!r}")
     return Columns(_as_array(kept), targets, owners, None, tuple(map(str, kept.columns)))
 
 
