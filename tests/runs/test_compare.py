@@ -172,6 +172,16 @@ def test_the_report_of_a_run_names_the_same_equals_as_its_comparison():
     assert said.rstrip(".").replace(" or ", ", ").split(", ") == tied
 
 
+def test_the_report_of_a_run_sets_apart_whom_its_comparison_does_not_rank():
+    from otafl.reports.sections import opening, ranked
+
+    found = [entry("most", [0.9, 0.9], 9.0, unweighted=True), entry("a", [0.6, 0.7], 9.0), entry("b", [0.4, 0.5], 9.0)]
+    data = {"schemes": [{"finished": True, "label": e["label"], "summary": e} for e in found], "metric": "accuracy"}
+    ((_, why),) = rank(found, 10.0).refused
+    assert [scheme["label"] for scheme in ranked(data)] == ["a", "b", "most"]
+    assert opening(data).startswith("a is first") and opening(data).endswith(f"Not ranked: most: {why}.")
+
+
 def test_the_screen_needs_no_more_than_80_columns():
     both = [rank([entry("a scheme with a long name", [0.5, 0.6], 1.9), entry("b", [0.4, 0.5], 1.9)], 2.0)] * 2
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115

@@ -11,6 +11,7 @@ from otafl.reports.comparison import (
     E_NOTE,
     HEAD,
     folder_of,
+    not_ranked,
     notes_of,
     placed,
     rows,
@@ -39,6 +40,7 @@ def page(parts: list[Part], title: str, frontier: dict[str, Any] | None) -> str:
         body.append(f'<h2>ε = {part.target:g}</h2><p class="verdict">{escape(sentence(found, part.target))}</p>')
         body.append(f'<div class="choice"><label><input type="checkbox"> All {len(HEAD)} columns</label></div>')
         body.append(scrolling_table(HEAD, rows(found), f"Schemes at ε = {part.target:g}"))
+        body += [f"<p>{escape(text)}</p>" for text in not_ranked(found)]
         body += [f'<p class="small">{escape(text)}</p>' for text in terms(found).splitlines()]
         body.append("<details><summary>Neighbours in the ranking</summary><ul>")
         body += [f"<li>{escape(text)}</li>" for text in verdicts(found)]

@@ -19,7 +19,7 @@ from otafl.privacy.card_text import round_up
 from otafl.reports import write_report
 from otafl.reports.run import Run
 from otafl.reports.tables import attack_cells, either, footer, named, result, short_csi
-from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated, question_of
+from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
@@ -119,13 +119,17 @@ def terms(*found: Comparison) -> str:
 
 
 def verdicts(found: Comparison) -> list[str]:
-    """What may be said about neighbours in the ranking, and who is not in it."""
+    """What may be said about neighbours in the ranking, and what each scheme leaves."""
     said = [
         f"{first['label']} − {second['label']}: {_size(gap)}{_tie(gap)}"
         for (first, second), gap in zip(pairwise(found.ranked), found.gaps)
     ]
-    said += [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
     return said + [text for entry in found.ranked if (text := unspent(entry))]
+
+
+def not_ranked(found: Comparison) -> list[str]:
+    """Who is not in the ranking, and why."""
+    return [f"not ranked: {entry['label']}: {why}" for entry, why in found.refused]
 
 
 def unspent(entry: dict[str, Any]) -> str:
@@ -234,7 +238,7 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
         console.print(table(found))
     last = parts[-1]
     said = [sentence(one, target) for target, one in found]
-    refused = [f"ε = {target:g}: not ranked: {e['label']}: {why}" for target, one in found for e, why in one.refused]
+    refused = [f"ε = {target:g}: {text}" for target, one in found for text in not_ranked(one)]
     costs = f"e and J/device at ε = {last.target:g}. " if len(parts) > 1 and not wide else ""
     for text in [*said, *refused, *notes_of(parts), terms(*(one for _, one in found)), costs + E_NOTE]:
         say(console, text)
@@ -282,7 +286,7 @@ def lines(found: Comparison, target: float) -> list[str]:
         "",
         *markdown_table(HEAD, rows(found)),
         "",
-        *(f"- {text}" for text in (*terms(found).splitlines(), *verdicts(found))),
+        *(f"- {text}" for text in (*terms(found).splitlines(), *not_ranked(found), *verdicts(found))),
         "",
     ]
 
@@ -315,7 +319,7 @@ def brief(parts: list[Part]) -> str:
                       _mean(entry, "rounds", ".0f"), bits, seconds, entry["csi"]])  # fmt: skip
     said = [sentence(part.found, part.target) for part in parts]
     for part in parts:
-        said += [f"ε = {part.target:g}: not ranked: {entry['label']}: {why}" for entry, why in part.found.refused]
+        said += [f"ε = {part.target:g}: {text}" for text in not_ranked(part.found)]
         said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
     made = RunFolder.open(parts[-1].run).manifest if (parts[-1].run / "manifest.json").exists() else {}
     when = f"Run of {made['created']}. " if "created" in made else ""

@@ -9,6 +9,7 @@ import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
 from otafl.reports.tables import either, energy, mean_rounds, share, spent
+from otafl.runs.comparing.compare import of_another_kind
 from otafl.runs.comparing.statistics import SIGNIFICANT, behind, mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.summaries import by_seed, guaranteed, on_air
@@ -44,22 +45,30 @@ def _count(number: int, thing: str) -> str:
 
 
 def ranked(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Finished schemes, the best first; those without privacy, which are references, behind."""
+    """Finished schemes, the best first; behind them those that are not comparable, then those without privacy."""
     done = [scheme for scheme in data["schemes"] if scheme["finished"] and scheme["summary"]]
-    metric = data["metric"]
+    metric, apart = data["metric"], {id(scheme) for scheme, _ in set_apart(data)}
     sign = -1 if metric not in LOSSES or LOSSES[metric].larger_is_better else 1
 
-    def place(scheme: dict[str, Any]) -> tuple[bool, float]:
+    def place(scheme: dict[str, Any]) -> tuple[bool, bool, float]:
         score = float(np.mean(numbers(scheme["summary"][figures(metric)[0]])))
-        return not scheme["summary"]["private"], sign * score if np.isfinite(score) else np.inf
+        free = not scheme["summary"]["private"]
+        return free, id(scheme) in apart, sign * score if np.isfinite(score) else np.inf
 
     return sorted(done, key=place)
 
 
+def set_apart(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Private schemes that are no match for the others, and why."""
+    private = [s for s in data["schemes"] if s["finished"] and s["summary"] and s["summary"]["private"]]
+    return [(s, why) for s, why in zip(private, of_another_kind([s["summary"] for s in private])) if why]
+
+
 def opening(data: dict[str, Any]) -> str:
     """One sentence: who is first among the private schemes, from whom it cannot be told, and what no privacy gives."""
-    done = ranked(data)
-    private = [s for s in done if s["summary"]["private"] and np.mean(numbers(s["summary"]["rounds"])) > 0]
+    done, apart = ranked(data), {id(scheme): why for scheme, why in set_apart(data)}
+    ran = [s for s in done if s["summary"]["private"] and np.mean(numbers(s["summary"]["rounds"])) > 0]
+    private = [s for s in ran if id(s) not in apart] or ran
     free = [s for s in done if not s["summary"]["private"]]
     final = figures(data["metric"])[0]
 
@@ -80,7 +89,8 @@ def opening(data: dict[str, Any]) -> str:
     if free:
         whose = f" ({free[0]['label']})" if len(data["runs"]) > 1 else ""
         said += f". Without privacy: {score(free[0])}{whose}"
-    return f"{said}."
+    unlike = "".join(f" Not ranked: {s['label']}: {apart[id(s)]}." for s in ran if s not in private)
+    return f"{said}.{unlike}"
 
 
 def comparison(data: dict[str, Any]) -> str:

@@ -133,19 +133,13 @@ def settled(
 def rank(found: list[dict[str, Any]], target: float) -> Comparison:
     """Sort the schemes that kept to the common target; set apart references and those that did not."""
     private = [entry for entry in found if entry["private"]]
-    promise = ("unit", "adjacency", "delta", "accountant")
-    common = [tuple(entry[key] for key in promise) for entry in private]
-    usual = max(common, key=common.count) if common else ()
-    weighed = any(not entry.get("unweighted") for entry in private)
     ranked, refused = [], []
-    for entry, own in zip(private, common):
+    for entry, other in zip(private, of_another_kind(private)):
         spent = float(np.max(numbers(entry["final_eps"])))
         if none := without_rounds(entry):
             refused.append((entry, none))
-        elif own != usual:
-            refused.append((entry, f"its ε is of another kind ({', '.join(map(str, own))})"))
-        elif weighed and entry.get("unweighted"):
-            refused.append((entry, "it counts all clients alike, the others weigh them; set task.weights = 'equal'"))
+        elif other:
+            refused.append((entry, other))
         elif not spent <= target * (1 + 1e-9):
             refused.append((entry, f"it spent ε = {spent:.4g}, more than the target {target:g}"))
         else:
@@ -155,6 +149,19 @@ def rank(found: list[dict[str, Any]], target: float) -> Comparison:
     references = [entry for entry in found if not entry["private"]]
     told = behind([by_seed(entry, "final_accuracy") for entry in ranked])
     return Comparison(ranked, references, refused, gaps, told)
+
+
+def of_another_kind(private: list[dict[str, Any]]) -> list[str]:
+    """Why each private scheme is not comparable with most of them, in their order; empty where it is."""
+    kinds = [tuple(entry[key] for key in ("unit", "adjacency", "delta", "accountant")) for entry in private]
+    usual = max(kinds, key=kinds.count, default=None)
+    weighed = any(not entry.get("unweighted") for entry in private)
+    alike = "it counts all clients alike, the others weigh them; set task.weights = 'equal'"
+    return [
+        f"its ε is of another kind ({', '.join(map(str, own))})" if own != usual
+        else alike if weighed and entry.get("unweighted") else ""
+        for entry, own in zip(private, kinds)
+    ]  # fmt: skip
 
 
 def difference(a: dict[str, Any], b: dict[str, Any]) -> Gap:
