@@ -66,6 +66,14 @@ def test_the_worked_example_under_equal_weights() -> None:
     assert 11.0 <= found["cdpb"] <= 17.2  # 11.0 with all left-over power as noise
 
 
+def test_the_sentence_says_over_how_many_rounds_the_plan_goes() -> None:
+    question = asked(SITE, 9610, 8.0, rounds=100, weights="equal")
+    (cdpb,) = consider(question, ["cdpb"])
+    assert cdpb.row.rounds[0] < 100
+    said = Advice(question, [cdpb], [], None, [], None).sentence
+    assert f"the best is cdpb over {cdpb.row.rounds[0]} of 100 rounds" in said
+
+
 def test_a_site_that_cannot_work_says_so_in_one_sentence_with_the_cheapest_change(site37: Advice) -> None:
     assert not site37.useful
     said = site37.sentence

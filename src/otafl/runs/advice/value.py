@@ -72,8 +72,10 @@ class Advice:
             )
         word = "Use" if best.merit.verdict == "useful" else "Marginal, but the best is"
         more = self._cheapest() if best.merit.verdict == "marginal" else ""
+        heard = best.row.rounds[0] if best.row and best.row.rounds else q.rounds
+        rounds = f"{q.rounds}" if heard == q.rounds else f"{heard} of {q.rounds}"
         return (
-            f"{word} {best.name} over {q.rounds} rounds: expect {100 * low:.0f} to {100 * high:.0f} % of the accuracy "
+            f"{word} {best.name} over {rounds} rounds: expect {100 * low:.0f} to {100 * high:.0f} % of the accuracy "
             f"above chance that your task reaches without privacy, {RESEMBLES}{more}."
         )
 
