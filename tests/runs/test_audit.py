@@ -4,6 +4,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from otafl.core.files import to_json
 from otafl.core.plan import Events
 from otafl.privacy import Ledger
 from otafl.reports import audits
+from otafl.runs import limits, runner
 from otafl.runs.audit import audit as whole
+from otafl.runs.audit import target, targets
 from otafl.runs.audit.audit import Audit, audit, rounded_down
 from otafl.runs.audit.target import Target
 from otafl.runs.board import Board
@@ -27,6 +30,7 @@ from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.presets import packaged
 from otafl.runs.remote import Elsewhere
 from otafl.runs.schema import load
+from otafl.runs.streamed import choice
 from sweeps import Here
 
 SURE = 1e-6  # fixed keys and this error: no luck of the day
@@ -51,8 +55,8 @@ def quieter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scheme draws half the noise that it is charged for."""
     real = whole.attack
 
-    def broken(target: Target, *args: Any) -> Any:
-        return real(target._replace(link=target.link._replace(noise_std=target.link.noise_std / 2)), *args)
+    def broken(one: Target, *args: Any) -> Any:
+        return real(one._replace(link=one.link._replace(noise_std=one.link.noise_std / 2)), *args)
 
     monkeypatch.setattr(whole, "attack", broken)
 
@@ -102,6 +106,30 @@ def test_executor_finds_the_same(tmp_path: Path) -> None:
     there = Here()
     found = audit(job, 20, elsewhere=Elsewhere(there, Board()))
     assert len(there.given) == 2 and to_json(found.to_dict()) == to_json(audit(job, 20).to_dict())
+
+
+PHASES_OFF = ("channel={csi={gain_error=0.05, phase_error=0.1}}", "privacy.eps=1000", "radio.noise_std=0.5")
+TWO_VIEWS = '[[scheme]]\nname = "cdpb"\nload = 0.1\n'
+BY_RECORD = RECORDS.format(0, KINDS[2]) + ONE
+
+
+@pytest.mark.parametrize("most_played", [1024, 3])
+@pytest.mark.parametrize(("text", "changes"), [(TWO_VIEWS, PHASES_OFF), (BY_RECORD, ())], ids=["both parts", "records"])
+def test_rounds_that_go_by_are_attacked_to_the_same_scores(
+    text: str, changes: tuple[str, ...], most_played: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In blocks of two rounds, with all clients and with canaries alone; memory is that of a block."""
+    monkeypatch.setattr(target, "MOST_PLAYED", most_played)
+    monkeypatch.setattr(target, "MOST", 2)
+    monkeypatch.setattr(choice, "BLOCK", 2 * 4)
+    job = functools.partial(experiment_of, tmp_path, text, "privacy.accountant=gaussian", "seeds=1", *changes)
+    with monkeypatch.context() as small:
+        small.setattr(limits, "memory_bytes", lambda: 3 * 4 * limits.BYTES_PER_DEVICE_ROUND)
+        with pytest.raises(InputError, match="need about"):
+            audit(job(), 20)
+        by = audit(job("engine.stream=true"), 20)
+    assert to_json(by.to_dict()) == to_json(audit(job(), 20).to_dict())
+    assert all(scheme.canaries for scheme in by.schemes)
 
 
 @pytest.mark.slow
@@ -173,6 +201,16 @@ def test_a_run_is_audited_under_its_own_ledgers(reference: Path, monkeypatch: py
         monkeypatch.setattr(SchemeFolder, "content", functools.partialmethod(forged, change))
         with pytest.raises(PrivacyViolation, match=refusal):
             audit(reference, 20, ["constant"])
+
+
+def test_a_run_whose_rounds_went_by_is_audited_under_its_sums(tiny: Any, tmp_path: Path) -> None:
+    run = runner.start(tiny("engine.stream=true", "scheme=[{name='constant', rx_scale=0.4}]"), tmp_path / "run")
+    assert audit(run, 20, error=SURE).schemes[0].canaries
+    record = Ledger.from_bytes((run / "schemes/constant/ledger-0.bin").read_bytes())
+    assert record.sums is not None
+    less = replace(record, sums=record.sums._replace(terms=record.sums.terms * 0.9))
+    with pytest.raises(PrivacyViolation, match="constant: its ledger charges client 0 less in 5 rounds than its plan"):
+        targets._check_sums("constant", less, record)
 
 
 # --- the command and the page --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from otafl.runs.audit.both_parts import both_parts
 from otafl.runs.audit.canary_clients import message_trials
 from otafl.runs.audit.canary_records import record_trials
 from otafl.runs.audit.single import single_run
-from otafl.runs.audit.target import Target, cast
+from otafl.runs.audit.target import Target, canaries_do, chosen, narrowed, totals, width_of
 
 ERROR, SURE = 1e-3, 1e-6
 
@@ -179,7 +179,7 @@ def test_of_many_clients_one_that_is_charged_too_little_is_among_those_attacked(
     """Not only the dearest: client 33 pays a third of the amplitude that it is heard with."""
     target = message_target(rounds=4, weights=(1 / 40,) * 40)
     paid = np.where(np.arange(40) == 33, 1 / 3, np.linspace(1.1, 1, 40)) * target.events.amp
-    who = target_module.chosen(charged_for(target, amp=paid), width=15)
+    who = chosen(*totals(charged_for(target, amp=paid)), width=15)
     assert len(who) == len(set(who)) == 14 and 33 in who and set(range(7)) <= set(who.tolist())
 
 
@@ -356,9 +356,11 @@ def test_a_sum_of_many_is_attacked_with_its_canaries_alone(records: bool, monkey
     )
     monkeypatch.setattr(target_module, "MOST", 3)
     everyone = attack(many, 40, SURE)
+    assert not canaries_do(many)
     monkeypatch.setattr(target_module, "MOST_PLAYED", 5)
-    alone = attack(many, 40, SURE)
-    assert len(cast(many, np.array([3, 1])).ids) == 2 and len(everyone) == len(alone)
+    few = narrowed(many, chosen(*totals(many), width_of(many)))
+    alone = attack(few._replace(eps=many.eps[few.ids]), 40, SURE)
+    assert canaries_do(many) and len(few.seed.sizes) == 3 and len(everyone) == len(alone)
     for one, other in zip(everyone, alone):
         assert one.client == other.client
         assert np.allclose(one.present, other.present, atol=1e-3) and np.allclose(one.absent, other.absent, atol=1e-3)

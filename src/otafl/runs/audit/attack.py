@@ -11,7 +11,7 @@ from otafl.privacy.by_pld import distinct_rows
 from otafl.runs.audit import canaries as worlds
 from otafl.runs.audit.canary_clients import message_trials
 from otafl.runs.audit.canary_records import record_trials
-from otafl.runs.audit.target import Target, Trial, certified, chosen
+from otafl.runs.audit.target import Target, Trial, certified, chosen, totals
 
 Tick = Callable[[int], None]  # so many runs more are done
 
@@ -38,10 +38,11 @@ def attack(target: Target, runs: int, error: float, seed: int = 0, tick: Tick = 
             np.concatenate(list(_scores(trial, world, runs, int(key), tick)))
             for world, key in zip((trial.absent, trial.present), keys)
         )
-        who = chosen(target, trial.stage.basis.shape[1])
+        who = chosen(*totals(target), trial.stage.basis.shape[1])
         for j, client in enumerate(who):
             finding = audit.examine(absent[:, j], present[:, j], charges(client), beta, bool(trial.normal[j]))
-            found.append(Canary(int(client), trial.pattern, absent[:, j], present[:, j], finding))
+            number = int(client if target.ids is None else target.ids[client])
+            found.append(Canary(number, trial.pattern, absent[:, j], present[:, j], finding))
     return found
 
 

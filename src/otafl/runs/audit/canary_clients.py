@@ -8,14 +8,13 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, cast, chosen, patterns, width_of
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, patterns, totals, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
     """A client at its bound against its opposite or against nothing, always and in balanced turns; the latter within
     one or two leaves of the message each."""
-    who = chosen(target, width_of(target))
-    on = cast(target, who)
+    who = chosen(*totals(target), width_of(target))
     parts = 1 if target.gain is None else target.gain.shape[1]
     gain = target.link.weight[:, None] if target.gain is None else target.gain
     noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
@@ -24,9 +23,9 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
     trials = []
     for name, sign in patterns(arrived > 0).items():
         stage = worlds.message_stage(
-            target.template, target.clients.clip_norm, target.uplink, on.link, who, seed, by_leaf=name == "balanced"
+            target.template, target.clients.clip_norm, target.uplink, target.link, who, seed, by_leaf=name == "balanced"
         )._replace(parts=parts)
-        world = functools.partial(worlds.message_world, target.template, stage, on.seed, on.canaries)
+        world = functools.partial(worlds.message_world, target.template, stage, target.seed, who)
         frozen = np.ones(sent.shape)
         ours, theirs = frozen.copy(), frozen.copy()
         ours[:, who], theirs[:, who] = sign[:, who], opposite * sign[:, who]
@@ -35,8 +34,8 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
             Trial(
                 f"client, {name}",
                 stage,
-                world((sent * theirs)[:, on.ids]),
-                world((sent * ours)[:, on.ids]),
+                world(sent * theirs),
+                world(sent * ours),
                 lambda seen, loud=loud: scores.gaussian_score(seen, gain[..., who], noise, *loud),  # type: ignore[misc]
                 np.full(len(who), adds_noise(target)),
             )

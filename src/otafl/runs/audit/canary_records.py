@@ -9,24 +9,23 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, cast, chosen, filtered, loudness, patterns
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, filtered, loudness, patterns, totals
 
 
 def record_trials(target: Target) -> list[Trial]:
     """A record of each client present against nulled, replaced or gone; gone also among others that oppose it."""
     assert target.records is not None
     width = int(target.template.shape[0])
-    who = chosen(target, width)
+    who = chosen(*totals(target), width)
     basis, steady = np.eye(width, dtype=np.float32), np.ones((len(target.link.live), width), np.float32)
     parts = 1 if target.gain is None else target.gain.shape[1]
-    on = cast(target, who)
-    stage = worlds.Stage(target.clients, target.uplink, on.link, steady, basis, len(who), parts)
+    stage = worlds.Stage(target.clients, target.uplink, target.link, steady, basis, len(who), parts)
     loud = worlds.LOUD * target.records.clip_norm
     there, gone = _facts(target, who, 0), _facts(target, who, 1 if target.message.adjacency == "add-remove" else 0)
     normal = (there.rate == 1) & adds_noise(target)
 
     def make(own: float, others: float, away: bool) -> worlds.World:
-        return worlds.record_world(on.seed, on.canaries, width, own, others, away)
+        return worlds.record_world(target.seed, who, width, own, others, away)
 
     def in_turns(name: str, absent: worlds.World, present: worlds.World, ratio: Any) -> list[Trial]:
         found = []

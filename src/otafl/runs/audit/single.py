@@ -7,7 +7,7 @@ from otafl.privacy import scores
 from otafl.privacy.one_run import OneRun, one_run
 from otafl.runs.audit import canaries as worlds
 from otafl.runs.audit.canary_clients import sizes_of
-from otafl.runs.audit.target import Target, adds_noise, chosen, width_of
+from otafl.runs.audit.target import Target, adds_noise, chosen, totals, width_of
 
 QUIET = 64  # directions along which nobody sends, at most: they tell the noise
 
@@ -19,7 +19,7 @@ def single_run(target: Target, beta: float, seed: int = 0) -> OneRun:
     if not adds_noise(target):
         raise InputError("one run audits sums under Gaussian noise; what votes and rings decode to is no such sum")
     width = width_of(target)
-    who = chosen(target, width)
+    who = chosen(*totals(target), width)
     count = min(len(who) + 1 + QUIET, width)
     if count < len(who) + 2:
         raise InputError(f"one run needs coordinates without a canary: {width} numbers, {len(who)} canaries")

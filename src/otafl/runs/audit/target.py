@@ -1,6 +1,6 @@
 """What is attacked: one scheme whose plan is fixed, who of its clients are canaries, and a pair of worlds. Host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from otafl.core.messages import Clients, Seed
 from otafl.core.plan import Events, Link, Message
 from otafl.core.uplink import ANALOG, Uplink
 from otafl.privacy import participation
+from otafl.privacy.events import effective_noise_var, join
 from otafl.runs.audit import canaries
 
 MOST = 16  # canaries at a time
@@ -43,6 +44,7 @@ class Target(NamedTuple):
     gain: Array = None  # (T, R, K) and (T, R, R): what an observer of everything gets; None: the server's sum
     noise: Array = None
     notes: tuple[str, ...] = ()
+    ids: Array = None  # (K,) numbers of the clients, where others are left out
 
 
 class Trial(NamedTuple):
@@ -103,37 +105,55 @@ def _matched(target: Target) -> Array:
     return np.linalg.solve(safe, target.gain)
 
 
-def chosen(target: Target, width: int) -> np.ndarray:
-    """Clients that are attacked: all if they are few, else the dearest and those that are heard loudest for it."""
-    charged = squares(target).sum(0)
+def totals(target: Target, before: tuple[Array, Array] = (0.0, 0.0)) -> tuple[Array, Array]:
+    """(K,) 1/z^2 that was charged and that was heard, after all rounds: one by one, so that blocks do not matter."""
+    charged, heard = before
+    size, variance = loudness(target)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = size**2 / variance[:, None]
+    for paid, loud in zip(squares(target), np.where(np.isnan(ratio), 0.0, ratio)):
+        charged, heard = charged + paid, heard + loud
+    return charged, heard
+
+
+def chosen(charged: Array, heard: Array, width: int) -> np.ndarray:
+    """Clients that are attacked, of `totals`: all if few, else the dearest and those that are heard loudest for it."""
     count = int(min(MOST, len(charged), max(1, min(width - 1, MOST_NUMBERS // width))))
     with np.errstate(divide="ignore", invalid="ignore"):
-        size, variance = loudness(target)
-        heard = np.nansum(size**2 / variance[:, None], axis=0)
         ratio = np.where(heard > 0, heard / charged, 0.0)
     order = [*np.argsort(-charged, kind="stable")[: -(-count // 2)], *np.argsort(-ratio, kind="stable")]
     return np.array(list(dict.fromkeys(int(k) for k in order))[:count])
 
 
-class Cast(NamedTuple):
-    """The clients that are simulated."""
-
-    ids: Array  # their numbers
-    canaries: Array  # where the canaries are among them
-    link: Link
-    seed: Seed
+def canaries_do(target: Target) -> bool:
+    """Whether canaries alone are played: of very many clients in a plain sum, the others send along one more direction,
+    the same in both worlds, and along the canaries' own it tells nothing of them."""
+    return target.uplink.combine is ANALOG.combine and adds_noise(target) and len(target.seed.sizes) > MOST_PLAYED
 
 
-def cast(target: Target, who: Array) -> Cast:
-    """All clients, or canaries alone: the others send along one more direction, the same in both worlds, and along the
-    canaries' own a plain sum tells nothing of them."""
-    link, seed, count = target.link, target.seed, target.link.weight.shape[-1]
-    plain = target.gain is not None or (target.uplink.combine is ANALOG.combine and adds_noise(target))
-    if count <= MOST_PLAYED or not plain:
-        return Cast(np.arange(count), who, link, seed)
+def narrowed(target: Target, who: Array) -> Target:
+    """These clients alone, under the noise of all; those of `chosen` are chosen again, in this order."""
+    link, events, seed = target.link, target.events, target.seed
     extra = link.extra if target.gain is None else link.extra._replace(weight=link.extra.weight[..., who])
-    link = link._replace(weight=link.weight[..., who], max_norm=link.max_norm[..., who], extra=extra)
-    return Cast(who, np.arange(len(who)), link, seed._replace(rows=seed.rows[who], sizes=seed.sizes[who]))
+    own = {name: getattr(events, name)[..., who] for name in ("amp", "possible", "send_prob", "rate", "sensitivity")}
+    own |= {"artificial_var": np.zeros_like(own["amp"]), "receiver_var": effective_noise_var(events)}
+    return target._replace(
+        link=link._replace(weight=link.weight[..., who], max_norm=link.max_norm[..., who], extra=extra),
+        events=events._replace(**own, leak_angle=0.0),
+        seed=seed._replace(rows=seed.rows[who], sizes=seed.sizes[who]),
+        gain=None if target.gain is None else target.gain[..., who],
+        ids=who,
+    )
+
+
+def joined(parts: Sequence[Target]) -> Target:
+    """Blocks of rounds as one."""
+
+    def along(*blocks: Any) -> Any:
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+
+    together = {name: along(*(getattr(part, name) for part in parts)) for name in ("link", "gain", "noise")}
+    return parts[0]._replace(**together, events=join([part.events for part in parts]))
 
 
 def patterns(sends: Array) -> dict[str, Array]:

@@ -218,3 +218,7 @@ class Planned:
     def count(self, ledger: Ledger, released: Events) -> Ledger:
         """A ledger with these rounds besides; nothing is spent."""
         return ledger.besides(released)
+
+    def spend(self, ledger: Ledger, released: Events) -> None:
+        """Charge the first seed's rounds and what accompanies them; refuses as `Ledger.spend` does."""
+        ledger.spend(released, each_round=self.releases[0])

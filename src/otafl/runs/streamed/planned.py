@@ -68,5 +68,10 @@ class StreamedPlanned(Planned):
             yield block.trace, block.plan
 
     def count(self, ledger: Ledger, released: Events) -> Ledger:
-        sums = ledger.opening(released.rate, released.sensitivity).add(released, self.budget.accounting)
-        return Ledger(ledger.budget, ledger.clients, [], [*ledger.releases], sums=sums)
+        return Ledger(ledger.budget, ledger.clients, [], [*ledger.releases], sums=self._with(ledger, released))
+
+    def spend(self, ledger: Ledger, released: Events) -> None:
+        ledger.charge(self._with(ledger, released), each_round=self.releases[0])
+
+    def _with(self, ledger: Ledger, released: Events) -> Sums:
+        return ledger.opening(released.rate, released.sensitivity).add(released, self.budget.accounting)
