@@ -171,6 +171,11 @@ def test_sampled_scores_are_likelihood_ratios() -> None:
     np.testing.assert_allclose(opposed, -scores.replaced_score(-seen, size, variance, np.array([rate]))[:, 0])
 
 
+def test_a_record_that_is_always_drawn_and_far_from_what_was_seen_has_a_finite_score() -> None:
+    one = np.ones((1, 1))
+    assert scores.sampled_score(-50.0 * one[None], one, one[0], one[0]) == [[-50.5]]
+
+
 def test_the_crowds_score_is_a_ratio_of_two_mixtures() -> None:
     rng = np.random.default_rng(3)
     seen, others, rates = rng.normal(-1, 1, (4, 2)), 4, (0.5, 0.4)

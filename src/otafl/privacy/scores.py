@@ -38,7 +38,7 @@ def sampled_score(seen: Array, size: Array, noise_var: Array, rate: Array) -> Ar
         at = np.where(size == 0, 0.0, (seen * size - size**2 / 2) / noise_var[:, None])
         small = np.log1p(rate * np.expm1(np.minimum(at, 30.0)))
         large = np.logaddexp(np.log1p(-rate), np.log(rate) + at)
-    return np.sum(np.where(at < 30, small, large), axis=1)
+    return np.sum(np.where((at < 30) & (rate < 1), small, large), axis=1)  # 1 + expm1(at) forgets a small e^at
 
 
 def replaced_score(seen: Array, size: Array, noise_var: Array, rate: Array) -> Array:
