@@ -118,16 +118,20 @@ BY_RECORD = RECORDS.format(0, KINDS[2]) + ONE
 def test_rounds_that_go_by_are_attacked_to_the_same_scores(
     text: str, changes: tuple[str, ...], most_played: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In blocks of two rounds, with all clients and with canaries alone; memory is that of a block."""
+    """In blocks of two rounds, with all clients and with canaries alone, whose memory is that of a block and theirs."""
     monkeypatch.setattr(target, "MOST_PLAYED", most_played)
     monkeypatch.setattr(target, "MOST", 2)
     monkeypatch.setattr(choice, "BLOCK", 2 * 4)
     job = functools.partial(experiment_of, tmp_path, text, "privacy.accountant=gaussian", "seeds=1", *changes)
+    alone = 2 * 4 + 6 * 2  # a block, and canaries
     with monkeypatch.context() as small:
-        small.setattr(limits, "memory_bytes", lambda: 3 * 4 * limits.BYTES_PER_DEVICE_ROUND)
-        with pytest.raises(InputError, match="need about"):
-            audit(job(), 20)
+        if most_played < 4:
+            small.setattr(limits, "memory_bytes", lambda: alone * limits.BYTES_PER_DEVICE_ROUND)
         by = audit(job("engine.stream=true"), 20)
+        small.setattr(limits, "memory_bytes", lambda: (alone - 1) * limits.BYTES_PER_DEVICE_ROUND)
+        for whole_run in ("engine.stream=true", "engine.stream=false"):
+            with pytest.raises(InputError, match="rounds=6 x clients=4 need about"):
+                audit(job(whole_run), 20)
     assert to_json(by.to_dict()) == to_json(audit(job(), 20).to_dict())
     assert all(scheme.canaries for scheme in by.schemes)
 

@@ -131,6 +131,11 @@ def canaries_do(target: Target) -> bool:
     return target.uplink.combine is ANALOG.combine and adds_noise(target) and len(target.seed.sizes) > MOST_PLAYED
 
 
+def kept_of(clients: int) -> int:
+    """Of how many clients all rounds are kept where rounds go by in blocks."""
+    return MOST if clients > MOST_PLAYED else clients
+
+
 def narrowed(target: Target, who: Array) -> Target:
     """These clients alone, under the noise of all; those of `chosen` are chosen again, in this order."""
     link, events, seed = target.link, target.events, target.seed

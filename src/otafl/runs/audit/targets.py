@@ -35,6 +35,7 @@ from otafl.runs.audit.target import (
     certified,
     chosen,
     joined,
+    kept_of,
     narrowed,
     totals,
     width_of,
@@ -45,7 +46,7 @@ from otafl.runs.folder.recount import ROUNDING as RECOUNTED
 from otafl.runs.folder.recount import check_privacy
 from otafl.runs.folder.store import SchemeFolder
 from otafl.runs.folder.summaries import by_seed
-from otafl.runs.limits import check_kept
+from otafl.runs.limits import BYTES_PER_DEVICE_ROUND, check_kept
 from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter
@@ -84,14 +85,19 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
     seeds = experiment.seed_list
     one = experiment.model_copy(update={"seeds": seeds[:1]})
     check = functools.partial(check_kept, 1, clients=one.task.clients, antennas=one.channel.antennas)
-    check(rounds_at_once(one) if goes_by(one) else one.horizon(scheme))
+    horizon = one.horizon(scheme)
+    if goes_by(one):
+        rest = horizon * kept_of(one.task.clients) * BYTES_PER_DEVICE_ROUND
+        check(min(rounds_at_once(one), horizon), besides=rest, of=horizon)
+    else:
+        check(horizon)
     facts = facts_of(one)
     try:
         planned: Planned = (StreamedPlanned if goes_by(one) else Planned)(one, scheme, facts)
         if planned.loop != "open":
             if one.task.num_params is not None:
                 return Prepared(planned.label, planned.budget.eps, 0, [], "a closed loop can only be attacked on data")
-            check(one.horizon(scheme))
+            check(horizon)
             planned = Rehearsal(one, scheme, build.build_task(one), SchemeFolder(Path(), planned.label, ""), Reporter())
             planned.rehearse()
     except BudgetExceeded as refusal:
