@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from otafl.core.markdown import table
-from otafl.reproductions.findings import trained_in
+from otafl.reproductions.reproduction import trained_in
 from otafl.reproductions.verdicts import recorded
 from otafl.runs.presets import find, read_preset
 from otafl.runs.runner import run_in

@@ -14,7 +14,8 @@ from otafl.core.errors import InputError
 from otafl.core.files import plain
 from otafl.privacy.attack import tpr
 from otafl.reports.devices import BARS, groups, read_devices, starts
-from otafl.reports.tables import footer, metric_of, paired_difference
+from otafl.reports.tables import footer, metric_of
+from otafl.runs.comparing.compare import difference
 from otafl.runs.folder.recount import believed
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder, SchemeFolder
@@ -198,7 +199,10 @@ def differences(schemes: list[dict[str, Any]], named: dict[str, str]) -> dict[st
     entries = [as_summary(scheme) for scheme in schemes]
 
     def gap(a: dict[str, Any] | None, b: dict[str, Any] | None, metric: str) -> dict[str, float] | None:
-        return paired_difference(a, b, metric) if a and b and a is not b else None
+        if not a or not b or a is b:
+            return None
+        found = difference(a, b, metric)
+        return {"mean": found.mean, "half_width": found.half_width if found.pairs > 1 else np.nan, "pairs": found.pairs}
 
     return {metric: [[gap(a, b, metric) for b in entries] for a in entries] for metric in named}
 

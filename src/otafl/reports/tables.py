@@ -7,11 +7,11 @@ import numpy as np
 from rich.markup import escape
 
 from otafl.privacy.card_text import round_up
-from otafl.runs.comparing.statistics import mean_sd, numbers, paired
+from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
-from otafl.runs.folder.summaries import by_seed, guaranteed, on_air, summaries
+from otafl.runs.folder.summaries import guaranteed, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
 
@@ -74,13 +74,6 @@ def short_csi(csi: str) -> str:
 def energy(values: np.ndarray) -> str:
     good = values[~np.isnan(values)]
     return f"{np.mean(good):.2g} J" if good.size else "–"
-
-
-def paired_difference(a: dict[str, Any], b: dict[str, Any], metric: str) -> dict[str, float]:
-    """a - b over the seeds both have: mean, half width of the 95 % t interval (NaN below two pairs), pairs."""
-    gap = paired(by_seed(a, metric), by_seed(b, metric))
-    half = gap.half_width if np.isfinite(gap.half_width) else float("nan")
-    return {"mean": gap.mean, "half_width": half, "pairs": gap.pairs}
 
 
 def comparison(folder: Path) -> tuple[Fitted, str]:

@@ -56,7 +56,7 @@ class Claim(FileModel):
 
     @property
     def rivals(self) -> list[str]:
-        return [self.than] if isinstance(self.than, str) else list(self.than)
+        return rivals_of(self.than)
 
     def rule(self, metric: str) -> str:
         """What would make it hold."""
@@ -72,6 +72,10 @@ class Claim(FileModel):
         mean = "mean difference" if self.rivals else "mean"
         none = f"; less than {self.least:g} is no lead" if self.least else ""
         return f"{what}: {mean} {'<' if self.lower else '>'} {self.margin:g}{none}"
+
+
+def rivals_of(than: str | Sequence[str]) -> list[str]:
+    return [than] if isinstance(than, str) else list(than)
 
 
 class Part(NamedTuple):

@@ -54,6 +54,18 @@ def _scheme(label: str, runs: dict[str, Path]) -> Scheme:
     return found
 
 
+def data_of(run: RunFolder) -> str:
+    """For a note."""
+    manifest = run.manifest
+    name, digest = (manifest["data"][key] for key in ("name", "sha256"))
+    return f"data: {name} (sha256 {digest[:12]}), {manifest['parameters']} parameters"
+
+
+def about(claims: Sequence[Record], known: set[str]) -> list[Record]:
+    """The claims about these schemes alone."""
+    return [claim for claim in claims if {claim["better"], *rules.rivals_of(claim.get("than", ()))} <= known]
+
+
 def difference(a: dict[Pair, float], b: dict[Pair, float], run: str | None = None) -> Gap:
     """a - b over the pairs that both have, of one run or of all."""
     return paired({pair: value for pair, value in a.items() if run in (None, pair[0])}, b)

@@ -101,13 +101,3 @@ def draw(folder: Path, name: str, columns: int, rows: int, paint: Callable[[list
         figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
         paint(list(figure.subplots(rows, columns, squeeze=False).flat))
         for_print(figure, folder / name)
-
-
-def each(*paints: Callable[[Any], None]) -> Callable[[list[Any]], None]:
-    """One painter per axes."""
-
-    def paint(axes: list[Any]) -> None:
-        for one, own in zip(axes, paints):
-            own(one)
-
-    return paint

@@ -42,11 +42,6 @@ class Reproduction:
         """The preset's, with what `--set preset.settings.key=value` changes."""
         return settings_of(self.path, self.overrides)
 
-    @property
-    def smoke(self) -> list[str]:
-        """A note, where there is nothing to quote."""
-        return [SMOKE] * self.quick
-
     def experiment(self, *changes: str) -> Experiment:
         return load(self.path, [*self.overrides, *changes])
 
@@ -63,7 +58,7 @@ class Reproduction:
     def publish(self, grids: Sequence[Grid], verdicts: Sequence[Verdict], notes: Sequence[str],
                 panels: Sequence[Panel] = (), **data: Any) -> None:  # fmt: skip
         """Print the tables and write what a page is made of: results.json with `data`, results.md, results.svg."""
-        folder, source = self.folder, self.preset.source
+        folder, source, notes = self.folder, self.preset.source, [*[SMOKE] * self.quick, *notes]
         for grid in [*grids, *([verdict_grid(verdicts)] if verdicts else [])]:
             title = f"{source}: {grid.title}"
             self.console.print(Fitted.of(grid.head, grid.rows, words=grid.head, title=title, title_justify="left"))
@@ -71,7 +66,7 @@ class Reproduction:
             self.console.print(note, highlight=False)
         folder.mkdir(parents=True, exist_ok=True)
         told = {"source": source, "date": datetime.now(UTC).date().isoformat(), "version": __version__,
-                "trained": trained_in(folder), "grids": grids, "verdicts": verdicts, "notes": list(notes),
+                "trained": trained_in(folder), "grids": grids, "verdicts": verdicts, "notes": notes,
                 "panels": panels}  # fmt: skip
         if panels:
             write_atomic(folder / "results.svg", picture(panels))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from otafl.channels import Channel, Geometry, PathLoss, place
 from otafl.core.files import as_toml, read_toml
-from otafl.reproductions.curves import COLUMNS, Scheme, judge
+from otafl.reproductions.curves import COLUMNS, Scheme, about, judge
 from otafl.reproductions.preset_run import reproduce
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing import tune
@@ -19,7 +19,7 @@ from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.biasvar import reproduce as reproduce_fig2
 from otafl.systems.biasvar.bbfl import Config, heard_well, interior_mask
-from otafl.systems.biasvar.reproduce import _labels, _rough
+from otafl.systems.biasvar.reproduce import _rough
 
 NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
 
@@ -29,7 +29,8 @@ NAMES = ("biasvar-fig2", "biasvar-fig2-minibatch")
 def test_presets_parse(name, quick):
     preset = read_preset(find(name))
     experiment = load(find(name), preset.overrides(quick))
-    assert set().union(*(_labels(claim) for claim in preset.targets["claims"])) <= set(experiment.labels)
+    claims = preset.targets["claims"]
+    assert about(claims, set(experiment.labels)) == claims
     ratio_db = 10 * np.log10(experiment.radio.energy(1) / (2 * experiment.radio.noise_var()))
     assert ratio_db == pytest.approx(113.0)
 

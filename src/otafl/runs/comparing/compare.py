@@ -164,9 +164,9 @@ def of_another_kind(private: list[dict[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
-def difference(a: dict[str, Any], b: dict[str, Any]) -> Gap:
-    """Paired difference of final accuracies."""
-    return paired(by_seed(a, "final_accuracy"), by_seed(b, "final_accuracy"))
+def difference(a: dict[str, Any], b: dict[str, Any], metric: str = "final_accuracy") -> Gap:
+    """Paired difference of a figure of two summaries."""
+    return paired(by_seed(a, metric), by_seed(b, metric))
 
 
 def not_separated(found: Comparison) -> list[tuple[dict[str, Any], Gap]]:

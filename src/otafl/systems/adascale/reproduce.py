@@ -13,7 +13,6 @@ from otafl.reproductions.pictures import Panel, Said, line
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.tune import LAST
 from otafl.runs.folder.store import RunFolder
-from otafl.runs.schema import Radio
 from otafl.systems.adascale.methods import half_width_95
 
 METHODS = {
@@ -29,8 +28,7 @@ UNITS = "leakage is that of one record of one device (zero-out), {which}; delta 
 def accuracy(job: Reproduction) -> None:
     """Test accuracy over nu, with the eps that the ledger of the same run counted."""
     rows, schemes, notes = _trainings(job)
-    known = {scheme.label for scheme in schemes}
-    claims = [claim for claim in job.preset.targets["claims"] if claim["better"] in known and _rivals(claim) <= known]
+    claims = curves.about(job.preset.targets["claims"], {scheme.label for scheme in schemes})
     said = [Said(OURS, claim["said"], _nu_of(claim["better"], rows)) for claim in claims if "said" in claim]
     panels = [accuracy_panel(rows, said)]
     job.publish(accuracy_grids(rows), curves.judge(claims, schemes), notes, panels, records=rows)
@@ -77,30 +75,19 @@ def _trainings(job: Reproduction) -> tuple[list[Record], list[Scheme], list[str]
     rows.sort(key=lambda row: (list(METHODS.values()).index(row["method"]), row["nu"]))
     job.record([row for record in rows for row in by_seed(record)])
     ideal = [schemes[label] for scheme, label in zip(experiment.scheme, experiment.labels) if scheme.name == "fedavg"]
-    data = run.manifest["data"]
+    radio = experiment.radio
     notes = [
-        f"accuracy: mean of the last {LAST} evaluations; data: {data['name']} (sha256 {data['sha256'][:12]}), "
-        f"{run.manifest['parameters']} parameters",
+        f"accuracy: mean of the last {LAST} evaluations; {curves.data_of(run)}",
         *(f"accuracy without radio and noise: {_mean(one.finals['accuracy'].values())}" for one in ideal),
         UNITS.format(which="of the worst device", delta=experiment.privacy.delta),
-        _trust(experiment.radio),
-        *told_of(job),
+        f"the ledger trusts {radio.trusted_share:.2%} of the receiver's noise power ({radio.noise_dbm:g} dBm)",
+        *job.settings.get("notes", []),
     ]
     return rows, list(schemes.values()), notes
 
 
-def _rivals(claim: Record) -> set[str]:
-    than = claim.get("than", [])
-    return {than} if isinstance(than, str) else set(than)
-
-
 def _nu_of(label: str, rows: list[Record]) -> float:
     return next(float(row["nu"]) for row in rows if row["label"] == label)
-
-
-def _trust(radio: Radio) -> str:
-    """Whose noise the ledger counted."""
-    return f"the ledger trusts {radio.trusted_share:.2%} of the receiver's noise power ({radio.noise_dbm:g} dBm)"
 
 
 def _trained(scheme: Scheme, rounds: dict[str, np.ndarray]) -> Record:
@@ -166,7 +153,3 @@ def by_seed(record: Record) -> list[Record]:
 
 def listed(values: Any) -> str:
     return ", ".join(f"{value:.3g}" for value in np.ravel(values))
-
-
-def told_of(job: Reproduction) -> list[str]:
-    return [*job.settings.get("notes", []), *job.smoke]

@@ -9,9 +9,9 @@ from otafl.reproductions.claims import Part, ahead, fact, joined
 from otafl.reproductions.findings import FAILS, UNDECIDED, Grid, Record, Verdict
 from otafl.reproductions.pictures import Panel, line
 from otafl.reproductions.reproduction import Reproduction
-from otafl.runs.comparing.statistics import Gap, paired
+from otafl.runs.comparing.statistics import from_zero
 from otafl.systems.adascale.methods import leakage_table
-from otafl.systems.adascale.reproduce import UNITS, by_seed, listed, told_of
+from otafl.systems.adascale.reproduce import UNITS, by_seed, listed
 from otafl.systems.adascale.setting import Setting
 
 RECONSTRUCTED = (
@@ -42,7 +42,7 @@ def leakage(job: Reproduction) -> None:
         f"the paper takes three realisations; the first {len(few)} of ours are those of the trainings",
         RECONSTRUCTED,
         *setting.cautions(),
-        *told_of(job),
+        *settings.get("notes", []),
     ]
     verdicts = [leakage_verdict(claim, table, by_alpha) for claim in job.preset.targets["claims"]]
     panels = [
@@ -73,11 +73,6 @@ def leakage_verdict(claim: Record, table: list[Record], by_alpha: dict[int, list
     return joined(text, parts, place, rule)
 
 
-def _over(values: np.ndarray) -> Gap:
-    """A difference that is already taken, seed by seed, as a gap from zero."""
-    return paired(dict(enumerate(values)), dict.fromkeys(range(values.size), 0.0))
-
-
 def _below(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -> tuple[list[Part], str]:
     """AdaScale's mean is the smaller one, and so is its typical realisation, at every nu."""
     ours, parts = column("adascale"), []
@@ -86,7 +81,7 @@ def _below(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -
         ratios = theirs.mean(-1) / ours.mean(-1)
         told = f"{rival} leaks {', '.join(f'{ratio:.3g}' for ratio in ratios)} times as much over nu"
         for row, ratio in zip(np.log(theirs / ours), ratios):
-            part = ahead(_over(row))
+            part = ahead(from_zero(row))
             parts.append(Part(FAILS if ratio <= 1 else part.verdict, told, part.needs))
             told = ""
     rule = "at every nu the mean is smaller, and the mean log ratio over realisations is above 0"
@@ -97,7 +92,7 @@ def _close(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -
     limit = claim["times"]
     logs = np.log(column("adascale") / column("optimal"))
     told = f"{', '.join(f'{x:.3g}' for x in np.exp(logs.mean(-1)))} times Optimal's over nu"
-    parts = [ahead(_over(np.log(limit) - row))._replace(evidence=told * (n == 0)) for n, row in enumerate(logs)]
+    parts = [ahead(from_zero(np.log(limit) - row))._replace(evidence=told * (n == 0)) for n, row in enumerate(logs)]
     return parts, f"{claim['metric']}: at every nu at most {limit:g} times Optimal's (mean log ratio)"
 
 
@@ -107,7 +102,7 @@ def _narrows(claim: Record, column: Callable[..., np.ndarray], nus: list[float])
         gap = column(rival) - column("adascale")
         told = f"{rival} − adascale: {', '.join(f'{x:.3g}' for x in gap.mean(-1))} over nu"
         for n, row in enumerate(gap[:-1] - gap[1:]):
-            parts.append(ahead(_over(row))._replace(evidence=told * (n == 0)))
+            parts.append(ahead(from_zero(row))._replace(evidence=told * (n == 0)))
     return parts, f"{claim['metric']}: the mean difference falls from each nu to the next"
 
 
@@ -116,7 +111,7 @@ def _rises(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -
     for method in claim["methods"]:
         at = column(method)
         told = f"{method} {', '.join(f'{x:.3g}' for x in at.mean(-1))} over nu"
-        parts += [ahead(_over(row))._replace(evidence=told * (n == 0)) for n, row in enumerate(at[:-1] - at[1:])]
+        parts += [ahead(from_zero(row))._replace(evidence=told * (n == 0)) for n, row in enumerate(at[:-1] - at[1:])]
     return parts, f"{claim['metric']}: the mean difference from each nu to the next is above 0"
 
 

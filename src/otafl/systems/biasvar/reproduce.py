@@ -8,7 +8,7 @@ import numpy as np
 
 from otafl.reproductions import curves
 from otafl.reproductions.curves import Scheme, collect
-from otafl.reproductions.findings import Grid, Record, Verdict, draw, each
+from otafl.reproductions.findings import Grid, Record, Verdict, draw
 from otafl.reproductions.pictures import Panel
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs import build
@@ -34,9 +34,8 @@ def fig2(job: Reproduction) -> None:
     job.record([{"panel": panel, **record} for panel, own in flat.items() for record in own])
     experiment = job.experiment()
     about, line = design_side(job, experiment)
-    draw(job.folder, "frontier", 1, 1, each(partial(paint_frontier, line)))
-    known = set(experiment.labels)
-    claims = [claim for claim in job.preset.targets["claims"] if _labels(claim) <= known]
+    draw(job.folder, "frontier", 1, 1, partial(paint_frontier, line))
+    claims = curves.about(job.preset.targets["claims"], set(experiment.labels))
     verdicts = judged(claims, schemes, FIXED)
     grids = [
         *(final_grid(own, steps[panel], run, panel) for panel, own in schemes.items() for run in (FIXED, DRAWN)),
@@ -47,8 +46,9 @@ def fig2(job: Reproduction) -> None:
         for run in (FIXED, DRAWN)
         for panel, metric, label, log in (("a", "accuracy", "test accuracy", ""), ("b", "objective", "F(w)", "y"))
     ]
-    told = [*job.smoke, *notes(measured, steps, wanted["step_sizes"])]
-    job.publish(grids, verdicts, told, panels, measured=measured, step_sizes=steps)
+    job.publish(
+        grids, verdicts, notes(measured, steps, wanted["step_sizes"]), panels, measured=measured, step_sizes=steps
+    )
 
 
 def tuned_by(metric: Metric, wanted: Record, job: Reproduction) -> dict[str, float]:
@@ -91,10 +91,6 @@ def _rough(scheme: Scheme) -> Scheme:
     scheme.finals["roughness"] = {pair: float(np.std(v)) if v.size else np.nan for pair, v in changes.items()}
     scheme.curves["roughness"] = lines
     return scheme
-
-
-def _labels(claim: Record) -> set[str]:
-    return {claim["better"], *([claim["than"]] if isinstance(claim["than"], str) else claim["than"])}
 
 
 def judged(claims: list[Record], schemes: dict[str, list[Scheme]], run: str) -> list[Verdict]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from otafl.channels import place as placement
-from otafl.reproductions.findings import Grid, draw, each
+from otafl.reproductions.findings import Grid, draw
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, load
@@ -33,7 +33,7 @@ def designs(job: Reproduction) -> None:
     """The design side alone: no data, no training."""
     settings = job.settings
     grids, line = design_side(job, load(find(settings["like"])))
-    draw(job.folder, "frontier", 1, 1, each(partial(paint_frontier, line)))
+    draw(job.folder, "frontier", 1, 1, partial(paint_frontier, line))
     job.publish([*grids, frontier_grid(line)], [], [], settings=settings)
 
 
@@ -105,7 +105,8 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - start, result
 
 
-def paint_frontier(line: Frontier, axes: Any) -> None:
+def paint_frontier(line: Frontier, panels: list[Any]) -> None:
+    (axes,) = panels
     axes.plot(line.bias, line.variance, ".-", label="optimal designs, rho from 0 to inf")
     axes.set(xlabel="bias  N Σ (p − 1/N)²", ylabel="variance  ζ/G²")
     axes.legend()

@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from otafl.reports.tables import METRICS, footer, paired_difference
+from otafl.reports.tables import footer
+from otafl.reproductions.beside import compare, gaps
 from otafl.reproductions.findings import Grid, Record, Verdict
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.statistics import mean_sd, numbers
@@ -19,14 +20,15 @@ from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.schema import Experiment, load
 from otafl.systems.cares.certifier import NO_CERTIFICATE
 from otafl.systems.cares.reproduce_certificates import past_the_budget
-from otafl.systems.cares.reproduce_claims import gap_text, judge, larger_gain, levels
+from otafl.systems.cares.reproduce_claims import judge, larger_gain, levels
 from otafl.systems.cares.reproduce_figures import FIGURES, level_panels, printed, read_curves
 from otafl.systems.cares.reproduce_scalings import ASKED
 
 OPTIMISTIC = "best acc is the maximum over evaluations on the reported data, hence optimistic"
 BAND = "mean over the seeds that reach a point, as long as half of them do, with its 95 % interval"
 TUNED = "tuning looked at private data: outside the guarantee"
-SHOWN = ("best_accuracy", "accuracy_at_eps", "worst_client_at_eps", "worst_client", "final_eps", "rounds")
+AT_EPS = ("accuracy_at_eps", "worst_client_at_eps")
+SHOWN = ("best_accuracy", *AT_EPS, "worst_client", "final_eps", "rounds")
 
 
 def table(job: Reproduction) -> None:
@@ -40,11 +42,11 @@ def table(job: Reproduction) -> None:
     if said:
         verdicts += levels(found, said, preset.settings)
     grids = [
-        compare(found, preset.targets.get("schemes", {})),
+        compare(found, SHOWN, preset.targets.get("schemes", {})),
         own_measures(run, found),
-        gaps(found, preset.settings["reference"]),
+        gaps(found, preset.settings["reference"], AT_EPS),
     ]
-    notes = [*job.smoke, *data_notes(found), OPTIMISTIC, footer(found)]
+    notes = [*data_notes(found), OPTIMISTIC, footer(found)]
     shown = level_panels(found, said, SHOWN[:3])
     job.publish(grids, verdicts, notes, shown, schemes=[without_card(entry) for entry in found])
 
@@ -57,7 +59,7 @@ def figure(job: Reproduction) -> None:
     shown = FIGURES[preset.settings["figure"]]
     curves = [read_curves(run, label) for label in RunFolder.open(run).labels() if label in shown.schemes]
     said = printed({**read_preset(find(preset.experiment)).targets["schemes"], **preset.targets.get("schemes", {})})
-    notes = [*job.smoke, f"drawn from the run of {preset.experiment}", BAND]
+    notes = [f"drawn from the run of {preset.experiment}", BAND]
     panels, verdicts = [panel(curves, said) for panel in shown.panels], judged(preset, run, summaries(run))
     if planned := preset.settings.get("exceeds"):
         verdicts.append(past_the_budget(find(preset.experiment), **{**planned, **({"seeds": 2} if job.quick else {})}))
@@ -80,28 +82,6 @@ def judged(preset: Preset, run: Path, found: list[Record]) -> list[Verdict]:
 # --- grids -----------------------------------------------------------------------------------------------------------
 
 
-def compare(found: list[Record], targets: dict[str, Any]) -> Grid:
-    """Ours, and the paper's in brackets."""
-    rows = [
-        [entry["label"], *(_cell(entry, metric, targets.get(entry["label"], {})) for metric in SHOWN)]
-        for entry in found
-    ]
-    return Grid("ours (paper)", ("method", *(METRICS[metric] for metric in SHOWN)), rows)
-
-
-def _cell(entry: Record, metric: str, said: Record) -> str:
-    digits = {"final_eps": 1, "rounds": 0}.get(metric, 3)
-    values = numbers(entry[metric])
-    good = values[~np.isnan(values)]
-    if metric == "final_eps" and not entry["private"]:
-        ours = "∞"
-    elif 0 < good.size < values.size:  # as in the paper: a spread only where all seeds contribute
-        ours = f"{np.mean(good):.{digits}f} ({good.size} of {values.size} seeds)"
-    else:
-        ours = mean_sd(values, digits)
-    return ours + (f" ({said[metric]})" if metric in said else "")
-
-
 def own_measures(run: Path, found: list[Record]) -> Grid:
     """What the paper does not print: mean scaling, realised silence, exact eps, the realised bound, why runs ended."""
     rows = []
@@ -122,18 +102,6 @@ def own_measures(run: Path, found: list[Record]) -> Grid:
     return Grid("further measures (ours)", head, rows)
 
 
-def gaps(found: list[Record], reference: str) -> Grid:
-    """Paired differences to one method, with 95 % t intervals."""
-    base = next(entry for entry in found if entry["label"] == reference)
-    rows = []
-    for entry in found:
-        if entry is not base:
-            metrics = ("accuracy_at_eps", "worst_client_at_eps")
-            told = [gap_text(paired_difference(entry, base, metric)) for metric in metrics]
-            rows.append([f"{entry['label']} − {reference}", *told])
-    return Grid("paired differences", ("methods", METRICS["accuracy_at_eps"], METRICS["worst_client_at_eps"]), rows)
-
-
 def data_notes(found: list[Record]) -> list[str]:
     """What lies outside the guarantee, subsets of data among it, as the privacy cards say it."""
     said = dict.fromkeys(note for entry in found for note in entry["card"]["outside_the_guarantee"])
@@ -151,9 +119,9 @@ def wide(job: Reproduction) -> None:
     chosen = candidates(scores, steps, settings["published"], settings["published_step"])
     run = job.run(confirmation(job.experiment(), chosen))
     found = summaries(run)
-    tables = [gaps(found, reference) for reference in (chosen.published, chosen.published_tuned)]
-    grids = [validation_grid(scores), compare(found, {}), own_measures(run, found), *tables]
-    notes = [*job.smoke, *data_notes(found), TUNED, footer(found)]
+    tables = [gaps(found, reference, AT_EPS) for reference in (chosen.published, chosen.published_tuned)]
+    grids = [validation_grid(scores), compare(found, SHOWN, {}), own_measures(run, found), *tables]
+    notes = [*data_notes(found), TUNED, footer(found)]
     verdicts = judge([of_the_selection(chosen, settings["fixed"]), *wide_claims(chosen)], found)
     job.publish(grids, verdicts, notes, level_panels(found, {}, SHOWN[1:3]), scores=scores)
 

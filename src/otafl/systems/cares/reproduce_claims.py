@@ -22,14 +22,6 @@ Known = dict[str, Record]
 OTHER = re.compile(r" @ (\w+)")  # a label with a metric of its own
 
 
-def gap_text(gap: dict[str, float]) -> str:
-    """A paired difference with its 95 % interval; a dash where no seed has both."""
-    if not np.isfinite(gap["mean"]):
-        return "–"
-    width = f" ± {gap['half_width']:.4f}" if np.isfinite(gap["half_width"]) else ""
-    return f"{gap['mean']:+.4f}{width} ({gap['pairs']:.0f} pairs)"
-
-
 def judge(claims: Sequence[Record], found: list[Record]) -> list[Verdict]:
     """The claims of a preset about what the methods' summaries say, seed by seed."""
     known = {entry["label"]: entry for entry in found}

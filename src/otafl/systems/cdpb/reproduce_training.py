@@ -70,10 +70,7 @@ def _thrift(schemes: list[Scheme], target: Record) -> Verdict:
 
 def _notes(job: Reproduction, place: Path) -> list[str]:
     """What a reader must know: the preset's own notes, and what the data are."""
-    manifest = RunFolder.open(place).manifest
-    data = manifest["data"]
-    told = f"data: {data['name']} (sha256 {data['sha256'][:12]}), {manifest['parameters']} parameters"
-    return [*job.smoke, *job.settings.get("notes", []), told]
+    return [*job.settings.get("notes", []), curves.data_of(RunFolder.open(place))]
 
 
 # --- Figure 5 -----------------------------------------------------------------------------------------------------
@@ -118,7 +115,6 @@ def fig5(job: Reproduction) -> None:
     title = f"Renyi loss of order {settings['alpha']:g} after {experiment.rounds} rounds, worst client, mean over seeds"
     verdicts = [_less(claim, last) for claim in job.preset.targets["claims"]]
     notes = [
-        *job.smoke,
         "paper: Theorem 1 as printed; realised: the drawn channels, certified; visible: averaged over participation; "
         "none: every round charged",
         f"paper charges at p = 1, as published: {', '.join(settings['unamplified'])}",

@@ -95,7 +95,7 @@ def _training(judge: Callable[[Found], list[Verdict]], metric: str, log: bool, j
     settings, targets, runs = job.settings, job.preset.targets, trained(job)
     schemes, reference = collect(runs), settings.get("reference")
     grids = [accuracy_grid(schemes, run, targets.get("accuracy", {})) for run in runs]
-    notes = job.smoke + list(settings.get("notes", []))
+    notes = list(settings.get("notes", []))
     notes += [line for run in runs for line in (paired(schemes, run, reference) if reference else [])]
     job.record(curve_records(schemes, ("accuracy", "cross_entropy", "eps")), "curves")
     verdicts = judge(Found(schemes, runs, targets, settings, job.experiment()))
