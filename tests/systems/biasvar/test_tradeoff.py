@@ -67,6 +67,13 @@ def test_young_split_tightens_the_bound_and_its_constant_is_optimal():
     assert split.c == pytest.approx(np.sqrt(y / x), rel=1e-3)
 
 
+@pytest.mark.parametrize(("radio", "kappa"), [(Radio(np.array([1e-12]), 1e-9, 5e-21, 1000), 3.0), (SITE, 0.0)])
+def test_a_bound_without_bias_is_not_split(radio, kappa):
+    split = young_split(radio, BoundParams(10.0, 0.1, 5.0, kappa), T=200, gap0=2.3)
+    assert split.c == 0.0
+    assert split.bound == pytest.approx(split.printed / 2, rel=1e-12)
+
+
 def test_bad_rhos_are_refused():
     with pytest.raises(InputError, match="rhos"):
         frontier(SITE, PRINTED, [1.0, -1.0])

@@ -67,18 +67,21 @@ def young_split(radio: Radio, par: BoundParams, T: int, gap0: float) -> Split:
     if np.isinf(par.kappa):
         raise InputError("kappa=inf leaves nothing to split: the bias is zero")
 
-    def solved(log_c: float) -> tuple[float, Design]:
+    def solved(log_c: float) -> tuple[float, float, Design]:
+        """X and Y of the bound (1 + c) X + (1 + 1/c) Y, at the optimum of this c."""
         design = solve_exact(radio, par._replace(kappa=par.kappa * np.exp(-log_c / 2)))
         p, w = design.p, normal_form(radio, par).weights
-        spread = float(np.sum((p - w) ** 2 / w))
         terms = design.parts
         drift = 2 * gap0 / (par.eta * T) + (terms.transmission + terms.minibatch + terms.noise) / 2
-        c = np.exp(log_c)
-        return (1 + c) * drift + (1 + 1 / c) * par.kappa**2 * spread, design
+        return drift, par.kappa**2 * float(np.sum((p - w) ** 2 / w)), design
 
-    found = scipy.optimize.minimize_scalar(
-        lambda x: solved(x)[0], bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-8}
-    )
-    log_c = min((float(found.x), 0.0), key=lambda x: solved(x)[0])
-    bound, design = solved(log_c)
-    return Split(float(np.exp(log_c)), design, bound, solved(0.0)[0])
+    def best(log_c: float) -> float:
+        """At the best constant for its design, sqrt(Y / X): zero where no bias is left."""
+        drift, bias, _ = solved(log_c)
+        return float((np.sqrt(drift) + np.sqrt(bias)) ** 2)
+
+    found = scipy.optimize.minimize_scalar(best, bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-8})
+    log_c = min((float(found.x), 0.0), key=best)
+    drift, bias, design = solved(log_c)
+    printed = solved(0.0)
+    return Split(float(np.sqrt(bias / drift)), design, best(log_c), 2 * (printed[0] + printed[1]))
