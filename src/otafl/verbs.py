@@ -14,15 +14,17 @@ from otafl.connect.executors import elsewhere
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import as_toml
-from otafl.reports import write_report
+from otafl.reports import comparison, write_report
 from otafl.reports.advice import write_advice
 from otafl.reports.audits import write_audit
 from otafl.reports.run import Run
 from otafl.reports.sweep import Sweep, run_and_write
+from otafl.runs import runner
 from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
+from otafl.runs.comparing.compare import asked, question_of
 from otafl.runs.described import changed, described, own_of
 from otafl.runs.folder.store import run_of
 from otafl.runs.planning.table import PlanTable
@@ -86,8 +88,6 @@ def run(
     >>> bool(run.table.loc["constant", "eps"] < 500)
     True
     """
-    from otafl.runs import runner
-
     said = {
         "task": task, "model": model, "schemes": schemes, "channel": channel, "rounds": rounds, "seeds": seeds,
         "eps": eps, "delta": delta, "accountant": accountant, "clients": clients, "clip_norm": clip_norm,
@@ -170,9 +170,6 @@ def compare(
     >>> runs[500.0].labels
     ['fedavg-dp', 'constant']
     """
-    from otafl.reports import comparison
-    from otafl.runs.comparing.compare import asked, question_of
-
     by_file = isinstance(experiment, str | Path)
     path = find(Path(experiment)) if by_file else None
     if path is not None and not said and eps is None:

@@ -90,9 +90,7 @@ def attack_success(ledger: Ledger) -> Attack:
 
     A policy that looks at the training is charged its cap. Participation that only averages is charged in full.
     """
-    budget = ledger.budget
-    sampled = any(np.any((part.rate > 0) & (part.rate < 1)) for part in ledger.parts)
-    sampled = sampled or (ledger.sums is not None and ledger.sums.sampled)
+    budget, sampled = ledger.budget, ledger.sampled
     if budget.adaptive:
         if not budget.counted.additive or np.isinf(budget.eps):
             return from_eps(budget.eps, budget.delta, "the cap alone")

@@ -25,7 +25,7 @@ from otafl.privacy import participation, rdp, zcdp
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account, release_costs, round_costs, spend_of_sums
 from otafl.privacy.by_rdp import RdpTotal, rdp_total
 from otafl.privacy.events import checked, join, no_events, pick
-from otafl.privacy.spend import ADJACENCIES, Release, Spend, with_rounds
+from otafl.privacy.spend import ADJACENCIES, Release, Spend, sampled, with_rounds
 from otafl.privacy.sums import Sums, no_rounds
 
 # rdp and pld add floats in an order that depends on the chunks: plans stay this much (relative) below the cap.
@@ -138,6 +138,11 @@ class Ledger:
     @property
     def colluders(self) -> Array:
         return None if not self.budget.colluders else np.isin(np.arange(self.clients), self.budget.colluders)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether any client's unit was left out of rounds by Poisson sampling."""
+        return any(map(sampled, self.parts)) or (self.sums is not None and self.sums.sampled)
 
     def besides(self, events: Events | None, releases: Sequence[Release] = ()) -> "Ledger":
         """A ledger that holds these rounds (T, K) and releases too; nothing is checked or spent."""

@@ -30,6 +30,14 @@ CELL = 0.15  # widest block in u that is recentred at once
 LARGEST_EXPONENT = 600.0  # of e^{j u} within a block: blocks shrink as orders grow, or it would overflow from order 128
 
 
+def log_mixture(prob: Array, x: Array) -> Array:
+    """log(1 - p + p e^x), without loss where x is small or large; p and x broadcast."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        small = np.log1p(prob * np.expm1(np.minimum(x, SWITCH)))
+        large = np.logaddexp(np.log1p(-prob), np.log(prob) + x)
+    return np.where(x < SWITCH, small, large)
+
+
 class LogMoment(NamedTuple):
     """A and its first two derivatives in u, shapes as the broadcast inputs."""
 

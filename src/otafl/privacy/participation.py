@@ -76,11 +76,7 @@ def visible_rdp(send_prob: Array, rdp: Array, orders: Array = ORDERS) -> Array:
     orders = np.asarray(orders, np.float64)
     prob = np.asarray(send_prob, np.float64)[..., None]
     moment = (orders - 1) * np.asarray(rdp, np.float64)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        small = np.log1p(prob * np.expm1(np.minimum(moment, 30.0)))
-        large = np.logaddexp(np.log1p(-prob), np.log(prob) + moment)
-    out = np.where(prob == 0, 0.0, np.where(moment < 30.0, small, large))
-    return out / (orders - 1)
+    return np.where(prob == 0, 0.0, moments.log_mixture(prob, moment)) / (orders - 1)
 
 
 def visible_eps(send_prob: float, noise_multiplier: float, rounds: int, delta: float) -> float:

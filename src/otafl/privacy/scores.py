@@ -15,6 +15,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from otafl.core.arrays import Array
+from otafl.privacy.moments import log_mixture
 
 NEGLIGIBLE = 1e-13  # of a binomial
 
@@ -36,9 +37,7 @@ def sampled_score(seen: Array, size: Array, noise_var: Array, rate: Array) -> Ar
     `seen` (runs, T, m) without the rest, `noise_var` (T,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         at = np.where(size == 0, 0.0, (seen * size - size**2 / 2) / noise_var[:, None])
-        small = np.log1p(rate * np.expm1(np.minimum(at, 30.0)))
-        large = np.logaddexp(np.log1p(-rate), np.log(rate) + at)
-    return np.sum(np.where((at < 30) & (rate < 1), small, large), axis=1)  # 1 + expm1(at) forgets a small e^at
+    return np.sum(np.where(rate < 1, log_mixture(rate, at), at), axis=1)  # 1 + expm1(at) forgets a small e^at
 
 
 def replaced_score(seen: Array, size: Array, noise_var: Array, rate: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core.files import write_atomic
-from otafl.runs.comparing.statistics import numbers
+from otafl.runs.comparing.statistics import mean_and_sd, numbers
 from otafl.runs.folder.summaries import on_air
 
 # Okabe and Ito's colours; yellow is darkened to be seen on paper
@@ -119,10 +119,9 @@ def seed_statistics(matrix: list[list[Any]]) -> tuple[np.ndarray, np.ndarray]:
     >>> mean.tolist(), sd.tolist()
     ([2.0, 2.0, inf], [1.4142135623730951, nan, nan])
     """
-    columns = [column[~np.isnan(column)] for column in np.array([numbers(row) for row in matrix]).T]
-    mean = [float(np.mean(c)) if c.size else np.nan for c in columns]
-    sd = [float(np.std(c, ddof=1)) if c.size > 1 and np.all(np.isfinite(c)) else np.nan for c in columns]
-    return np.array(mean), np.array(sd)
+    told = [mean_and_sd(column) for column in np.array([numbers(row) for row in matrix]).T]
+    mean, sd = np.reshape(told, (-1, 2)).T
+    return mean, sd
 
 
 def carried(table: dict[str, Any], column: str) -> list[list[Any]]:

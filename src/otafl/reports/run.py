@@ -1,6 +1,8 @@
 """A run as a value: its tables, cards, pictures and models, read from its folder."""
 
+import io
 import shutil
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +11,11 @@ import numpy as np
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.reports import write_report
+from otafl.reports.data import collect
+from otafl.reports.plots import SIZE_INCHES, STYLE, Plot, lines_of
 from otafl.reports.tables import footer, metric_of, named
-from otafl.runs.comparing.statistics import numbers
+from otafl.runs.build import build_task
+from otafl.runs.comparing.statistics import mean_and_sd, numbers
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.recount import check_privacy
 from otafl.runs.folder.results import figures
@@ -102,11 +107,7 @@ class Run:
 
     def params(self, label: str, seed: int | None = None) -> Any:
         """The trained model of one seed (default: the first), as the model's `init` makes it."""
-        import io
-
         import jax
-
-        from otafl.runs.build import build_task
 
         seeds = self._store.manifest["seeds"]
         validate.one_of("seed", seed := seeds[0] if seed is None else seed, seeds)
@@ -123,9 +124,7 @@ class Run:
         """A figure of one column of the evaluations (default: the metric) over "round" or "eps", with every seed."""
         import matplotlib
 
-        from otafl.reports.data import collect
         from otafl.reports.figure import Shown
-        from otafl.reports.plots import SIZE_INCHES, STYLE, Plot, lines_of
 
         validate.one_of("over", over, ("round", "eps"))
         data = collect([self.folder])
@@ -166,39 +165,26 @@ class Run:
         return "\n".join([as_text(self.table), *self._told(), str(self.folder)])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         told = "".join(f"<p>{escape(text)}</p>" for text in self._told())
         return f"{as_html(self.table)}{told}"
 
 
 def _row(entry: dict[str, Any]) -> dict[str, float]:
     """What a table says of one scheme; what the initial model does is no result."""
-    final = figures(entry.get("metric", "accuracy"))[0]
-    none = np.full(1, np.nan) if without_rounds(entry) else None
+    final, none = figures(entry.get("metric", "accuracy"))[0], without_rounds(entry)
 
     def mean(name: str) -> float:
-        return _mean(numbers(entry[name]))
+        return mean_and_sd(numbers(entry[name]))[0]
 
     def worst(name: str) -> float:
         return float(np.max(numbers(entry.get(name) or [None])))
 
-    learned = {name: numbers(entry[name]) if none is None else none for name in (final, "worst_client")}
+    learned, worst_client = (mean_and_sd(numbers([None] if none else entry[name])) for name in (final, "worst_client"))
     return {
-        final.removeprefix("final_"): _mean(learned[final]), "sd": _sd(learned[final]),
-        "worst_client": _mean(learned["worst_client"]), "eps": worst("final_eps") if entry["private"] else np.inf,
+        final.removeprefix("final_"): learned[0], "sd": learned[1],
+        "worst_client": worst_client[0], "eps": worst("final_eps") if entry["private"] else np.inf,
         "mu": worst("mu"), "tpr_at_1pct": worst("tpr_at_1pct"), "rounds": mean("rounds"),
         "silent_weight": abs(round(mean("silent_weight"), 12)),  # what rounding leaves of zero is zero
         "energy_per_round": mean("energy_per_round") if on_air(entry) else float("nan"),
         "seconds": entry["seconds"],
     }  # fmt: skip
-
-
-def _mean(values: np.ndarray) -> float:
-    good = values[~np.isnan(values)]
-    return float(np.mean(good)) if good.size else float("nan")
-
-
-def _sd(values: np.ndarray) -> float:
-    good = values[~np.isnan(values)]
-    return float(np.std(good, ddof=1)) if good.size > 1 else float("nan")

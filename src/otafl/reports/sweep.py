@@ -17,8 +17,9 @@ from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
 from otafl.reports.plain_page import plain_page, scrolling_table
 from otafl.reports.plots import COLOURS, DASHES, FOR_SVG, MARKERS, as_svg
+from otafl.reports.run import Run
 from otafl.reports.tables import attack_cells, footer, metric_of, named, result, spent
-from otafl.runs.comparing.statistics import numbers
+from otafl.runs.comparing.statistics import mean_and_sd, numbers
 from otafl.runs.executors import DONE, Outcome
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.results import figures
@@ -69,8 +70,6 @@ class Sweep:
     @property
     def runs(self) -> dict[str, Any]:
         """A `Run` for every point that is done, by its name."""
-        from otafl.reports.run import Run
-
         return {point_name(p["values"]): Run(run_of_point(self.folder, p)) for p in self._done}
 
     @property
@@ -126,11 +125,7 @@ def numbers_table(entries: list[Entry], keys: list[str]) -> list[list[Any]]:
         cells: list[Any] = [value if number(value) is None else number(value) for value in entry["values"].values()]
         cells += [entry["label"], len(entry["seeds"])]
         for name in told:
-            values = numbers(entry[name])
-            known = values[~np.isnan(values)]
-            spread = known.size > 1 and bool(np.all(np.isfinite(known)))
-            cells.append(float(np.mean(known)) if known.size else float("nan"))
-            cells.append(float(np.std(known, ddof=1)) if spread else float("nan"))
+            cells += mean_and_sd(numbers(entry[name]))
         out.append(cells)
     return out
 

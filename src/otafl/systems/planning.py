@@ -1,7 +1,8 @@
 """`otafl plan NAME`: a system, or one scheme, in detail without training. Who plans on its own names a `PLANNER`."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +80,16 @@ def in_numbers(report: Any) -> Any:
     if isinstance(report, list):
         return [in_numbers(value) for value in report]
     return float(report) if report in ("inf", "-inf") else report
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """What is warned of meanwhile, each text once, is for the report; what libraries say among themselves is not."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield said
+    said += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
 
 
 def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:

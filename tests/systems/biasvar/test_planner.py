@@ -111,6 +111,14 @@ def test_the_same_site_stated_in_four_ways():
         np.testing.assert_allclose([row["p"] for row in other["devices"]], base, rtol=1e-9)
 
 
+def test_doubts_about_a_devices_file_are_told_in_the_report(tmp_path):
+    (tmp_path / "odd.csv").write_text("name,gain_db,power_dbm,samples,colour\nnear,12,10,5,red\nfar,-80,10,5,blue\n")
+    file = tmp_path / "plan.toml"
+    file.write_text((EXAMPLES / "biasvar_devices.toml").read_text().replace("biasvar_devices.csv", "odd.csv"))
+    told = "\n".join(PLANNER.plan(read(Inputs, file), tmp_path)["warnings"])
+    assert "not used: 'colour'" in told and "means amplification" in told
+
+
 def test_devices_file_gives_gains_powers_and_weights():
     report = PLANNER.plan(read(Inputs, EXAMPLES / "biasvar_devices.toml"), EXAMPLES)
     listed = load_devices(EXAMPLES / "biasvar_devices.csv")

@@ -36,6 +36,17 @@ def numbers(values: Iterable[Any]) -> np.ndarray:
     return np.array([np.nan if value is None else float(value) for value in values])
 
 
+def mean_and_sd(values: np.ndarray) -> tuple[float, float]:
+    """Mean and sample standard deviation of those that are numbers; NaN where these do not tell.
+
+    >>> mean_and_sd(np.array([1.0, 3.0, np.nan])), mean_and_sd(np.array([2.0]))
+    ((2.0, 1.4142135623730951), (2.0, nan))
+    """
+    known = values[~np.isnan(values)]
+    spread = np.std(known, ddof=1) if known.size > 1 and np.all(np.isfinite(known)) else np.nan
+    return float(np.mean(known)) if known.size else np.nan, float(spread)
+
+
 def mean_sd(values: Iterable[Any], digits: int = 3) -> str:
     """Mean and sample standard deviation, with the number of seeds where not all contribute.
 

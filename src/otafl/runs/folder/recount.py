@@ -113,7 +113,7 @@ def _card(card: dict[str, Any], ledgers: list[Ledger]) -> None:
         name = spent["accountant"]
         if spent["accounting"] != worst.budget.accounting:
             raise ValueError(f"accounting={spent['accounting']} by {name} is {worst.budget.accounting} in its ledger")
-        if name == "pld" != worst.budget.accountant and _sampled(worst):
+        if name == "pld" != worst.budget.accountant and worst.sampled:
             continue  # takes seconds, and is not what the run was held to
         counted = worst.spent(name)
         if np.isfinite(counted.worst) and spent["certified"] > (counted.certified and not worst.budget.adaptive):
@@ -128,17 +128,12 @@ def _card(card: dict[str, Any], ledgers: list[Ledger]) -> None:
 
 def _attack(said: dict[str, Any], ledger: Ledger) -> None:
     """What an attacker can do at most; under sampling that takes seconds to count and follows from no other number."""
-    if _sampled(ledger):
+    if ledger.sampled:
         return
     counted = attack_success(ledger)._asdict()
     for name in ATTACK:
         if said.get(name) is not None:
             _not_less(name, float(said[name]), np.inf if counted[name] is None else counted[name])
-
-
-def _sampled(ledger: Ledger) -> bool:
-    summed = ledger.sums is not None and ledger.sums.sampled
-    return summed or any(np.any((part.rate > 0) & (part.rate < 1)) for part in ledger.parts)
 
 
 def _tables(rounds: Arrays, evaluations: Arrays, summary: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from otafl.core.errors import InputError
 from otafl.core.files import plain
 from otafl.privacy.card_text import round_up
+from otafl.privacy.pld import pld_eps
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.design import certify
 from otafl.systems.adascale.from_experiment import keys
@@ -167,8 +168,6 @@ def _totals(noise: np.ndarray, sending: np.ndarray, scene: Scene, inputs: Inputs
 
 def _pld(noise: np.ndarray, sending: np.ndarray, setting: Setting, eps: np.ndarray, delta: float) -> dict[str, Any]:
     """Tighter epsilons. The mean over devices only where their kinds are few: each costs seconds."""
-    from otafl.privacy.pld import pld_eps
-
     sigma = np.where(sending, variables.noise_multiplier(noise, setting.deployment(), setting.message()), np.inf)
     kinds, member = np.unique(np.concatenate([sigma, setting.q[None]]), axis=1, return_inverse=True)
     member = member.ravel()

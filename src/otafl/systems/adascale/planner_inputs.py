@@ -1,18 +1,19 @@
 """What `otafl plan adascale` reads: the system in the paper's symbols, and its channels from one of five sources."""
 
-import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from otafl.channels import load_devices, load_site
 from otafl.channels.measured import read_gains
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.systems.adascale.convergence import Convergence
 from otafl.systems.adascale.setting import Channels, Setting, dbm_to_watt, draw, path_loss_db
+from otafl.systems.planning import warned
 
 Method = Literal[
     "adascale", "adascale-warm", "optimal", "estim-future", "estim-future-literal", "equal-alloc", "stat-level",
@@ -228,19 +229,16 @@ def _check_sizes(M: Any, T: Any, n: Any, B: Any) -> None:
 
 def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: Any) -> Site:
     """Gains, powers and sizes from a devices file; noise too where a TOML file has [radio]."""
-    from otafl.channels.deployment import load_devices, load_site
-
     if power is not None or inputs.n is not None:
         raise InputError("P_max and n follow from the devices file; give one of the two")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned() as said:
         if path.suffix.lower() == ".toml" and noise is None:
             site = load_site(path)
             found, noise = site.devices, site.radio.noise_w
             trusted = site.radio.trusted_noise_w if trusted is None else trusted
             if inputs.bandwidth_hz not in (None, site.radio.bandwidth_hz):
-                said = f"bandwidth_hz={inputs.bandwidth_hz:g} but {path.name} says {site.radio.bandwidth_hz:g}"
-                raise InputError(f"{said}; give it in one place")
+                both = f"bandwidth_hz={inputs.bandwidth_hz:g} but {path.name} says {site.radio.bandwidth_hz:g}"
+                raise InputError(f"{both}; give it in one place")
             inputs = inputs.model_copy(update={"bandwidth_hz": site.radio.bandwidth_hz})
         else:
             found = load_devices(path)
@@ -249,7 +247,7 @@ def _from_devices(inputs: Inputs, path: Path, power: Any, noise: Any, trusted: A
     sizes, powers = found.samples.tolist(), found.power_w.tolist()
     setting = _setting(inputs, len(found.names), inputs.T, sizes, powers, noise, trusted)
     channels = draw(setting, inputs.seed, -10 * np.log10(found.mean_power_gain))
-    return Site(setting, channels, [str(w.message) for w in caught] + _doubts(channels.gain, inputs))
+    return Site(setting, channels, said + _doubts(channels.gain, inputs))
 
 
 def _given_gains(inputs: Inputs, folder: Path) -> np.ndarray | None:

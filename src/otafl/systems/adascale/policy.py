@@ -12,7 +12,7 @@ the receiver's. Nothing here looks at data, so the sequence of noise multipliers
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -141,10 +141,6 @@ def floors_of(
     return lambda rms: simulated_floors(rms, context.rounds, context.seed, deployment, message, traces)
 
 
-def check_tuning(tuning: str, allowed: tuple[str, ...] = ("calibrated", "hindsight", "given")) -> None:
-    validate.one_of("tuning", tuning, allowed)
-
-
 def check_extensions(config: Config) -> tuple[float, Odometer | None]:
     """The largest floor that is sent (inf: all) and the devices' odometer."""
     if config.max_floor is not None:
@@ -163,7 +159,7 @@ def check_extensions(config: Config) -> tuple[float, Odometer | None]:
 def adascale(config: Config, deployment: Deployment, message: Message, context: Context) -> Policy:
     """Algorithm 1. Its eta depends on the current channels and its queue alone, once V is chosen."""
     validate.not_negative("nu", config.nu)
-    check_tuning(config.tuning)
+    validate.one_of("tuning", config.tuning, get_args(Tuning))
     if (config.tuning == "given") != (config.V is not None):
         raise InputError(f"V={config.V!r} must be given with tuning='given', and only there")
     max_floor, odometer = check_extensions(config)

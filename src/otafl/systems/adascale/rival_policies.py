@@ -6,7 +6,7 @@ the paper are RECONSTRUCTIONS from what the paper says about them.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from otafl.systems.adascale import rivals, tuning, variables
 from otafl.systems.adascale.methods import COARSE_ORDERS, run_epsilon
 from otafl.systems.adascale.offline import water_level
 from otafl.systems.adascale.online import Rule
-from otafl.systems.adascale.policy import Tuning, check_tuning, floors_of, rule_policy
+from otafl.systems.adascale.policy import Tuning, floors_of, rule_policy
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class LiuSimeoneConfig:
 
 def liu_simeone(config: LiuSimeoneConfig, deployment: Deployment, message: Message, context: Context) -> Policy:
     """RECONSTRUCTION of reference [20]."""
-    check_tuning(config.tuning)
+    validate.one_of("tuning", config.tuning, get_args(Tuning))
     if (config.tuning == "given") != (config.budget is not None):
         raise InputError(f"budget={config.budget!r} must be given with tuning='given', and only there")
     validate.not_negative("nu", config.nu)
@@ -168,7 +168,7 @@ class LyapunovConfig:
 
 def lyapunov(config: LyapunovConfig, deployment: Deployment, message: Message, context: Context) -> Policy:
     """RECONSTRUCTION of reference [23]."""
-    check_tuning(config.tuning, ("calibrated", "hindsight"))
+    validate.one_of("tuning", config.tuning, ("calibrated", "hindsight"))
     validate.not_negative("nu", config.nu)
     if config.nu == 0:
         return full_power("adascale-lyapunov", deployment, message)

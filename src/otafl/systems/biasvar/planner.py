@@ -1,7 +1,6 @@
 """`otafl plan biasvar`: optimal pre-scalers, what they buy, and what a wrong guess costs. No training."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from otafl.channels import to_db
 from otafl.core.files import plain
 from otafl.core.plan import Deployment, Message, Plan, Trace
 from otafl.privacy.card_text import round_up
+from otafl.privacy.events import events, inverse_square
+from otafl.privacy.gaussian import eps as gaussian_eps
 from otafl.systems.biasvar.design import BoundParams, Design, Radio, bound_parts, normal_form, solve_exact, unit
 from otafl.systems.biasvar.exact import objective, optimum
 from otafl.systems.biasvar.from_experiment import keys
@@ -21,7 +22,7 @@ from otafl.systems.biasvar.planner_inputs import Inputs, Site, site
 from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier, sensitivity, young_split
 from otafl.systems.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
-from otafl.systems.planning import Planner, example
+from otafl.systems.planning import Planner, example, warned
 from otafl.systems.screen import ROWS, Fitted, say, say_left_out, say_remarks, some_of
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -29,12 +30,9 @@ _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Solve, certify by the KKT residual, compare, and walk around the optimum."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks
+    with warned() as said:
         report = _report(inputs, site(inputs, folder))
-    report["warnings"] = list(dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning))
-    result: dict[str, Any] = plain(report)
+    result: dict[str, Any] = plain({**report, "warnings": said})
     return result
 
 
@@ -154,9 +152,6 @@ def _frontier(inputs: Inputs, radio: Radio, par: BoundParams) -> dict[str, Any]:
 
 def _privacy(inputs: Inputs, place: Site, design: Design) -> dict[str, Any]:
     """eps per device after `rounds` full rounds: receiver noise is all the noise there is."""
-    from otafl.privacy.events import events, inverse_square
-    from otafl.privacy.gaussian import eps
-
     assert inputs.delta is not None and inputs.rounds is not None
     count, radio = design.gamma.size, place.radio
     rms = np.sqrt(radio.gains)[None]
@@ -171,7 +166,7 @@ def _privacy(inputs: Inputs, place: Site, design: Design) -> dict[str, Any]:
     trace = Trace(rms + 0j, rms + 0j, rms, rms, rms, rms, np.zeros((1, count)))
     per_round = inverse_square(events(one_round, trace, deployment, message))[0]
     return {
-        "eps": eps(np.sqrt(inputs.rounds * per_round), inputs.delta),
+        "eps": gaussian_eps(np.sqrt(inputs.rounds * per_round), inputs.delta),
         "noise_multiplier": 1 / np.sqrt(per_round),
         "delta": inputs.delta,
         "rounds": inputs.rounds,

@@ -1,7 +1,6 @@
 """The file of `otafl plan cares` and the certifier's problem that it states."""
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,12 +9,15 @@ from pydantic import model_validator
 
 from otafl.bounds.budget import Accounting
 from otafl.bounds.convergence import ConstantSet
+from otafl.channels import Fading, energy_from_power, limits, load_devices, load_site, to_deployment
+from otafl.channels.fading import pilot_law
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.systems.cares.certifier import Problem, default_loss_gap
 from otafl.systems.cares.checks import WEIGHT_TOLERANCE
 from otafl.systems.cares.problem import Granularity, RewardData, Silence
+from otafl.systems.planning import warned
 
 _SHARED = (  # keys of FILE that are arguments of `Problem` as they stand
     *("clip_norm", "step_size", "smoothness", "grad_var", "num_params", "constants"),
@@ -160,13 +162,9 @@ def _check_agreement(weights: list[float] | None, sizes: np.ndarray) -> None:
 
 def _from_devices(inputs: Inputs, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """A CSV file counts in watts per complex sample; a TOML file with [radio] brings bandwidth and noise too."""
-    from otafl.channels.deployment import load_devices, load_site, to_deployment
-    from otafl.channels.power import energy_from_power
-
     assert inputs.devices is not None
     path = folder / inputs.devices
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned() as said:
         if path.suffix.lower() == ".toml" and inputs.noise_std is None:
             site = load_site(path)
             devices, deployment = site.devices, to_deployment(site, inputs.num_params)
@@ -183,7 +181,7 @@ def _from_devices(inputs: Inputs, folder: Path) -> tuple[dict[str, Any], list[st
         "max_power": energy,
         "noise_std": noise,
         "sizes": devices.samples.astype(float),
-    }, [str(warning.message) for warning in caught]
+    }, said
 
 
 def _batch_sizes(inputs: Inputs, sizes: np.ndarray | None) -> Any:
@@ -198,9 +196,6 @@ def _limits(inputs: Inputs, channel_scale: Any) -> dict[str, Any]:
     """Certified limits of the channel scales: as given, or from the number of pilots behind the estimates (E16)."""
     if inputs.num_pilots is None:
         return {"mu_low": inputs.mu_low, "mu_high": inputs.mu_high}
-    from otafl.channels.fading import Fading, pilot_law
-    from otafl.channels.pilots import limits
-
     validate.whole("num_pilots", inputs.num_pilots)
     validate.in_open("failure_prob", inputs.failure_prob, 0, 1)
     scale = np.asarray(channel_scale, float)

@@ -70,19 +70,19 @@ def level_panels(found: list[dict[str, Any]], said: Printed, metrics: Sequence[s
     return panels
 
 
-def over_rounds(column: str, name: str, at: float | None = None) -> Painter:
-    """at: the round for which the paper prints the accuracy at the budget."""
+def accuracy(at: float | None = None) -> Painter:
+    """Over rounds; at: the round for which the paper prints the accuracy at the budget."""
 
     def panel(shown: list[Curves], said: Printed) -> Panel:
         lines = []
         for curves in shown:
             x = np.unique(np.concatenate([curves.evaluations(seed, "round") for seed in curves.seeds]))
-            rows = [_at(x, curves.evaluations(s, "round"), curves.evaluations(s, column)) for s in curves.seeds]
+            rows = [_at(x, curves.evaluations(s, "round"), curves.evaluations(s, "accuracy")) for s in curves.seeds]
             lines.append(line(curves.label, x, rows))
         there = [one.label for one in shown if at is not None and one.label in said]
         metric = {"FedAvg": "best_accuracy"}  # which has no budget
         marks = [Said(label, said[label][metric.get(label, "accuracy_at_eps")][0], at) for label in there]
-        return Panel(f"{name} over rounds", "round", name, lines, marks)
+        return Panel("accuracy over rounds", "round", "accuracy", lines, marks)
 
     return panel
 
@@ -157,9 +157,9 @@ _CONTROLLED = ("OTA-FFL budget", "CARES static", "CARES adaptive")
 _OVER_EPS = over_eps("accuracy", "accuracy", "accuracy_at_eps")
 FIGURES = {
     1: Figure(("FedAvg", *_PRIVATE), (_OVER_EPS, at_budget)),
-    3: Figure(("FedAvg", *_CONTROLLED), (over_rounds("accuracy", "accuracy"),)),
+    3: Figure(("FedAvg", *_CONTROLLED), (accuracy(),)),
     4: Figure(_PRIVATE, (over_eps("worst_client", "accuracy of the worst client", "worst_client_at_eps"),)),
     5: Figure(_CONTROLLED, (scaling, remaining)),
-    6: Figure(("FedAvg", "FedAvg+DP", "OTA-FFL†"), (over_rounds("accuracy", "accuracy", 600.0),)),
+    6: Figure(("FedAvg", "FedAvg+DP", "OTA-FFL†"), (accuracy(600.0),)),
     7: Figure(_CONTROLLED, (_OVER_EPS, scaling)),
 }

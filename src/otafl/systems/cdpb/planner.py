@@ -1,6 +1,5 @@
 """`otafl plan cdpb`: the balancing parameter rho and the number of rounds tau for two targets. No training."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,14 @@ from otafl.systems.cdpb.design import Charge, Params, Scheme, Solution
 from otafl.systems.cdpb.figures import fig2, plot_fig2
 from otafl.systems.cdpb.from_experiment import keys
 from otafl.systems.cdpb.planner_inputs import MAX_DRAWS, Inputs, params_of
-from otafl.systems.planning import Planner, example
+from otafl.systems.planning import Planner, example, warned
 from otafl.systems.screen import Fitted, say_remarks
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Solve for (rho, tau); raises Infeasible with the certificate."""
     way = cdpb.scheme(inputs.strategy, inputs.portion)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's remarks
+    with warned() as said:
         params = params_of(inputs, folder)
         charge = cdpb.make_charge(
             inputs.accounting, inputs.adjacency, inputs.trust_receiver_noise, inputs.assume_hidden
@@ -41,7 +38,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         if inputs.best_portion:
             report["best_portion"] = _best_portion(params, charge, inputs, found.design.u)._asdict()
         report["paper"] = _paper(params, inputs.strategy)
-    report["warnings"] = list(dict.fromkeys([str(w.message) for w in caught] + cdpb.remarks(params)))
+    report["warnings"] = list(dict.fromkeys(said + cdpb.remarks(params)))
     result: dict[str, Any] = plain(report)
     return result
 

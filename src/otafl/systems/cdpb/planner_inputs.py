@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from otafl.channels import energy_from_power, load_devices, load_site, to_deployment
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
@@ -93,9 +94,6 @@ def _clients(inputs: Inputs, folder: Path) -> dict[str, Any]:
         as_given = {"K": inputs.K, "sigma2": inputs.sigma2, "P": 1.0 if inputs.P is None else inputs.P}
         lists = {name: tuple(x) if isinstance(x, list) else x for name, x in as_given.items()}
         return {**lists, "sz2": inputs.sz2 or 0.0}
-    from otafl.channels.deployment import load_devices, load_site, to_deployment
-    from otafl.channels.power import energy_from_power
-
     path = folder / inputs.devices
     if path.suffix.lower() == ".toml" and inputs.sz2 is None:
         site = load_site(path)
