@@ -108,11 +108,14 @@ def test_bad_settings_are_refused(bad):
         zero_order(ZeroOrder(**bad), MODEL)
 
 
-def test_a_network_and_its_loss_alone_give_the_same_messages():
-    """A network's losses come from one pass over all samples, those of any other model sample by sample."""
+@pytest.mark.parametrize("hidden", [(), (5,), (6, 5)])
+def test_a_network_and_its_loss_alone_give_the_same_messages(hidden):
+    """A network's first layer reads samples once for all directions, here 7 at a time; other models one by one."""
+    model = build("mlp", (small.FEATURES,), small.CLASSES, hidden=hidden, activation="tanh")
     config, found = ZeroOrder(batch=8, directions=2, clip_norm=100.0), []
-    for model in (MODEL, MODEL._replace(ghost=None)):
-        clients, (seed, params, keys) = zero_order(config, model), parts()
+    for one in (model._replace(footprint=2**17 // 7), model._replace(ghost=None, along=None)):
+        clients, (seed, _, keys) = zero_order(config, one), parts()
+        params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(seed.key))
         drawn, _ = jax.jit(clients.draw)(seed, keys, jnp.arange(4))
         found.append(jax.jit(clients.messages)(params, small.data(), seed, drawn, jnp.arange(4), jnp.int32(0))[0])
     np.testing.assert_allclose(*found, atol=1e-6)

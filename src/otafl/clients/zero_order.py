@@ -14,7 +14,8 @@ from otafl.core.arrays import Array
 from otafl.core.draws import in_a_row
 from otafl.core.messages import Clients, Data, Seed, none_left_out
 from otafl.core.plan import Adjacency, Unit
-from otafl.tasks.models import Model, sample_losses
+from otafl.tasks.ghost import samples_at_once, some_at_a_time
+from otafl.tasks.models import Model, losses_along
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,16 @@ def zero_order(config: ZeroOrder, model: Model, min_size: int = 1) -> Clients:
     def messages(params: Any, data: Data, seed: Seed, drawn: Batch, ids: Array, round_: Array) -> tuple[Array, Array]:
         x, y, weights = take(data, seed, drawn, ids)
         radius = np.float32(config.radius) * (1 + round_.astype(jnp.float32)) ** np.float32(-config.radius_decay)
-        flat_x, flat_y = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
+        ways = directions(seed, params, round_)
 
-        def losses(point: Any) -> Array:  # (n,) each client's batch loss
-            return jnp.sum(sample_losses(model, point, flat_x, flat_y).reshape(weights.shape) * weights, axis=1)
+        def probe(x: Array, y: Array) -> Array:  # (samples, directions)
+            losses = losses_along(model, params, x, y)
+            return jax.lax.map(lambda way: losses(way, radius) - losses(way, -radius), ways).T
 
-        def probe(phi: Any) -> Array:
-            ahead = jax.tree.map(lambda p, d: p + radius * d, params, phi)
-            behind = jax.tree.map(lambda p, d: p - radius * d, params, phi)
-            return losses(ahead) - losses(behind)
-
-        return jax.lax.map(probe, directions(seed, params, round_)).T, none_left_out(ids)
+        flat = x.reshape(-1, *x.shape[2:]), y.reshape(-1)
+        # Some at a time, so that what all directions read stays in the cache.
+        each = some_at_a_time(probe, *flat, samples_at_once(8 * model.footprint))
+        return jnp.sum(each.reshape(*weights.shape, -1) * weights[..., None], axis=1), none_left_out(ids)
 
     def lift(received: Array, params: Any, seed: Seed, round_: Array) -> Any:
         phi = directions(seed, params, round_)

@@ -12,6 +12,7 @@ The functions of a `Ghost` are pure and may be jitted and vmapped; all floats st
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -73,21 +74,25 @@ def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax
         return Saved(network.keep(act, jax.lax.optimization_barrier(err)), losses)
 
     def trace(params: Any, x: jax.Array, y: jax.Array) -> Saved:
-        samples = x.shape[0]
-        parts = -(-samples // samples_at_once(network.footprint))
-        if parts == 1:
-            return part(params, x, y)
-        size = -(-samples // parts)
-        pairs = tuple(_cut(leaf, parts, size) for leaf in (x, y))
-        saved: Saved = jax.lax.map(lambda pair: part(params, *pair), pairs)
-        whole: Saved = jax.tree.map(lambda leaf: leaf.reshape(parts * size, *leaf.shape[2:])[:samples], saved)
-        return whole
+        saved: Saved = some_at_a_time(partial(part, params), x, y, samples_at_once(network.footprint))
+        return saved
 
     return Ghost(
         trace=trace,
         sq_norms=lambda saved: network.sq_norms(saved.kept),
         sums=lambda saved, groups: network.sums(saved.kept, groups),
     )
+
+
+def some_at_a_time(function: Callable[[jax.Array, jax.Array], Any], x: jax.Array, y: jax.Array, most: int) -> Any:
+    """function(x, y), leaves (B, ...), of at most so many samples at once."""
+    samples = x.shape[0]
+    parts = -(-samples // most)
+    if parts == 1:
+        return function(x, y)
+    size = -(-samples // parts)
+    found = jax.lax.map(lambda pair: function(*pair), (_cut(x, parts, size), _cut(y, parts, size)))
+    return jax.tree.map(lambda leaf: leaf.reshape(parts * size, *leaf.shape[2:])[:samples], found)
 
 
 def _cut(leaf: jax.Array, parts: int, size: int) -> jax.Array:

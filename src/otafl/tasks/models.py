@@ -66,6 +66,7 @@ class Model(NamedTuple):
     sample_loss: PerSample = cross_entropy  # of the outputs: what `loss` is the mean of
     metric: str | None = None  # that results are told in; None: accuracy where there are classes, else the loss
     whole: Callable[[Any], Any] = lambda params: params  # params as `init` of an own model made them, with static parts
+    along: Callable[..., Any] | None = None  # params, x -> (way, step) -> logits at params + step * way
 
     def __repr__(self) -> str:
         return f"<otafl model: {self.name}, {self.num_params:,} parameters>"
@@ -133,6 +134,18 @@ def sample_losses(model: Model, params: Any, x: jax.Array, y: jax.Array) -> jax.
     if model.ghost is not None:
         return model.sample_loss(model.logits(params, x), y)
     return jax.vmap(lambda a, b: model.loss(params, a[None], b[None]))(x, y)
+
+
+def losses_along(model: Model, params: Any, x: jax.Array, y: jax.Array) -> Callable[[Any, jax.Array], jax.Array]:
+    """(way, step) -> the losses of every sample at params + step * way, (B,); for many ways from one place."""
+    if model.along is not None and jax.default_backend() == "cpu":
+        outputs = model.along(params, x)
+        return lambda way, step: model.sample_loss(outputs(way, step), y)
+
+    def losses(way: Any, step: jax.Array) -> jax.Array:
+        return sample_losses(model, jax.tree.map(lambda p, d: p + step * d, params, way), x, y)
+
+    return losses
 
 
 def penalty(model: Model, params: Any) -> jax.Array:
@@ -206,7 +219,7 @@ class ResnetOptions:
 
 
 def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) -> Model:
-    """The model with a GPU's own way for networks of dense layers."""
+    """The model with what networks of dense layers can do besides, some of it on a GPU alone."""
 
     def at_once(slots: int) -> AtOnce | None:
         if not kernels.compiled_here():
@@ -223,8 +236,23 @@ def _dense_chain(model: Model, widths: tuple[int, ...], activation: Activation) 
         flat = x.reshape(x.shape[0], -1).astype(jnp.float32)
         return one_kernel.logits([own for own in params if own], activation, flat)
 
+    def along(params: Any, x: jax.Array) -> Callable[[Any, jax.Array], jax.Array]:
+        """What the first layer makes of the samples is linear in its parameters: one product for both directions."""
+        first, *rest = [own for own in params if own]
+        flat, act = x.reshape(x.shape[0], -1), {"relu": jax.nn.relu, "tanh": jnp.tanh}[activation]
+        start, slope = jax.linearize(lambda own: flat @ own["w"] + own["b"], first)
+
+        def outputs(way: Any, step: jax.Array) -> jax.Array:
+            ahead, *others = [own for own in way if own]
+            z: jax.Array = start + step * slope(ahead)
+            for own, other in zip(rest, others):
+                z = act(z) @ (own["w"] + step * other["w"]) + (own["b"] + step * other["b"])
+            return z
+
+        return outputs
+
     assert model.ghost is not None
-    return model._replace(logits=logits, ghost=model.ghost._replace(at_once=at_once))
+    return model._replace(logits=logits, along=along, ghost=model.ghost._replace(at_once=at_once))
 
 
 def logistic(options: LogisticOptions, in_shape: Shape, classes: int) -> Model:
