@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from otafl.core.errors import DataMissing, InputError
@@ -59,6 +61,15 @@ def test_a_table_names_its_columns(kind, tmp_path):
     assert made.x.shape == (30, 4) and made.clients == 3 and made.labels == ("u", "v", "w")
     np.testing.assert_allclose(made.x, X, rtol=1e-6)
     np.testing.assert_array_equal(made.x_held_out, made.x)
+
+
+@pytest.mark.parametrize("said", [b"{}", b"[]", b"1", b'{"index_columns": ["z"], "columns": [{"name": 1}]}'])
+def test_a_table_that_says_nonsense_of_its_index_is_one_line(said, tmp_path):
+    """pandas keeps its index in a note of the file, and fails on another one in many ways."""
+    table = pa.Table.from_pandas(pd.DataFrame(X, columns=list("abcd")).assign(label=Y))
+    pq.write_table(table.replace_schema_metadata({b"pandas": said}), tmp_path / "mine.parquet")
+    with pytest.raises(InputError, match=r"^\S*mine\.parquet: cannot be read as a table \([^\n]+\)$"):
+        task(tmp_path / "mine.parquet", "label", clients=2)
 
 
 def test_columns_of_polars_are_columns():

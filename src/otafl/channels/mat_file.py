@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from otafl.core.archives import check_room
 from otafl.core.errors import InputError
 
 MATRIX, COMPRESSED, HEADER = 14, 15, 128
@@ -43,6 +44,7 @@ def _variables(content: memoryview, order: str) -> Iterator[tuple[str, Any]]:
         if kind == COMPRESSED:
             inflate = zlib.decompressobj()
             kind, size = struct.unpack(order + "II", inflate.decompress(body, 8))
+            check_room(8 * size)  # bytes may be doubles that were stored short
             body = memoryview(inflate.decompress(inflate.unconsumed_tail, size + 1))
             if len(body) < size:
                 raise ValueError("it is cut short")

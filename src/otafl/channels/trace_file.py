@@ -38,6 +38,7 @@ from otafl.channels.trace_arrays import (
     shaped,
 )
 from otafl.core import validate
+from otafl.core.archives import arrays_of
 from otafl.core.arrays import Bools, Complexes, Floats, Integers
 from otafl.core.errors import InputError, first_line
 
@@ -149,8 +150,7 @@ def _stored(path: Path) -> dict[str, Any]:
     """The arrays of a file by name."""
     try:
         if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
-                found = {name: stored[name] for name in stored}
+            found = arrays_of(path)
             for text in (value for value in found.values() if value.dtype.kind == "U"):
                 text.tolist()  # letters that no alphabet has fail here, not where they are shown
             return found

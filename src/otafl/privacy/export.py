@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation
@@ -76,9 +77,9 @@ def unpack(content: bytes) -> "Ledger":
 def _ledger_of(head: dict[str, Any], payload: bytes) -> "Ledger":
     from otafl.privacy.ledger import Budget, Ledger
 
-    with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        parts = [_part(arrays, n) for n in range(head["parts"])]
-        kept = {name.removeprefix("sums_"): arrays[name] for name in arrays if name.startswith("sums_")}
+    arrays = arrays_of(payload)
+    parts = [_part(arrays, n) for n in range(head["parts"])]
+    kept = {name.removeprefix("sums_"): array for name, array in arrays.items() if name.startswith("sums_")}
     budget = Budget(**{**head["budget"], "colluders": tuple(head["budget"]["colluders"])})
     ledger = Ledger(budget, head["clients"])
     ledger.releases.extend(Release(**release) for release in head["releases"])

@@ -1,6 +1,5 @@
 """A run as a value: its tables, cards, pictures and models, read from its folder."""
 
-import io
 import shutil
 from html import escape
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError
 from otafl.reports import write_report
 from otafl.reports.data import collect
@@ -114,8 +114,8 @@ class Run:
         place, model = self._finished(label), build_task(self._experiment()).model
         shapes, tree = jax.tree.flatten(jax.eval_shape(model.init, jax.random.key(0)))
         with reading(place.path / "model.npz", place.mend):
-            with np.load(io.BytesIO(place.content("model.npz")), allow_pickle=False) as file:
-                leaves = [file[name][seeds.index(seed)] for name in sorted(file.files)]
+            stored = arrays_of(place.content("model.npz"))
+            leaves = [stored[name][seeds.index(seed)] for name in sorted(stored)]
             if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(shape.shape, shape.dtype) for shape in shapes]:
                 raise ValueError("arrays of another model")
         return model.whole(jax.tree.unflatten(tree, leaves))

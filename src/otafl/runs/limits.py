@@ -1,10 +1,8 @@
 """What cannot fit into this machine's memory is refused before it is tried, with the numbers to change."""
 
-import os
-from pathlib import Path
-
 import jax
 
+from otafl.core.archives import in_gib, memory_bytes
 from otafl.core.errors import InputError
 from otafl.runs.schema import Experiment
 from otafl.runs.streamed.choice import goes_by, rounds_at_once
@@ -13,15 +11,6 @@ BYTES_PER_DEVICE_ROUND = 300  # per seed: trace 72, plan 48, events 50, records 
 BYTES_PER_ANTENNA = 96  # and device, round, seed: true and estimated gains, what the charge makes of them
 BYTES_PER_ROUND = 600  # per seed: figures and quantiles, where rounds go by
 COPIES_OF_MODEL = 4  # parameters, optimizer, the received sum and its update
-
-
-def memory_bytes() -> int:
-    """Physical memory of this machine, or what a container may have of it."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        return min(physical, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    except (OSError, ValueError):  # no such thing here, or no limit ("max")
-        return physical
 
 
 def check_traces(experiment: Experiment) -> None:
@@ -44,8 +33,8 @@ def check_kept(
     if needed > memory_bytes():
         array = f" x antennas={antennas}" if antennas > 1 else ""
         raise InputError(
-            f"seeds={seeds} x rounds={of or rounds} x clients={clients}{array} need about {_gib(needed)} of "
-            f"memory, this machine has {_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
+            f"seeds={seeds} x rounds={of or rounds} x clients={clients}{array} need about {in_gib(needed)} of "
+            f"memory, this machine has {in_gib(memory_bytes())}; lower one of them or split the seeds over several runs"
         )
 
 
@@ -53,8 +42,8 @@ def check_message(num_params: int) -> None:
     """A sum and its noise, in float32."""
     if (needed := 8 * num_params) > memory_bytes():
         raise InputError(
-            f"num_params={num_params} needs about {_gib(needed)} of memory for a sum and its noise, this machine has "
-            f"{_gib(memory_bytes())}; send fewer numbers"
+            f"num_params={num_params} needs about {in_gib(needed)} of memory for a sum and its noise, this machine has "
+            f"{in_gib(memory_bytes())}; send fewer numbers"
         )
 
 
@@ -64,10 +53,6 @@ def check_model(experiment: Experiment, parameters: int) -> None:
     needed = 4 * parameters * (COPIES_OF_MODEL * seeds + 1)
     if jax.default_backend() == "cpu" and needed > memory_bytes():
         raise InputError(
-            f"task.model has {parameters} parameters; with seeds={seeds} it needs about {_gib(needed)} of memory, this "
-            f"machine has {_gib(memory_bytes())}; choose a smaller model or fewer seeds"
+            f"task.model has {parameters} parameters; with seeds={seeds} it needs about {in_gib(needed)} of memory, "
+            f"this machine has {in_gib(memory_bytes())}; choose a smaller model or fewer seeds"
         )
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.3g} GiB"

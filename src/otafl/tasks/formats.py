@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError, first_line
 
 Bytes8 = NDArray[np.uint8]
@@ -30,16 +31,12 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 def read_npz(path: Path) -> Arrays:
     """The four arrays of an NPZ file without pickles; the archive's own checksums find damage."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in KEYS if key not in file]
-            if missing:
-                raise InputError(f"{path}: has no array {missing[0]!r}; needs {', '.join(KEYS)}")
-            x_train, y_train, x_test, y_test = (file[key] for key in KEYS)
-    except InputError:
-        raise
+        found = arrays_of(path)
     except Exception as error:  # zipfile, zlib and NumPy have an exception of their own for every damage
         raise not_npz(path, error) from None
-    return check(path, x_train, y_train, x_test, y_test)
+    if missing := [key for key in KEYS if key not in found]:
+        raise InputError(f"{path}: has no array {missing[0]!r}; needs {', '.join(KEYS)}")
+    return check(path, *(found[key] for key in KEYS))
 
 
 def not_npz(path: Path, problem: Exception) -> InputError:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.archives import arrays_of, check_room
 from otafl.core.errors import DataMissing, InputError, first_line
 from otafl.tasks.formats import not_npz
 
@@ -63,15 +64,21 @@ def _refuse_other_order(name: str, x: Any, what: str, other: Any) -> None:
 
 def _table(path: Path) -> Any:
     import pandas as pd
+    import pyarrow.parquet as pq
 
     readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
     if path.suffix.lower() not in readers:
         raise InputError(f"{path}: must end in .csv, .parquet or .npz")
     try:
+        if path.suffix.lower() == ".parquet":
+            stated = pq.read_metadata(path)
+            check_room(8 * stated.num_rows * stated.num_columns)
         table = readers[path.suffix.lower()](path)
         if path.suffix.lower() == ".csv":
             _refuse_twice(path, pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna())
-    except (ValueError, OSError) as problem:
+    except InputError:
+        raise
+    except Exception as problem:  # pandas and Arrow have an exception of their own for every damage
         raise InputError(f"{path}: cannot be read as a table ({first_line(problem)})") from None
     if mark := validate.other_separator(list(map(str, table.columns))):
         raise InputError(f"{path}: its cells are separated by {mark!r}; write commas, or give it as a pandas frame")
@@ -86,8 +93,7 @@ def _refuse_twice(name: Any, columns: Any) -> None:
 
 def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            named = dict(file)
+        named = arrays_of(path)
     except Exception as problem:  # zipfile, zlib and NumPy have an exception of their own for every damage
         raise not_npz(path, problem) from None
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert, table
@@ -88,9 +89,9 @@ def packed(model: ArrayRecord, rows: list[Row]) -> bytes:
 def unpacked(place: Path, like: ArrayRecord) -> tuple[ArrayRecord, list[Row]]:
     """Model and rounds of a file; InputError if it is damaged, or a model of another form than `like`."""
     try:
-        with np.load(place, allow_pickle=False) as found:
-            names, rows = found["names"].tolist(), json.loads(str(found["rounds"]))
-            model = ArrayRecord({name: Array(found[f"leaf{n}"]) for n, name in enumerate(names)})
+        found = arrays_of(place)
+        names, rows = found["names"].tolist(), json.loads(str(found["rounds"]))
+        model = ArrayRecord({name: Array(found[f"leaf{n}"]) for n, name in enumerate(names)})
         if not isinstance(rows, list) or not all(isinstance(row, dict) and "eps" in row for row in rows):
             raise ValueError("its rounds are none")
     except Exception as problem:  # zipfile, zlib, NumPy and Flower fail each in their own way

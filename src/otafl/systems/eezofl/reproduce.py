@@ -1,6 +1,5 @@
 """EEZOFL's Table III and Figures 2 and 3: accuracy and loss of encrypted training, and the controls that must fail."""
 
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otafl.core.archives import arrays_of
 from otafl.reproductions.claims import ahead, comparable, fact, joined, level
 from otafl.reproductions.curves import Pair, Scheme, area, collect, curve_records, difference, lines
 from otafl.reproductions.findings import NOT_STATED, Grid, Record, Verdict
@@ -76,8 +76,8 @@ def model_distance(runs: dict[str, Path], label: str, reference: str) -> dict[st
 
 
 def _model(path: Path, label: str) -> list[np.ndarray]:
-    with np.load(io.BytesIO(RunFolder.open(path).scheme(label).content("model.npz"))) as stored:
-        return [stored[name] for name in sorted(stored)]
+    stored = arrays_of(RunFolder.open(path).scheme(label).content("model.npz"))
+    return [stored[name] for name in sorted(stored)]
 
 
 class Found(NamedTuple):
