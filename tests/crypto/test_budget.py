@@ -89,6 +89,34 @@ def test_plans_are_tight():
     assert np.sqrt(budget.average_variance(coarser, TEN)) > 0.01
 
 
+@pytest.mark.parametrize(
+    ("changes", "wanted", "ways"),
+    [
+        ({}, {"lambda_s": 40.0, "tau": 0.01, "f": 30}, {"f", "smudging_bits"}),
+        ({"Mmax": 2.0**50}, {"lambda_s": 40.0, "tau": 0.01, "f": None}, {"Mmax", "smudging_bits", "tau"}),
+        ({"Mmax": 1e-3}, {"lambda_s": 80.5, "tau": 0.01, "f": None}, {"smudging_bits", "guard"}),
+    ],
+)
+def test_each_relaxation_alone_makes_a_plan_and_one_step_less_does_not(changes, wanted, ways):
+    p = dataclasses.replace(P4096, **changes)
+
+    def plan(**eased):
+        own = {"Mmax": p.Mmax, "guard": p.guard} | wanted | eased
+        ring = dataclasses.replace(p, Mmax=own.pop("Mmax"), guard=bool(own.pop("guard")))
+        return choosing.plan_parameters(ring, TEN, **own)
+
+    with pytest.raises(Infeasible) as refusal:
+        plan()
+    relax = refusal.value.report["relax"]
+    assert set(relax) == ways
+    for name, value in relax.items():
+        key = {"smudging_bits": "lambda_s"}.get(name, name)
+        less = {"f": value + 1, "Mmax": 2 * value, "smudging_bits": value + 1, "tau": value / 2, "guard": True}[name]
+        assert plan(**{key: int(value) if name == "f" else value}).headroom.least >= 0
+        with pytest.raises(Infeasible):
+            plan(**{key: int(less) if name == "f" else less})
+
+
 def test_snr_target_raises_the_scale():
     free = choosing.plan_parameters(P4096, TEN, 20, 0.01)
     bound = choosing.plan_parameters(P4096, TEN, 20, 0.01, snr_db_max=400.0)
@@ -109,6 +137,15 @@ def test_short_shares_send_less():
     )
     assert whole.symbols == 4 * 4096
     assert brief.symbols == 2 * 4096 + 2 * (2 + 32)
+
+
+@pytest.mark.parametrize(
+    ("mode", "up", "down"), [("fixed-point", 4, 2), ("hybrid", 3, 1), ("digital", 3, 1), ("single-key", 2, 0)]
+)
+def test_a_key_of_the_whole_job_is_sent_once_and_a_shared_one_needs_no_share(mode, up, down):
+    """b_i, c0, c1 and the share up; B and C1 down."""
+    sent = feasibility.traffic(P4096, None, mode)
+    assert (sent.uplink_bits, sent.downlink_bits) == (up * 4096 * 109, down * 4096 * 109)
 
 
 @pytest.mark.parametrize("mode", ["fixed-point", "hybrid", "digital"])

@@ -162,8 +162,9 @@ def test_unknown_names_and_bad_values(make_events):
         account("moments", make_events([[1.0]]), 1e-5)
     with pytest.raises(InputError, match=r"delta=0\.0"):
         account("zcdp", make_events([[1.0]]), 0.0)
-    with pytest.raises(InputError, match="noise_std"):
-        account("zcdp", make_events([[1.0]]), 1e-5, releases=[Release("r", 1.0, 0.0)])
+    for name, bad in (("sensitivity", -1.0), ("noise_std", 0.0), ("times", 0.5)):
+        with pytest.raises(InputError, match=f"release 'r' {name}={bad}"):
+            account("zcdp", make_events([[1.0]]), 1e-5, releases=[Release("r", 1.0, 1.0)._replace(**{name: bad})])
 
 
 def test_cap_and_conversion_of_one_accountant_are_inverse():

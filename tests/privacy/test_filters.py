@@ -200,6 +200,7 @@ def test_rounds_and_releases_of_an_earlier_run_count(accountant, order, rate):
     (lambda: Budget(8.0, DELTA, "zcdp", order=4.0), message(), "belongs to accountant='rdp'"),
     (lambda: Budget(0.5, DELTA, "rdp", adaptive=True, order=2.0), message(), r"order=2 cannot.*use order=\d"),
     (lambda: Budget(8.0, DELTA, "rdp", adaptive=True, order=3.5), message(0.5), "must be a whole number"),
+    (lambda: Budget(8.0, DELTA, "rdp", adaptive=True, order=257.0), message(0.5), "whole number from 2 to 256"),
     (lambda: Budget(8.0, DELTA, "rdp", "visible", adaptive=True, order=3.0), message(), "'none' or 'realised'"),
     (lambda: Budget(8.0, DELTA, adaptive=True, colluders=(2,)), message(), "counts the noise of all clients"),
 ])  # fmt: skip

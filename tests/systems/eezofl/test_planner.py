@@ -111,6 +111,9 @@ def test_traffic_and_radio_of_the_published_setting():
     assert result["traffic"]["ciphertext_bytes"] == 111_616
     assert result["traffic"]["expansion"] == 13_952
     assert result["traffic"]["uplink_bits"] == 1_785_856
+    assert result["traffic"]["downlink_bits"] == 2 * 4096 * 109  # b~ and c~1, which the paper does not count
+    assert result["traffic"]["storage_bits"] == 2 * 4096 * 109 + 4096  # a, b_i and a bit for each sign of s_i
+    assert (result["traffic"]["symbols"], result["traffic"]["analog_seconds"]) == (16_384, pytest.approx(16.384e-9))
     assert result["traffic"]["digital_seconds"] == pytest.approx(1.786e-6, rel=1e-3)
     assert result["radio"]["snr_db_unit_noise"] == pytest.approx(645.5 + 3.0, abs=0.15)
     assert result["radio"]["snr_db_sum"] == pytest.approx(645.5 + 10 * math.log10(10 * 2), abs=0.15)  # ten such devices
