@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import dp_accounting
@@ -177,6 +178,23 @@ def test_affordable_counts_what_is_already_spent_and_treats_seeds_apart(make_eve
     assert np.array_equal(fresh[1], ledger.affordable(make_events(z[1])))
     ledger.spend(make_events(z[0, :5]))
     assert ledger.affordable(make_events(z)).sum() < fresh.sum()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rounds_count_towards_the_cap_however_they_came_into_a_ledger(make_events, name):
+    run, budget = make_events(np.full((20, 2), 4.0)), Budget(7.0, 1e-5, name)
+    held = {
+        "made of parts": Ledger(budget, clients=2, parts=[run]),
+        "besides": Ledger(budget, clients=2).besides(run),
+        "another budget": replace(Ledger(Budget(90.0, 1e-5), clients=2, parts=[run]), budget=budget),
+    }
+    for how, ledger in held.items():
+        room = int(ledger.affordable(run).sum())
+        assert 0 < room < 20, how
+        with pytest.raises(BudgetExceeded):
+            ledger.spend(run)
+        ledger.spend(pick(run, slice(room)))
+        assert ledger.spent().worst <= budget.eps, how
 
 
 def test_dead_rounds_are_free_and_stay_dead(make_events):

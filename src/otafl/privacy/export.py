@@ -89,10 +89,7 @@ def _ledger_of(head: dict[str, Any], payload: bytes) -> "Ledger":
         plain: dict[str, Any] = {name: float(v) if v == "inf" else v for name, v in head["sums"].items()}
         ledger.sums = Sums(**{**kept, **plain})
         check_sums(ledger.sums, ledger.clients)
-    for part in (checked(part, ledger.clients) for part in parts):
-        if budget.accountant == "rdp":
-            ledger._rdp = ledger._rdp_total(part, ())
-        ledger.parts.append(part)
+    ledger.parts.extend(checked(part, ledger.clients) for part in parts)
     return ledger
 
 

@@ -122,8 +122,9 @@ class Ledger:
     clients: int
     parts: list[Events] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    _rdp: RdpTotal | None = None  # running total of all parts, accountant 'rdp' only
     sums: Sums | None = None  # of rounds that are not among the parts
+    _counted: int = field(default=0, init=False)  # parts that are in the running total, accountant 'rdp' only
+    _rdp: RdpTotal | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         validate.whole("clients", self.clients)
@@ -181,8 +182,6 @@ class Ledger:
                 f"round {self.rounds() + fit + 1} would pass the privacy budget {self.budget}; {fit} of these "
                 f"{int(np.sum(events.live))} rounds are affordable"
             )
-        if self.budget.accountant == "rdp":
-            self._rdp = self._rdp_total(events, ())
         self.parts.append(frozen(pick(events, slice(_ran(events)))))  # whoever fills the same arrays again
         self.releases.extend(map(frozen, extra))
 
@@ -338,15 +337,18 @@ class Ledger:
         return whole
 
     def _rdp_total(self, events: Events | None, releases: Sequence[Release]) -> RdpTotal:
-        """All parts so far with these events added; its releases are these."""
+        """All parts so far, however they came, with these events added; its releases are these."""
+        for part in self.parts[self._counted :]:
+            self._rdp, self._counted = self._with_rdp(part), self._counted + 1
+        total = self._rdp if events is None else self._with_rdp(events)
+        beside = rdp_total(self._no_rounds, self.budget.accounting, self.budget.orders, releases=releases)
+        return beside if total is None else total._replace(releases=beside.releases)
+
+    def _with_rdp(self, events: Events) -> RdpTotal:
+        """The running total and these rounds."""
         budget = self.budget
-        beside = rdp_total(self._no_rounds, budget.accounting, budget.orders, releases=releases)
-        parts = [] if self._rdp is None else [self._rdp]
-        if events is not None:
-            parts.append(rdp_total(events, budget.accounting, budget.orders, self.colluders, budget.adjacency))
-        if not parts:
-            return beside
-        return (parts[0] + parts[1] if len(parts) > 1 else parts[0])._replace(releases=beside.releases)
+        own = rdp_total(events, budget.accounting, budget.orders, self.colluders, budget.adjacency)
+        return own if self._rdp is None else self._rdp + own
 
 
 def _ran(run: Events) -> int:

@@ -101,7 +101,7 @@ def at_its_cap(before: Ledger, earlier: Path) -> Ledger:
             "later run adds to; count it by 'zcdp' or 'gaussian'"
         )
     cap = Release("the cap of an earlier closed loop", math.sqrt(2 * budget.zcdp), 1.0)
-    return replace(before, parts=[], releases=[cap], sums=None, _rdp=None)
+    return replace(before, parts=[], releases=[cap], sums=None)
 
 
 def _refuse_other_neighbours(before: Ledger, budget: Budget, earlier: Path) -> None:
