@@ -11,11 +11,13 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError, Interrupted
+from otafl.core.files import to_json
 from otafl.reproductions import all_presets, pages, pictures, preset_run, verdicts
 from otafl.reproductions.findings import Verdict
 from otafl.reproductions.reproduction import Reproduction, trained_in
 from otafl.runs import presets
 from otafl.runs.board import Board
+from otafl.runs.folder.sealed import with_seal
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.remote import Elsewhere
@@ -130,6 +132,22 @@ def test_what_is_done_is_skipped_and_what_failed_is_tried_again(three: Callable[
     assert calls == ["last"], "a preset that has changed is not done"
 
 
+@pytest.mark.parametrize("name", ["results.md", "results.json"])
+def test_results_that_were_changed_are_made_again(name: str, three: Callable[..., Calls], tmp_path: Path):
+    three()
+    again(tmp_path / "out")
+    (tmp_path / "out" / "good").mkdir()
+    for change in (b"{}", b"{ }", None):
+        results = tmp_path / "out" / "good" / name
+        results.unlink() if change is None else results.write_bytes(change)
+        calls = three()
+        again(tmp_path / "out")
+        assert calls == ["good"], change
+    calls = three()
+    again(tmp_path / "out")
+    assert not calls
+
+
 @pytest.mark.parametrize("stop", [Interrupted("a checkpoint"), KeyboardInterrupt()])
 def test_an_interruption_keeps_what_is_done(stop: BaseException, three: Callable[..., Calls], tmp_path: Path):
     three(good=stop)
@@ -173,6 +191,21 @@ def test_index_shows_this_folder_beside_the_record(tmp_path: Path):
     assert "b | a" in page and "not run yet" in page
     verdicts.write_index(tmp_path, {"cares-table1": "done"}, True)
     assert "smoke version: 0 of 1" in (tmp_path / "index.md").read_text(), "a smoke version has no verdict"
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"", b"[]", b"\xff", b"[" * 10**5, b'{"verdicts": 5}', b'{"verdicts": [{"claim": "a"}]}']
+)
+def test_results_of_nonsense_are_one_line(nonsense: bytes, tmp_path: Path):
+    results = tmp_path / "cares-table1" / "results.json"
+    results.parent.mkdir()
+    results.write_bytes(nonsense)
+    for read in (
+        lambda: verdicts.write_index(tmp_path, {}, False),
+        lambda: verdicts.closing("x", results.parent, True),
+    ):
+        with pytest.raises(InputError, match=r"^\S*results\.json: is damaged \([^\n]+\); remove it, and call again$"):
+            read()
 
 
 def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -223,6 +256,11 @@ def test_a_reproduction_ends_with_the_papers_words_a_verdict_and_its_files(tmp_p
 def test_what_was_trained_is_told_with_its_machine(tmp_path: Path):
     for name, rounds, seconds in (("a", 30, 1.4), ("b", 12, 2.2)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "timing.json").write_text(json.dumps({"rounds": rounds, "seconds": seconds}))
-    (tmp_path / "manifest.json").write_text(json.dumps({"machine": {"jax devices": "cpu (cpu)", "cores": "2"}}))
+        (tmp_path / name / "timing.json").write_text(to_json(with_seal({"rounds": rounds, "seconds": seconds})))
+    machine = {"jax devices": "cpu (cpu)", "cores": "2"}
+    (tmp_path / "manifest.json").write_text(to_json(with_seal({"machine": machine})))
     assert trained_in(tmp_path) == {"rounds": 42, "seconds": 4, "on": ["cpu (cpu), 2 cores"]}
+    for nonsense in ("x", "{}", to_json(with_seal({"rounds": 3})), to_json(with_seal({"rounds": "x", "seconds": 1}))):
+        (tmp_path / "b" / "timing.json").write_text(nonsense)
+        with pytest.raises(InputError, match=r"^\S*b/timing\.json: [^\n]+$"):
+            trained_in(tmp_path)

@@ -1,7 +1,7 @@
 """`otafl reproduce --all`: every preset in its own folder, one index over all of them; called again, it goes on.
 
-`outcomes.json` in the folder says what became of each preset. One that is done is skipped as long as its file and the
-version of otafl are the same; one that failed is tried again.
+`outcomes.json` in the folder says what became of each preset. One that is done is skipped as long as its file, the
+version of otafl and the results that it left are the same; one that failed is tried again.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def reproduce_all(
     known, minutes = _in_order(presets.presets())
     told = {name: entry for name, entry in _read(folder).items() if name in known}
     before = [name for name in known if told.get(name, {}).get("outcome") == DONE]
-    before = [name for name in before if told[name]["stamp"] == _stamp(name, quick)]
+    before = [name for name in before if told[name]["stamp"] == _stamp(folder, name, quick)]
     for name in before:
         say(console, f"{name}: done before")
     left = [name for name in known if name not in before]
@@ -59,14 +59,13 @@ def reproduce_all(
             _side_by_side(part, folder, quick, told, console, elsewhere)
         left = []
     for name in left:
-        stamp = _stamp(name, quick)
         console.rule(escape(f"{name}: {known[name].summary}"))
         start = time.perf_counter()
         try:
             said = _one(name, folder / name, quick, reporters(), console)
         except (Interrupted, KeyboardInterrupt):
             raise Interrupted(f"interrupted in {name}; the same command goes on from there") from None
-        _record(folder, told, name, said, time.perf_counter() - start, stamp, quick)
+        _record(folder, told, name, said, time.perf_counter() - start, quick)
     write_index(folder, outcomes(told), quick)
     return outcomes(told)
 
@@ -92,11 +91,11 @@ def _side_by_side(
                 (folder / name).mkdir(parents=True, exist_ok=True)
                 write_atomic(folder / name / "error.txt", outcome.fault)
             elsewhere.live.told(name, outcome, number + 1, len(left))
-            _record(folder, told, name, outcome.said, outcome.seconds, _stamp(name, quick), quick)
+            _record(folder, told, name, outcome.said, outcome.seconds, quick)
 
 
-def _record(folder: Path, told: dict[str, Any], name: str, said: str, seconds: float, stamp: str, quick: bool) -> None:
-    told[name] = {"outcome": said, "stamp": stamp, "seconds": round(seconds, 1)}
+def _record(folder: Path, told: dict[str, Any], name: str, said: str, seconds: float, quick: bool) -> None:
+    told[name] = {"outcome": said, "stamp": _stamp(folder, name, quick), "seconds": round(seconds, 1)}
     write_atomic(folder / "outcomes.json", to_json(told))
     write_index(folder, outcomes(told), quick)
 
@@ -136,10 +135,12 @@ def _one(name: str, folder: Path, quick: bool, reporter: Reporter, console: Cons
     return said
 
 
-def _stamp(name: str, quick: bool) -> str:
+def _stamp(folder: Path, name: str, quick: bool) -> str:
     """What must be unchanged for a preset to be done."""
-    text = presets.packaged()[name].read_bytes()
-    return hashlib.sha256(text + f"{quick} {__version__}".encode()).hexdigest()
+    found = hashlib.sha256(presets.packaged()[name].read_bytes() + f"{quick} {__version__}".encode())
+    for results in (folder / name / "results.md", folder / name / "results.json"):
+        found.update(results.read_bytes() if results.is_file() else b"")
+    return found.hexdigest()
 
 
 def _read(folder: Path) -> dict[str, Any]:

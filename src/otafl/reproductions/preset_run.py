@@ -11,7 +11,8 @@ from otafl.core.files import to_json, write_atomic
 from otafl.reports.tables import METRICS, footer
 from otafl.reproductions.beside import compare, gaps
 from otafl.reproductions.reproduction import Analysis, Reproduction
-from otafl.reproductions.verdicts import closing
+from otafl.reproductions.verdicts import MEND, closing
+from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.summaries import summaries, without_card
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
@@ -42,6 +43,7 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     analysis(Reproduction(path, preset, folder, preset.overrides(quick) + overrides, quick, reporter, console))
     results = folder / "results.json"
     if quick and results.exists():  # whoever reads it later must know
-        write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
+        with reading(results, MEND):
+            write_atomic(results, to_json({**json.loads(results.read_text(encoding="utf-8")), "quick": True}))
     for line in closing(name, folder, quick):
         say(console, line, soft_wrap=True)

@@ -1,6 +1,5 @@
 """A preset on its way to printed results: what an analysis is told, and what it leaves in its folder."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from otafl.reproductions.findings import Grid, Record, Verdict, markdown_of, ver
 from otafl.reproductions.pictures import Panel, picture
 from otafl.runs import runner
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.sealed import read_sealed, reading
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, load
@@ -79,10 +79,12 @@ Analysis = Callable[[Reproduction], None]  # what `preset.analysis` names
 
 def trained_in(folder: Path) -> Record:
     """What was trained below a folder: rounds of all schemes and seeds, their seconds, and on which machines."""
-    timings = [json.loads(file.read_text(encoding="utf-8")) for file in folder.rglob("timing.json")]
-    machines = [json.loads(file.read_text(encoding="utf-8"))["machine"] for file in folder.rglob("manifest.json")]
-    return {
-        "rounds": sum(own["rounds"] for own in timings),
-        "seconds": round(sum(own["seconds"] for own in timings)),
-        "on": sorted({f"{own['jax devices']}, {own['cores']} cores" for own in machines}),
-    }
+    rounds, seconds, machines = 0, 0.0, set()
+    for file in [*folder.rglob("timing.json"), *folder.rglob("manifest.json")]:
+        with reading(file, mend := f"remove {file.parent}, and call again"):
+            own = read_sealed(file, mend)
+            if file.name == "timing.json":
+                rounds, seconds = rounds + int(own["rounds"]), seconds + float(own["seconds"])
+            else:
+                machines.add(f"{own['machine']['jax devices']}, {own['machine']['cores']} cores")
+    return {"rounds": rounds, "seconds": round(seconds), "on": sorted(machines)}

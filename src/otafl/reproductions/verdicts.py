@@ -10,16 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 from otafl.core.files import FileModel, read, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
-from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, UNDECIDED
+from otafl.reproductions.findings import FAILS, HOLDS, NOT_STATED, UNDECIDED, Verdict
+from otafl.runs.folder.sealed import reading
 from otafl.runs.presets import presets
 
 ROWS, RECORD = Path(__file__).with_name("record.toml"), Path(__file__).with_name("record")
 REPRODUCED, PARTLY, NOT, OPEN = "reproduced", "partly", "not reproduced", "not measured"
 OURS = "not stated by the paper"
 HEAD = ("published", "command", "the paper says", "measured", "verdict", "why")
+VERDICTS = TypeAdapter(list[Verdict])
+MEND = "remove it, and call again"
 SHOWN = 3  # claims whose evidence stands in the table
 Claim = dict[str, Any]  # a findings.Verdict
 
@@ -59,8 +64,15 @@ def on_record() -> dict[str, list[Claim]]:
 
 def judged_in(folder: Path) -> dict[str, list[Claim]]:
     """Claims of the reproductions in a folder, by preset."""
-    told = {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*/results.json")}
-    return {name: one["verdicts"] for name, one in sorted(told.items()) if one.get("verdicts")}
+    judged = {file.parent.name: claims_in(file) for file in sorted(folder.glob("*/results.json"))}
+    return {name: claims for name, claims in judged.items() if claims}
+
+
+def claims_in(results: Path) -> list[Claim]:
+    """What one `results.json` says of each claim; InputError where it is none."""
+    with reading(results, MEND):
+        said = json.loads(results.read_text(encoding="utf-8")).get("verdicts") or []
+        return [one._asdict() for one in VERDICTS.validate_python(said)]
 
 
 def dates() -> list[str]:
@@ -161,7 +173,7 @@ def closing(preset: str, folder: Path, quick: bool) -> list[str]:
     """How a reproduction ends: what the paper says, the verdict here and on record, and where everything is."""
     lines, known = [], on_record()
     results = folder / "results.json"
-    here = {preset: json.loads(results.read_text(encoding="utf-8")).get("verdicts") or []} if results.exists() else {}
+    here = {preset: claims_in(results)} if results.exists() else {}
     for row in (row for row in record().row if row.preset == preset):
         lines += [f"{row.source}, the paper says: {row.says}"] if row.says else []
         own = row.own(here)
