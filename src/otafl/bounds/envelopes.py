@@ -21,15 +21,13 @@ def drop_rate(weights: ArrayLike, channel_scale: ArrayLike, clip_norm: ArrayLike
     [1.0, 4.0]
     """
     weights, scale = np.asarray(weights, float), np.asarray(channel_scale, float)
-    rate: Floats = (weights * np.asarray(clip_norm, float) / scale) ** 2 / (2 * np.asarray(max_power, float))
-    return rate
+    return (weights * np.asarray(clip_norm, float) / scale) ** 2 / (2 * np.asarray(max_power, float))
 
 
 def drop_prob(rx_scale: ArrayLike, rate: ArrayLike) -> Floats:
     """Bound q_k on the probability that client k is silent, (..., K)."""
     square = np.asarray(rx_scale, float)[..., None] ** 2
-    prob: Floats = -np.expm1(-square * np.asarray(rate, float))  # CARES (7)
-    return prob
+    return -np.expm1(-square * np.asarray(rate, float))  # CARES (7)
 
 
 def dropped_weight(rx_scale: ArrayLike, weights: ArrayLike, rate: ArrayLike) -> Floats:
@@ -38,15 +36,13 @@ def dropped_weight(rx_scale: ArrayLike, weights: ArrayLike, rate: ArrayLike) -> 
     >>> round(float(dropped_weight(np.sqrt(np.log(2)), [0.5, 0.5], [1.0, 1.0])), 12)
     0.5
     """
-    dropped: Floats = drop_prob(rx_scale, rate) @ np.asarray(weights, float)  # CARES (8)
-    return dropped
+    return drop_prob(rx_scale, rate) @ np.asarray(weights, float)  # CARES (8)
 
 
 def dropped_weight_slope(rx_scale: ArrayLike, weights: ArrayLike, rate: ArrayLike) -> Floats:
     """Derivative of `dropped_weight` in rx_scale, (...)."""
     eta, rate = np.asarray(rx_scale, float)[..., None], np.asarray(rate, float)
-    slope: Floats = (2 * rate * eta * np.exp(-rate * eta**2)) @ np.asarray(weights, float)
-    return slope
+    return (2 * rate * eta * np.exp(-rate * eta**2)) @ np.asarray(weights, float)
 
 
 def dropped_square(rx_scale: ArrayLike, weights: ArrayLike, rate: ArrayLike) -> Floats:
@@ -55,8 +51,7 @@ def dropped_square(rx_scale: ArrayLike, weights: ArrayLike, rate: ArrayLike) -> 
     Rises in every q_k, since its partial derivative p_k^2 (1 - 2 q_k) + 2 p_k sum_j p_j q_j is at least p_k^2.
     """
     weights, prob = np.asarray(weights, float), drop_prob(rx_scale, rate)
-    square: Floats = (prob * (1 - prob)) @ weights**2 + (prob @ weights) ** 2
-    return square
+    return (prob * (1 - prob)) @ weights**2 + (prob @ weights) ** 2
 
 
 def asymmetry(rx_scale: ArrayLike, rate_min: float, rate_max: float) -> Floats:

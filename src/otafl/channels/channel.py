@@ -202,8 +202,7 @@ def rescale_log(scale: Floats, low: float, high: float) -> Floats:
     log = np.log(scale)
     span = np.ptp(log)
     share = (log - log.min()) / span if span > 0 else np.full(log.shape, 0.5)
-    scaled: Floats = np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
-    return scaled
+    return np.exp(np.log(low) + share * (np.log(high) - np.log(low)))
 
 
 def place(channel: Channel, num_clients: int, seed: int, rng: np.random.Generator | None = None) -> Placement:

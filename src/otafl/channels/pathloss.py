@@ -129,8 +129,7 @@ def _check(name: str, value: Any) -> None:
 
 def log_distance_db(distance_m: ArrayLike, reference_db: float, slope_db: float) -> Floats:
     """reference_db + slope_db log10(distance_m)."""
-    loss: Floats = reference_db + slope_db * np.log10(np.asarray(distance_m, float))
-    return loss
+    return reference_db + slope_db * np.log10(np.asarray(distance_m, float))
 
 
 def exponent_db(distance_m: ArrayLike, exponent: float, reference_db: float = 0.0, reference_m: float = 1.0) -> Floats:

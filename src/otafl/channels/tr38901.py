@@ -49,8 +49,7 @@ def distance_3d(distance_m: ArrayLike, base_height_m: ArrayLike, device_height_m
     50.0
     """
     rise = np.asarray(base_height_m, float) - np.asarray(device_height_m, float)
-    metres: Floats = np.hypot(np.asarray(distance_m, float), rise)
-    return metres
+    return np.hypot(np.asarray(distance_m, float), rise)
 
 
 def _sighted(los: ArrayLike, with_sight: Floats, without: Floats) -> Floats:

@@ -70,8 +70,7 @@ def _rough(keys: Array, sizes: Array, halved: Array, words: int, most: int) -> A
 
 def random_words(keys: Array, numbers: Array) -> Array:
     """(..., 2) uint32 of each key and number: the hash that `jax.random.bits` makes its streams of, both its words."""
-    found: Array = jax.random.key_data(jnp.vectorize(jax.random.fold_in)(keys, numbers))
-    return found
+    return jax.random.key_data(jnp.vectorize(jax.random.fold_in)(keys, numbers))
 
 
 def packed(hit: Array) -> Array:

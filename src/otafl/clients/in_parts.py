@@ -46,5 +46,4 @@ def by_parts(sums: Callable[[Array, Array], Pytree], slots: Array, weights: Arra
 
     shapes = jax.eval_shape(sums, slots[0, :size], weights[0, :size])
     zero = jax.tree.map(lambda leaf: jnp.zeros((slots.shape[0], *leaf.shape), leaf.dtype), shapes)
-    totals: Pytree = jax.lax.while_loop(lambda state: state[0] < ends[-1], step, (jnp.zeros((), jnp.int32), zero))[1]
-    return totals
+    return jax.lax.while_loop(lambda state: state[0] < ends[-1], step, (jnp.zeros((), jnp.int32), zero))[1]

@@ -40,11 +40,10 @@ def places(words: Array, ends: Array, room: int) -> Array:
         found = jnp.where(number < ends_ref[most - 1], place, 0)
         triton.store(found_ref.at[number], found, mask=number < room)
 
-    found: Array = pl.pallas_call(
+    return pl.pallas_call(
         kernel, grid=(-(-room // BLOCK),), out_shape=jax.ShapeDtypeStruct((room,), jnp.int32), name="first_places",
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=1), interpret=interpreted(),
     )(jax.lax.bitcast_convert_type(words, jnp.int32), ends)  # fmt: skip
-    return found
 
 
 def _halves(size: int) -> list[int]:

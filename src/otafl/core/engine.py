@@ -57,8 +57,7 @@ def make_engine(
             params = init_params(jax.random.fold_in(key, streams.Seed.INIT))
             return Carry(params, optimizer.init(params), state, jnp.asarray(True), jnp.asarray(0, jnp.int32))
 
-        carry: Carry = jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
-        return carry
+        return jax.lax.map(lambda pair: one(*pair), (keys, policy_states))
 
     def chunk(
         data: Data, held_out: Any, public: Any, seeds: Seed, carry: Carry, rows: Row
@@ -149,8 +148,7 @@ def _ahead(round_: Round, seeds: Seed, first: Array, count: int) -> Dice | tuple
     kept = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: jax.lax.map(some, (seeds, first)))))
     if kept > most_ahead():
         return ()
-    dice: Dice = jax.lax.map(some, (seeds, first), batch_size=_share(num_seeds, 2**25 // choices))
-    return dice
+    return jax.lax.map(some, (seeds, first), batch_size=_share(num_seeds, 2**25 // choices))
 
 
 def most_ahead() -> int:

@@ -213,8 +213,7 @@ def same_job(clients: Any) -> Setup:
         raise InputError("the devices of a round must agree on a, q, n, f and scale")
     if len({client.device for client in clients}) != len(clients):
         raise InputError("duplicate device id in the round")
-    agreed: Setup = clients[0].agreed
-    return agreed
+    return clients[0].agreed
 
 
 def encrypt_together(

@@ -171,8 +171,7 @@ def integers(ring: Ring, values: Array) -> list[Any]:
     value = digits[-1]
     for digit, p in zip(digits[-2::-1], ring.primes[-2::-1]):
         value = value * p + digit
-    signed: list[Any] = np.where(value > ring.q // 2, value - ring.q, value).tolist()
-    return signed
+    return np.where(value > ring.q // 2, value - ring.q, value).tolist()
 
 
 def centred_float(ring: Ring, values: Array, scale_bits: int) -> Array:

@@ -74,7 +74,7 @@ def lowered(uplink: Uplink, plan: Plan, gain: Any, deployment: Deployment, compi
         return uplink.lower(plan, gain, deployment)
     with jax.enable_x64(True):
         link = jax.jit(lambda a, b: uplink.lower(a, b, deployment))(plan, gain)
-    return jax.tree.map(np.asarray, link)  # type: ignore[no-any-return]
+    return jax.tree.map(np.asarray, link)
 
 
 def check_links(uplink: Uplink, link: Link, plan: Plan, events: Events, first_round: int = 0) -> None:
@@ -199,8 +199,7 @@ def _of_pairs(noise: Any, sign: int) -> np.ndarray:
     half = noise.size // 2
     low, high, far = noise[:half], noise[half : 2 * half], -(-half // 2)
     near = np.concatenate([part[far:][: (half - far) // 2 * 2].reshape(-1, 2) for part in (low, high)])
-    found: np.ndarray = np.concatenate([low[:far] + sign * high[:far], near[:, 0] + sign * near[:, 1]]) / np.sqrt(2)
-    return found
+    return np.concatenate([low[:far] + sign * high[:far], near[:, 0] + sign * near[:, 1]]) / np.sqrt(2)
 
 
 def _too_small(values: np.ndarray, std: float) -> float:

@@ -53,7 +53,7 @@ def collect(folders: list[Path]) -> dict[str, Any]:
     told = [describe(run, name) for run, name in zip(runs, names)]
     metric = common_metric(schemes)
     named = long_names(metric)
-    data: dict[str, Any] = plain({
+    return plain({
         "title": told[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
         "runs": told,
         "schemes": schemes,
@@ -64,7 +64,6 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         "notes": notes(told, schemes),
         "thinned": thinned(schemes),
     })  # fmt: skip
-    return data
 
 
 def run_names(paths: list[Path]) -> list[str]:

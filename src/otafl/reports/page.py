@@ -185,8 +185,7 @@ def _any_positive(data: dict[str, Any], table: str, column: str) -> bool:
 
 def stored(name: str) -> dict[str, Any]:
     """A dated run of a preset, which travels with the package."""
-    found: dict[str, Any] = json.loads(asset(name))
-    return found
+    return json.loads(asset(name))
 
 
 def asset(name: str) -> str:

@@ -102,8 +102,7 @@ class Run:
 
     def summary(self, label: str) -> dict[str, Any]:
         """Everything that was found about one scheme, seed by seed."""
-        found: dict[str, Any] = self._finished(label).json("summary")
-        return found
+        return self._finished(label).json("summary")
 
     def params(self, label: str, seed: int | None = None) -> Any:
         """The trained model of one seed (default: the first), as the model's `init` makes it."""

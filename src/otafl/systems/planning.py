@@ -69,8 +69,7 @@ def available() -> dict[str, str]:
 def load(name: str) -> Planner:
     validate.one_of("system", name, available())
     system = SYSTEMS[name] if name in SYSTEMS else system_of(name)
-    planner: Planner = system.load(str(system.planner if name == system.name else system.schemes[name].planner))
-    return planner
+    return system.load(str(system.planner if name == system.name else system.schemes[name].planner))
 
 
 def in_numbers(report: Any) -> Any:

@@ -25,8 +25,7 @@ def advised() -> list[str]:
 def rule(name: str) -> Rule:
     """The design rule of a scheme."""
     validate.one_of("scheme", name, names())
-    found: Rule = system_of(name).load(str(SCHEMES[name].settings))
-    return found
+    return system_of(name).load(str(SCHEMES[name].settings))
 
 
 def settings(

@@ -109,8 +109,7 @@ def on_bench(choose: Callable[[Bench], Options | Refusal]) -> Rule:
 @lru_cache(maxsize=2)
 def _drawn(channel: Channel, clients: int, rounds: int, seed: int) -> Trace:
     """Schemes and targets are tried on the same channels; two horizons are kept. Nobody may write into them."""
-    kept: Trace = frozen(draw(channel, clients, rounds, OTHER_SEED + seed % OTHER_SEED))
-    return kept
+    return frozen(draw(channel, clients, rounds, OTHER_SEED + seed % OTHER_SEED))
 
 
 def context_of(at: Bench) -> Context:

@@ -74,8 +74,7 @@ def of_network(network: Layer, sample_loss: Callable[[jax.Array, jax.Array], jax
         return Saved(network.keep(act, jax.lax.optimization_barrier(err)), losses)
 
     def trace(params: Any, x: jax.Array, y: jax.Array) -> Saved:
-        saved: Saved = some_at_a_time(partial(part, params), x, y, samples_at_once(network.footprint))
-        return saved
+        return some_at_a_time(partial(part, params), x, y, samples_at_once(network.footprint))
 
     return Ghost(
         trace=trace,
@@ -136,8 +135,7 @@ def materialised(loss: Loss) -> Ghost:
         return sum(each, jnp.zeros((), jnp.float32))
 
     def sq_norms(saved: Saved) -> jax.Array:
-        squares: jax.Array = saved.kept["square"] if "square" in saved.kept else squares_of(saved.kept)
-        return squares
+        return saved.kept["square"] if "square" in saved.kept else squares_of(saved.kept)
 
     def sums(saved: Saved, groups: Groups) -> Any:
         if "square" not in saved.kept:

@@ -87,11 +87,10 @@ def sums(
     # A number is a part of the program: an array of it would be written anew in every round.
     fixed, each = (None, share) if np.ndim(share) else (np.float32(share), None)
     kernel = _Kernel(sides, activation, batch, fixed, np.float32(np.inf if clip is None else clip))
-    found: Sums = pl.pallas_call(
+    return pl.pallas_call(
         kernel.run, grid=(clients,), out_shape=out, name="client_sums",
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=interpreted(),
     )(_Given(*samples, rows.astype(np.int32), each, counts, weights, biases))  # fmt: skip
-    return found
 
 
 def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: jax.Array) -> jax.Array:
@@ -113,12 +112,11 @@ def logits(layers: Sequence[dict[str, jax.Array]], activation: Activation, x: ja
 
         jax.lax.fori_loop(0, TILES_EVALUATED, step, None)
 
-    found: jax.Array = pl.pallas_call(
+    return pl.pallas_call(
         kernel, grid=(-(-x.shape[0] // (TILE * TILES_EVALUATED)),), name="logits",
         out_shape=jax.ShapeDtypeStruct((x.shape[0], sides[-1]), jnp.float32),
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1), interpret=interpreted(),
     )(x, *(layer["w"] for layer in layers), *(layer["b"] for layer in layers))  # fmt: skip
-    return found
 
 
 class _Given(NamedTuple):

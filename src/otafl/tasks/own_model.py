@@ -205,8 +205,7 @@ def _held(model: Model, params: Any, x: np.ndarray, y: np.ndarray) -> Model:
     loss.defvjp(both, lambda gradient, by: (jax.tree.map(lambda leaf: by * leaf, gradient), None, None))
 
     def logits(params: Any, x: jax.Array) -> jax.Array:
-        made: jax.Array = (outputs if x.shape[0] == 1 else model.logits)(params, x)  # else on held-out samples alone
-        return made
+        return (outputs if x.shape[0] == 1 else model.logits)(params, x)  # else on held-out samples alone
 
     return model._replace(loss=loss, logits=logits)
 

@@ -70,8 +70,7 @@ def label_mix(partition: Partition, y: Labels, classes: int) -> Floats:
     held = np.arange(width) < partition.sizes[:, None]
     place = np.arange(clients)[:, None] * classes + y[partition.rows]
     counts = np.bincount(place[held], minlength=clients * classes).reshape(clients, classes)
-    mix: Floats = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    return mix
+    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
 
 
 @dataclass(frozen=True)

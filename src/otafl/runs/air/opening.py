@@ -53,7 +53,7 @@ class Settings:
         spent = self.privacy["already_spent"]
         site = Path(self.site) if isinstance(self.site, str) else None
         plain["files"] = hashes_of(site, self.channel, None if spent is None else Path(spent))
-        return json.loads(json.dumps(plain, default=_plain))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(plain, default=_plain))
 
 
 def from_json(plain: dict[str, Any], path: Path) -> Settings:

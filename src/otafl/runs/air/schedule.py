@@ -153,7 +153,7 @@ class Inside:
         return self._made[number].plan
 
     def first(self, count: int) -> Plan:
-        return stack([made.plan for made in self._made[:count]])  # type: ignore[no-any-return]
+        return stack([made.plan for made in self._made[:count]])
 
     def silent(self, number: int) -> np.ndarray:
         return self._made[number].silent
@@ -184,7 +184,7 @@ def link_of(job: Job, plan: Plan, number: int) -> Link:
     trace = cut(job.trace, slice(number, number + 1))
     link = job.uplink.lower(one, trace.gain, job.deployment)
     check_links(job.uplink, link, one, job.released(one, trace), number)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], to_float32(link))  # type: ignore[no-any-return]
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], to_float32(link))
 
 
 def charged(job: Job, plans: Plans, count: int) -> Ledger:

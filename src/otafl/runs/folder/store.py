@@ -72,13 +72,11 @@ class SchemeFolder(Checkpoints):
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the finished scheme, by name."""
         with reading(self.path / DONE, self.mend):
-            files: dict[str, str] = check(Done, self._own(DONE))["files"]
-            return files
+            return check(Done, self._own(DONE))["files"]
 
     def timing(self) -> dict[str, Any]:
         with reading(self.path / TIMING, self.mend):
-            found: dict[str, Any] = check(Timing, self._own(TIMING))
-            return found
+            return check(Timing, self._own(TIMING))
 
     def _own(self, name: str) -> dict[str, Any]:
         """A sealed file, if it is of this scheme of this run."""
@@ -214,8 +212,7 @@ class RunFolder:
 
     def labels(self) -> list[str]:
         """Labels of the schemes, in the order of the config."""
-        labels: list[str] = self.manifest["schemes"]
-        return labels
+        return self.manifest["schemes"]
 
     def verified(self) -> list[SchemeFolder]:
         """All schemes in the order of the config; those that are finished have been checked, file by file."""
@@ -230,8 +227,7 @@ class RunFolder:
 
 def _manifest(path: Path) -> dict[str, Any]:
     with reading(path / "manifest.json", AGAIN):
-        found: dict[str, Any] = check(Manifest, read_sealed(path / "manifest.json", AGAIN))
-        return found
+        return check(Manifest, read_sealed(path / "manifest.json", AGAIN))
 
 
 def _check_named(path: Path, manifest: dict[str, Any]) -> None:

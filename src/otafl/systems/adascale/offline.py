@@ -88,5 +88,4 @@ def dual_excess(floors: Any, nu: float, leakage: Leakage, tolerance: float = 1e-
     low, high = np.array([min(cheapest, dearest - 1.0)]), np.array([dearest])
     bracket = (low, high, overspent(low), overspent(high))
     log_price = bracketed_root(overspent, bracket, lambda value: np.abs(value) < tolerance)
-    excess: Floats = noise_at(log_price[0]) - floors
-    return excess
+    return noise_at(log_price[0]) - floors

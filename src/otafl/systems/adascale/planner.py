@@ -68,8 +68,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         report["warnings"] += _missed(inputs.gamma, report["convergence"]["conv_bound"], excess[inputs.method], nu)
     if inputs.method in ("adascale", "adascale-warm") and nu > 0:
         _tell_queue(report, excess[inputs.method], inputs.method, scene)
-    result: dict[str, Any] = plain(report)
-    return result
+    return plain(report)
 
 
 def _scene(inputs: Inputs, nu: float, floors: np.ndarray, rms: np.ndarray, setting: Setting) -> Scene:

@@ -122,5 +122,4 @@ def _residual(problem: Normal, u: Floats, share: Floats, pull: Floats, value: Fl
     off = p * t * np.abs(slope - (p * slope).sum(-1, keepdims=True))  # lambda: the mean slope
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.where(share > 0, off / share / value[..., None], np.abs(p / problem.weights - 1))
-    residual: Floats = np.maximum(off.max(-1), np.abs(along_t[..., 0]) / value)
-    return residual
+    return np.maximum(off.max(-1), np.abs(along_t[..., 0]) / value)

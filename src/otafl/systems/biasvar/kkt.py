@@ -116,8 +116,7 @@ def _inverse_w(level: Floats, steps: int = _STEPS) -> Floats:
 def marginal(u: Floats, q: Floats, share: Floats, pull: Floats) -> Floats:
     """share psi'(a) + pull a, the left side of (K1) without s; q = 1 - u^2."""
     v = u * u
-    left: Floats = share * u * (v / q - 2 * np.expm1(-v / 2)) + pull * u * np.exp(-v / 2)
-    return left
+    return share * u * (v / q - 2 * np.expm1(-v / 2)) + pull * u * np.exp(-v / 2)
 
 
 def _log_slope(u: Floats, q: Floats, share: Floats, pull: Floats) -> Floats:

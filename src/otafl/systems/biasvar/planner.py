@@ -32,8 +32,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Solve, certify by the KKT residual, compare, and walk around the optimum."""
     with warned() as said:
         report = _report(inputs, site(inputs, folder))
-    result: dict[str, Any] = plain({**report, "warnings": said})
-    return result
+    return plain({**report, "warnings": said})
 
 
 def _report(inputs: Inputs, place: Site) -> dict[str, Any]:

@@ -278,8 +278,7 @@ class Problem:
 
     def zcdp_cost(self, rx_scale: ArrayLike, granularity: Granularity | None = None) -> Floats:
         """zCDP of one round for the worst client, (...)."""
-        cost: Floats = self.zcdp(rx_scale, granularity).max(-1)
-        return cost
+        return self.zcdp(rx_scale, granularity).max(-1)
 
 
 def _pair(noise_std: float | tuple[float, float]) -> tuple[float, float]:

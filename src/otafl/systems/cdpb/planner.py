@@ -39,8 +39,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
             report["best_portion"] = _best_portion(params, charge, inputs, found.design.u)._asdict()
         report["paper"] = _paper(params, inputs.strategy)
     report["warnings"] = list(dict.fromkeys(said + cdpb.remarks(params)))
-    result: dict[str, Any] = plain(report)
-    return result
+    return plain(report)
 
 
 def _load(params: Params, u: float) -> float:

@@ -60,14 +60,13 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     def timed(number: float) -> float | None:
         return None if inputs.bandwidth_hz is None else float(rates.seconds(number, inputs.bandwidth_hz))
 
-    report: dict[str, Any] = plain({
+    return plain({
         "snr": found.snr, "rate_bits_per_use": found.rate, "uses_each": found.each, "uses": uses,
         "bits_each": inputs.num_params * inputs.bits, "seconds": timed(uses), "uses_all_rounds": inputs.rounds * uses,
         "seconds_all_rounds": timed(inputs.rounds * uses), "uses_others": others, "rounds": inputs.rounds,
         "uses_over_analog": uses / others["analog"],
         "notes": ["at capacity, without errors; digital messages without noise of their own have eps = inf"],
     })  # fmt: skip
-    return report
 
 
 def _snr(inputs: Inputs) -> Any:

@@ -68,7 +68,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     def objective(square: Floats) -> float:
         return float(np.sum(worth / square))
 
-    report: dict[str, Any] = plain({
+    return plain({
         "square": found.square, "amplitude": np.sqrt(found.square), "cap": cap, "price_of_privacy": found.price,
         "free": found.free, "budget": budget, "budget_rule": inputs.budget,
         "budgets": {name: float(rule(inputs.eps, inputs.delta)) for name, rule in BUDGETS.items()},
@@ -78,7 +78,6 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "rounds_at_limit": int(np.sum(found.square >= cap * (1 - 1e-12))), "eps": inputs.eps, "delta": inputs.delta,
         "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit"],
     })  # fmt: skip
-    return report
 
 
 def show(report: dict[str, Any], console: Console) -> None:

@@ -55,7 +55,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     less = needed * noise / trusted if trusted else np.inf
     with np.errstate(divide="ignore"):
         update_noise = (noise + found.artificial) / found.square
-    report: dict[str, Any] = plain({
+    return plain({
         "multiplier": multiplier, "square": found.square, "artificial_var": found.artificial,
         "shares": found.shares.mean(0), "receiver_var": noise, "trusted_var": trusted,
         "update_noise_var": update_noise,  # per coordinate of the update, with all of the receiver's noise
@@ -63,7 +63,6 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "rounds_with_noise": int(np.sum(found.artificial > 0)), "rounds": inputs.rounds,
         "notes": ["others' noise is counted: no local privacy, and none against clients that collude"],
     })  # fmt: skip
-    return report
 
 
 def show(report: dict[str, Any], console: Console) -> None:
