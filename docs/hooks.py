@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import channel_pictures
 import gallery
 
-from otafl.reports import channel_pictures
 from otafl.reproductions import pictures, verdicts
 
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+import channel_pictures
 import pytest
-
-from otafl.reports import channel_pictures
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""Pictures of the channel models for the documentation: closed forms as lines, draws of the code as marks.
+"""The pictures of the page on channels: closed forms as lines, draws of the code as marks.
 
 `make docs` draws them into the site. Every seed is fixed: the same code gives the same bytes.
 """
