@@ -39,7 +39,7 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
     summary = summarise(found.evaluations, rounds, found.energy, target, run.every, run.task.metric)
     worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
-    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen), *run.uplink.remarks]
+    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen.info, live), *run.uplink.remarks]
     retired = retired_at_end(run, carry)
     card = _card(run, worst, remarks, found, retired)
     if found.left_out:

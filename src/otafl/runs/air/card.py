@@ -1,6 +1,5 @@
 """The privacy card of a loop: what its ledger holds, what the loop enforced, and what only its caller can vouch for."""
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,14 +24,13 @@ def card_of(air: "Air") -> PrivacyCard:
     alarms = alarms_of(job.uplink, job.policy)
     known = [] if job.message.adjacency == "add-remove" else ["sizes"]
     said = [text for text in remarks if text not in alarms]
-    site = SimpleNamespace(policy=job.policy, message=job.message, deployment=job.deployment)
     return make_card(
         air.ledger,
         job.message,
         outside=[*known, "simulation-trace", *air.settings.outside, *said],
         assumptions=[*job.uplink.assumed, *_assertions(air)],
         alarms=alarms,
-        reward=reward_in_words(site, job.releases, air.rounds_charged),
+        reward=reward_in_words(job, job.releases, air.rounds_charged),
         identity={
             "scheme": repr(air.settings.scheme),
             "model": f"a loop of its own, {air.settings.num_params} parameters",
@@ -49,7 +47,7 @@ def remarks_of(air: "Air") -> list[str]:
     """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
     said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
     known = {} if said is None else {"certified": said[None]}
-    missing = uncertified(SimpleNamespace(info=known, live=rounds))  # type: ignore[arg-type]
+    missing = uncertified(known, rounds)
     told = in_hindsight(air.settings.scheme.name, air.settings.scheme.config)
     return [*([HINDSIGHT] if told else []), *missing, *air.job.uplink.remarks]
 

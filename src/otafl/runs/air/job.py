@@ -21,6 +21,7 @@ from otafl.privacy import Budget, Ledger, release
 from otafl.privacy.participation import credits_coins
 from otafl.privacy.uplink_checks import meet
 from otafl.runs.air.opening import Settings
+from otafl.runs.build import Site
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
 from otafl.runs.planning.channel_risk import delta_left
@@ -96,8 +97,8 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
     capped = privacy.eps is not None and private
     budget = budget_of(privacy, capped, (delta, missed), message, policy.loop != "open")
     ledger = open_ledger(budget, count, message, privacy.already_spent)
-    site = SimpleNamespace(policy=policy, message=message, deployment=deployment)
-    releases, retires, keep = releases_of(site, sizes), capped and privacy.stop == "each", privacy.retired_noise
+    releases = releases_of(Site(trace, deployment, message, policy), sizes)
+    retires, keep = capped and privacy.stop == "each", privacy.retired_noise
     if retires:
         refuse_retirement(settings.scheme.name, uplink)
     foreign = not ours(systems.scheme(settings.scheme.name).factory)

@@ -264,12 +264,12 @@ def stop_reasons(seen: Seen, horizon: int) -> list[str]:
     return reasons
 
 
-def uncertified(seen: Seen) -> list[str]:
-    """What must stand on every output of rounds that a certifying policy ran without a certificate."""
-    said = seen.info.get("certified")
+def uncertified(info: Columns, live: np.ndarray) -> list[str]:
+    """What must stand on every output of rounds (S, T) that a certifying policy ran without a certificate."""
+    said = info.get("certified")
     if said is None:
         return []
-    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(seen.live)]
+    share = [float(np.mean(said[s, ran])) if np.any(ran) else 1.0 for s, ran in enumerate(live)]
     if not any(share):
         return [NO_CERTIFICATE]
     return [] if min(share) == 1 else [f"{NO_CERTIFICATE} in {1 - np.mean(share):.1%} of the rounds"]
