@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 from otafl.bounds import merit
 from otafl.core.files import write_atomic
-from otafl.reports.page import asset, embed
+from otafl.reports.page import asset, embed, framed
 from otafl.runs.advice.forms import FALSE_POSITIVES, base_of
 from otafl.runs.advice.value import Advice, option_dict
 
@@ -40,10 +40,7 @@ def render(advice: Advice) -> str:
         f"{q.site.num_devices} devices", f"D = {q.num_params:,}", f"ε = {q.eps:g}, δ = {q.delta:g}",
         f"{q.rounds} rounds", f"accountant {q.accountant}", f"weights {q.weights}", "unit client, adjacency replace",
     )  # fmt: skip
-    return asset("advice.html").format(
-        title=escape(f"Advice for {q.site.name}"),
-        style=asset("page.css") + asset("advice.css"),
-        theme=asset("theme.js"),
+    inside = asset("advice.html").format(
         sentence=escape(advice.sentence),
         facts="".join(f"<li>{escape(fact)}</li>" for fact in facts),
         caution=f'<p class="note" role="note"><strong>{escape(caution)}</strong></p>' if caution else "",
@@ -55,6 +52,7 @@ def render(advice: Advice) -> str:
         data=embed(page_data(advice)),
         script=asset("advice.js"),
     )
+    return framed(f"Advice for {q.site.name}", inside, asset("advice.css"))
 
 
 def page_data(advice: Advice) -> dict[str, Any]:

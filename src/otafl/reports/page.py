@@ -88,10 +88,8 @@ def render(data: dict[str, Any]) -> str:
     drawn = {chart.id: chart._asdict() for chart in (*learning, *PRIVACY, *AIR, *policy)}
     nav = "".join(f'<a href="#{id_}">{escape(title)}</a>' for id_, title, _ in sections)
     body = "".join(_section(*section, folds=n > 0) for n, section in enumerate(sections))
-    return asset("page.html").format(
+    inside = asset("page.html").format(
         title=escape(data["title"]),
-        style=asset("page.css"),
-        theme=asset("theme.js"),
         facts=facts(data),
         nav=nav,
         notes="".join(f'<p class="note" role="note">{escape(note)}</p>' for note in data["notes"]),
@@ -99,6 +97,13 @@ def render(data: dict[str, Any]) -> str:
         data=embed({"report": data, "charts": drawn}),
         script="\n".join(asset(name) for name in SCRIPTS),
     )
+    return framed(data["title"], inside)
+
+
+def framed(title: str, body: str, style: str = "") -> str:
+    """A page that stands on its own; `body` is HTML."""
+    style = asset("page.css") + style
+    return asset("frame.html").format(title=escape(title), style=style, theme=asset("theme.js"), body=body)
 
 
 def _section(id_: str, title: str, content: str, folds: bool) -> str:

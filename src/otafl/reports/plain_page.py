@@ -3,22 +3,15 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from otafl.reports.page import asset
+from otafl.reports.page import framed
 from otafl.reports.sections import LEFT, WORDS, boxed
 
 
 def plain_page(verb: str, title: str, main: str, script: str = "", style: str = "") -> str:
-    """A page that stands on its own; `main` is HTML."""
-    name = escape(title)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{name}</title><link rel="icon" href="data:,">'
-        f"<style>{asset('page.css')}@page {{ size: landscape; }}{style}</style>"
-        f"<script>{asset('theme.js')}</script></head>"
-        f'<body><header><div><p class="brand">otafl {verb}</p><h1>{name}</h1></div></header>'
-        f"<main>{main}</main>{f'<script>{script}</script>' if script else ''}</body></html>\n"
-    )
+    """A page that stands on its own and is printed across; `main` is HTML."""
+    header = f'<header><div><p class="brand">otafl {verb}</p><h1>{escape(title)}</h1></div></header>'
+    body = f"{header}\n<main>{main}</main>\n{f'<script>{script}</script>' if script else ''}"
+    return framed(title, body, f"@page {{ size: landscape; }}{style}")
 
 
 def scrolling_table(heads: Sequence[str], rows: Iterable[Sequence[str]], label: str, links: Sequence[str] = ()) -> str:
