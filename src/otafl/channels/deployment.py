@@ -93,14 +93,11 @@ def has_radio(path: str | Path) -> bool:
 
 def save_devices(path: str | Path, devices: Devices) -> None:
     """Write devices as CSV in exact linear units. Distances are not written: the gains they led to are."""
-    from otafl.core.files import write_atomic  # pydantic is behind it, and a channel alone does not need that
+    from otafl.core.files import as_csv, write_atomic  # pydantic is behind it, and a channel alone does not need that
 
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("name", "mean_gain", "power_w", "samples"))
     rows = zip(devices.names, devices.mean_power_gain, devices.power_w, devices.samples, strict=True)
-    writer.writerows((name, repr(float(gain)), repr(float(power)), int(n)) for name, gain, power, n in rows)
-    write_atomic(Path(path), buffer.getvalue())
+    exact = ((name, float(gain), float(power), int(n)) for name, gain, power, n in rows)
+    write_atomic(Path(path), as_csv(("name", "mean_gain", "power_w", "samples"), exact))
 
 
 def to_deployment(site: Site, dim: int, gain_error: float = 0.0, phase_error: float | None = None) -> Deployment:

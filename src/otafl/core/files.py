@@ -1,12 +1,14 @@
 """Reading files that users wrote: TOML into a pydantic model, every mistake one line with file, key, value and rule."""
 
+import csv
+import io
 import json
 import math
 import os
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -215,6 +217,17 @@ def as_toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {as_toml(item)}" for key, item in value.items()) + " }"
     return "[" + ", ".join(map(as_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def as_csv(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table as comma-separated lines, the same bytes on every machine.
+
+    >>> as_csv(["name", "gain"], [["a, b", 0.5], ["c", None]])
+    'name,gain\\n"a, b",0.5\\nc,\\n'
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 PART = ".part"  # a file that is being written; one that stays belonged to a process that was killed

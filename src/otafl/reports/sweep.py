@@ -1,7 +1,5 @@
 """A sweep as people read it: one table of all points and schemes, one picture of the metric over the swept keys."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape as plain
 
-from otafl.core.files import write_atomic
+from otafl.core.files import as_csv, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
 from otafl.reports import write_report
@@ -154,14 +152,12 @@ def write_index(folder: Path, title: str, pages: bool = True) -> list[Path]:
             if not (folder / entry / "report.html").exists():
                 write_report([folder / entry])
     table = rows(entries, found.keys) if entries else [[*found.keys, "scheme"]]
-    text = io.StringIO(newline="")
-    written = numbers_table(entries, found.keys) if entries else table
-    csv.writer(text, lineterminator="\n").writerows(map(_as_text, row) for row in written)
+    head, *written = numbers_table(entries, found.keys) if entries else table
     drawn = picture(entries, found.keys) if entries else ""
     files = {
         "index.html": _page(found, entries, table, drawn, title),
         "index.md": _markdown(found, entries, table, title),
-        "table.csv": text.getvalue(),
+        "table.csv": as_csv(map(_as_text, head), (map(_as_text, row) for row in written)),
         **({"metric.svg": drawn} if drawn else {}),
     }
     with storage(folder):

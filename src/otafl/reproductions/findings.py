@@ -1,12 +1,10 @@
 """What a reproduction finds and how it is written: verdicts on claims, tables, records, figures."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otafl.core.files import to_json, write_atomic
+from otafl.core.files import as_csv, to_json, write_atomic
 from otafl.core.markdown import table as markdown_table
 
 Record = dict[str, Any]
@@ -81,11 +79,8 @@ def write_records(folder: Path, name: str, records: Sequence[Record]) -> None:
     """Records as JSON and as CSV."""
     folder.mkdir(parents=True, exist_ok=True)
     fields = list(dict.fromkeys(key for record in records for key in record))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    write_atomic(folder / f"{name}.csv", buffer.getvalue())
+    rows = ([record.get(field) for field in fields] for record in records)
+    write_atomic(folder / f"{name}.csv", as_csv(fields, rows))
     write_atomic(folder / f"{name}.json", to_json(list(records)))
 
 

@@ -1,13 +1,11 @@
 """Pictures and exports of an AdaScale plan: the run round by round, and the methods side by side."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from otafl.core.files import write_atomic
+from otafl.core.files import as_csv, write_atomic
 
 
 def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -69,11 +67,8 @@ def _export(report: dict[str, Any], folder: Path) -> Path:
     rounds = report["rounds"]
     columns = [key for key in ("t", "eta", "x", "y", "N", "f", "Q") if key in rounds]
     devices = len(rounds["sigma"][0])
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*columns, *(f"sigma_{m}" for m in range(devices))])
-    for t in range(len(rounds["t"])):
-        writer.writerow([*(repr(rounds[key][t]) for key in columns), *map(repr, rounds["sigma"][t])])
+    head = [*columns, *(f"sigma_{m}" for m in range(devices))]
+    rows = zip(*(rounds[key] for key in columns), rounds["sigma"])
     path = folder / "adascale_rounds.csv"
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, as_csv(head, ([*map(repr, row), *map(repr, sigma)] for *row, sigma in rows)))
     return path

@@ -1,11 +1,9 @@
 """Files for people: the bias-variance frontier as a picture, the pre-scalers as a table."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
-from otafl.core.files import write_atomic
+from otafl.core.files import as_csv, write_atomic
 
 
 def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -14,13 +12,9 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _export(report: dict[str, Any], path: Path) -> Path:
-    buffer = io.StringIO()
     devices, eps = report["devices"], report.get("privacy", {}).get("eps")
     rows = [{**row, "eps": its} for row, its in zip(devices, eps)] if eps else devices
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, as_csv(rows[0], (row.values() for row in rows)))
     return path
 
 
