@@ -10,8 +10,9 @@ import numpy as np
 from pydantic import BaseModel
 from rich.console import Console
 
+from otafl.channels import Devices, energy_from_power, load_devices, load_site, to_deployment
 from otafl.core import validate
-from otafl.core.arrays import Array
+from otafl.core.arrays import Array, Floats
 from otafl.core.errors import InputError, OtaflError
 from otafl.core.files import naming
 from otafl.core.plan import Context, Deployment, Message
@@ -59,6 +60,21 @@ class Planner(NamedTuple):
 def example(planner: str, name: str) -> str:
     """A complete FILE, from the folder `examples` beside a planner's code (`__file__`)."""
     return (Path(planner).parent / "examples" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def listed(path: Path, dim: int, key: str, stated: Any) -> tuple[Devices, Floats, Deployment | None]:
+    """Devices of a file, their energies of a round, and the site that its own [radio] makes of them.
+
+    That counts where FILE states no noise (`stated`, under `key`); without it powers are those of symbols of a second.
+    """
+    if path.suffix.lower() == ".toml" and stated is None:
+        site = load_site(path)
+        made = to_deployment(site, dim)
+        return site.devices, np.asarray(made.energy, float), made
+    if stated is None:
+        raise InputError(f"{key}: missing; {path.name} has no [radio] block to take it from")
+    devices = load_devices(path)
+    return devices, energy_from_power(devices.power_w, dim, symbol_time_s=1.0), None
 
 
 def available() -> dict[str, str]:

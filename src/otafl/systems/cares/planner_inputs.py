@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from otafl.bounds.budget import Accounting
 from otafl.bounds.convergence import ConstantSet
-from otafl.channels import Fading, energy_from_power, limits, load_devices, load_site, to_deployment
+from otafl.channels import Fading, limits
 from otafl.channels.fading import pilot_law
 from otafl.core import validate
 from otafl.core.errors import InputError
@@ -17,7 +17,7 @@ from otafl.core.files import FileModel
 from otafl.systems.cares.certifier import Problem, default_loss_gap
 from otafl.systems.cares.checks import WEIGHT_TOLERANCE
 from otafl.systems.cares.problem import Granularity, RewardData, Silence
-from otafl.systems.planning import warned
+from otafl.systems.planning import listed, warned
 
 _SHARED = (  # keys of FILE that are arguments of `Problem` as they stand
     *("clip_norm", "step_size", "smoothness", "grad_var", "num_params", "constants"),
@@ -163,18 +163,11 @@ def _check_agreement(weights: list[float] | None, sizes: np.ndarray) -> None:
 def _from_devices(inputs: Inputs, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """A CSV file counts in watts per complex sample; a TOML file with [radio] brings bandwidth and noise too."""
     assert inputs.devices is not None
-    path = folder / inputs.devices
     with warned() as said:
-        if path.suffix.lower() == ".toml" and inputs.noise_std is None:
-            site = load_site(path)
-            devices, deployment = site.devices, to_deployment(site, inputs.num_params)
-            energy = deployment.energy
-            noise: Any = (math.sqrt(deployment.trusted_noise_var), math.sqrt(deployment.noise_var))
-        else:
-            devices, noise = load_devices(path), inputs.noise_std
-            energy = energy_from_power(devices.power_w, inputs.num_params, symbol_time_s=1.0)
-    if noise is None:
-        raise InputError(f"noise_std: missing; {path.name} has no [radio] block to take it from")
+        devices, energy, site = listed(folder / inputs.devices, inputs.num_params, "noise_std", inputs.noise_std)
+    noise: Any = inputs.noise_std
+    if site is not None:
+        noise = (math.sqrt(site.trusted_noise_var), math.sqrt(site.noise_var))
     return {
         "weights": devices.samples / devices.samples.sum(),
         "channel_scale": np.sqrt(devices.mean_power_gain / 2),  # E h^2 = 2 mu^2

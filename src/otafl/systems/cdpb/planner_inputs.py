@@ -5,14 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from otafl.channels import energy_from_power, load_devices, load_site, to_deployment
 from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
 from otafl.systems.cdpb.design import Params
+from otafl.systems.planning import listed
 
 MAX_CLIENTS = 30_000  # the exact law of who takes part costs K^2
 MAX_KINDS = 2000  # unlike clients
@@ -95,19 +94,12 @@ def _clients(inputs: Inputs, folder: Path) -> dict[str, Any]:
         lists = {name: tuple(x) if isinstance(x, list) else x for name, x in as_given.items()}
         return {**lists, "sz2": inputs.sz2 or 0.0}
     path = folder / inputs.devices
-    if path.suffix.lower() == ".toml" and inputs.sz2 is None:
-        site = load_site(path)
-        devices, deployment = site.devices, to_deployment(site, inputs.d)
-        energy, sz2 = deployment.energy, deployment.noise_var
-        if inputs.trust_receiver_noise and deployment.trusted_noise_var < sz2:
-            raise InputError(f"{path}: trusts only part of the noise; say trust_receiver_noise = false")
-    elif inputs.sz2 is None:
-        raise InputError(f"sz2: missing; {path.name} has no [radio] block to take it from")
-    else:
-        devices, sz2 = load_devices(path), inputs.sz2
-        energy = energy_from_power(devices.power_w, inputs.d, symbol_time_s=1.0)
+    devices, energy, site = listed(path, inputs.d, "sz2", inputs.sz2)
+    if site is not None and inputs.trust_receiver_noise and site.trusted_noise_var < site.noise_var:
+        raise InputError(f"{path}: trusts only part of the noise; say trust_receiver_noise = false")
     sigma2 = tuple(devices.mean_power_gain / 2)  # E abs(gain)^2 = 2 sigma2
-    return {"K": len(sigma2), "sigma2": sigma2, "P": tuple(np.asarray(energy, float)), "sz2": sz2}
+    sz2 = inputs.sz2 if site is None else site.noise_var
+    return {"K": len(sigma2), "sigma2": sigma2, "P": tuple(energy), "sz2": sz2}
 
 
 def params_of(inputs: Inputs, folder: Path) -> Params:
