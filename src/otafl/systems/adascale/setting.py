@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl.channels.pathloss import adascale_db
 from otafl.core import validate
 from otafl.core.arrays import Array, Complexes, Floats
 from otafl.core.errors import InputError
@@ -141,9 +142,9 @@ class Channels(NamedTuple):
 
 
 def path_loss_db(distance_m: Any) -> Array:
-    """33.44 + 35.22 log10(distance)."""
+    """Of the published deployment, at positive distances."""
     validate.positive("distance_m", distance_m)
-    return 33.44 + 35.22 * np.log10(np.asarray(distance_m, float))
+    return adascale_db(distance_m)
 
 
 def rayleigh(rng: np.random.Generator, rms: Any, rounds: int) -> Array:

@@ -14,7 +14,7 @@ _LINES = {
 }
 
 
-def draw_trilemma(report: dict[str, Any], folder: Path, name: str = "cares_trilemma") -> list[Path]:
+def draw_trilemma(report: dict[str, Any], folder: Path) -> list[Path]:
     """Draw the curves of a summary as shares of their targets, F_H shaded. Writes PNG and PDF."""
     from matplotlib.figure import Figure
 
@@ -34,7 +34,7 @@ def draw_trilemma(report: dict[str, Any], folder: Path, name: str = "cares_trile
     axes.set(xlabel="receive scaling rx_scale", ylabel="value / target", title=_title(report))
     axes.legend(fontsize=8)
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    files = [folder / "cares_trilemma.png", folder / "cares_trilemma.pdf"]
     figure.savefig(files[0], dpi=160)
     figure.savefig(files[1], metadata={"CreationDate": None})
     return files
