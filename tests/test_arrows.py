@@ -97,9 +97,10 @@ def test_systems_do_not_know_each_other_beyond_the_shared_ones():
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_folder_of_a_system_opens_with_a_map_of_its_modules():
+def test_large_folders_open_with_a_map_of_their_modules():
     wrong = []
-    for page in sorted((ROOT / "systems").glob("*/__init__.py")):
+    others = (ROOT / name / "__init__.py" for name in ("core", "privacy", "runs", "tasks"))
+    for page in [*sorted((ROOT / "systems").glob("*/__init__.py")), *others]:
         told = ast.get_docstring(ast.parse(page.read_text(encoding="utf-8"))) or ""
         modules = {path.stem for path in page.parent.glob("*.py")} - {"__init__"}
         if len(modules) > 4:  # fewer are seen at a glance

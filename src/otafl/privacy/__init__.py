@@ -1,4 +1,18 @@
-"""The privacy ledger: events, accountants, budgets, cards. NumPy/SciPy, float64; dp_accounting only where asked for."""
+"""The privacy ledger: events, accountants, budgets, cards. NumPy/SciPy, float64; dp_accounting only where asked for.
+
+events           what plans release; array_uplink, antennas: to several antennas; eavesdropper: to a second receiver
+uplink_checks    uplinks held against what they say of themselves
+ledger           what was released so far under a budget; sums: of rounds too many to keep; export: as bytes
+spend            releases beside the air; feedback: a noisy accuracy is one
+accountants      the table of them: zcdp, gaussian in closed form; by_rdp, by_pld
+rdp, moments     Renyi costs of sampled Gaussians; moment_bounds: of long runs, from above
+pld              privacy loss distributions; replacement: replacing a unit under sampling
+participation    what private coins may save
+calibrate        the least noise for a target; curve: eps along a run
+retire, filters  clients that stop at their own cap, in a plan made ahead and inside a closed loop
+attack           what an eps means; audit, scores, one_run: what an attack has shown
+card, card_text  the privacy card, and its words
+"""
 
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account
 from otafl.privacy.attack import Attack, attack_success
