@@ -109,34 +109,30 @@ def receive_scale(rho: Array, participants: Array) -> Array:
     return np.where(participants > 0, np.sqrt(rho) * np.maximum(participants, 1e-300), np.inf)
 
 
+def params_at(power: Array, deployment: Deployment, message: Message, **constants: Any) -> Any:
+    """The design's view of a site whose clients have these mean power gains (K,)."""
+    from otafl.systems.cdpb.design import Params
+
+    energy = np.asarray(deployment.energy, float)
+    return Params(
+        K=power.size, d=deployment.dim, W=message.bound, P=tuple(energy), sigma2=tuple(power / 2),
+        sz2=deployment.noise_var, capped=False, **constants,
+    )  # fmt: skip
+
+
 def load_solver(
     config: Any, deployment: Deployment, message: Message, tau: int, scheme: Any
 ) -> Callable[[Array], float]:
     """The best load for a channel law given as mean power gains (K,); remembers the laws it has seen."""
-    from otafl.systems.cdpb.design import Charge, Params, best_load
+    from otafl.systems.cdpb.design import Charge, best_load
 
-    energy = np.asarray(deployment.energy, float)
     trusted = deployment.trusted_noise_var >= deployment.noise_var
     charge = Charge(config.accounting, "zero-out", trusted, assume_hidden=True)
 
     @lru_cache(maxsize=4096)
     def solved(law: bytes) -> float:
-        power = np.frombuffer(law)
-        params = Params(
-            K=power.size,
-            d=deployment.dim,
-            W=message.bound,
-            P=tuple(energy),
-            sigma2=tuple(power / 2),
-            sz2=deployment.noise_var,
-            A=config.A,
-            mu=config.mu,
-            alpha=config.alpha,
-            lam1=config.lam1,
-            lam2=config.lam2,
-            capped=False,
-        )
-        return best_load(params, tau, scheme, charge)
+        constants = {name: getattr(config, name) for name in ("A", "mu", "alpha", "lam1", "lam2")}
+        return best_load(params_at(np.frombuffer(law), deployment, message, **constants), tau, scheme, charge)
 
     return lambda power: solved(np.ascontiguousarray(power, float).tobytes())
 

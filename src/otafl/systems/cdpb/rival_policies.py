@@ -12,7 +12,7 @@ import numpy as np
 
 from otafl.core import validate
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
-from otafl.systems.cdpb.policy import Info, balance, receive_scale, rho_rule, send_probability
+from otafl.systems.cdpb.policy import Info, balance, params_at, receive_scale, rho_rule, send_probability
 
 
 @dataclass(frozen=True)
@@ -27,26 +27,21 @@ class GbarConfig:
 
 def gbar_based(config: GbarConfig, deployment: Deployment, message: Message, context: Context) -> Policy:
     """rho minimises the error energy B; stops after the tau_gmin rounds that gbar needs."""
-    from otafl.systems.cdpb.design import Params, error_energy, lemma1, scheme, stats
+    from otafl.systems.cdpb.design import error_energy, lemma1, scheme, stats
 
     validate.positive("gbar", config.gbar)
     way = scheme(config.strategy)
-    energy = np.asarray(deployment.energy, float)
 
     @lru_cache(maxsize=4096)
     def design(law: bytes) -> tuple[float, int]:
-        power = np.frombuffer(law)
-        params = Params(
-            K=energy.size, d=deployment.dim, W=message.bound, P=tuple(energy), sigma2=tuple(power / 2),
-            sz2=deployment.noise_var, A=config.A, mu=config.mu, gbar=config.gbar, capped=False,
-        )  # fmt: skip
+        params = params_at(np.frombuffer(law), deployment, message, A=config.A, mu=config.mu, gbar=config.gbar)
         u = lemma1(params, way)
         error = float(error_energy(params, stats(params, u, way)))
         return float(params.rho(u)), int(np.ceil(6 * error / (config.mu * config.gbar)))
 
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
         shape = obs.rms.shape[:-1]
-        designs = [design(np.ascontiguousarray(law).tobytes()) for law in obs.rms.reshape(-1, energy.size) ** 2]
+        designs = [design(np.ascontiguousarray(law).tobytes()) for law in obs.rms.reshape(-1, obs.rms.shape[-1]) ** 2]
         rho, tau_gmin = (np.array(column).reshape(shape) for column in zip(*designs))
         tx, noise, max_norm = balance(rho, obs, deployment, message, way.portion)
         prob = send_probability(rho, obs, deployment, message)
