@@ -112,7 +112,7 @@ def _while_declared(ledger: Ledger) -> Attack:
     if not ledger.parts or ledger.sums is not None:
         basis = "charged without sampling" if sampled else "exact Gaussian"
         return _gaussian(float(np.sqrt(2 * np.max(ledger.zcdp()))), basis, not sampled)
-    accounting = budget.accounting if budget.accounting in participation.CERTIFIED else "none"
+    accounting = participation.certified(budget.accounting)
     charged = "" if accounting == budget.accounting else ", every round charged in full"
     if not sampled:  # one Gaussian for every client
         released = ledger.events

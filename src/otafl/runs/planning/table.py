@@ -14,7 +14,9 @@ from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, lear
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
 from otafl.privacy import attack_success
+from otafl.privacy.participation import CERTIFIED
 from otafl.runs import build
+from otafl.runs.folder.summaries import DESIGN
 from otafl.runs.frames import as_html, as_text
 from otafl.runs.limits import check_traces
 from otafl.runs.planning.facts import Facts, facts_of
@@ -259,6 +261,8 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
         )
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
+    if (accounting := experiment.privacy.accounting) not in CERTIFIED:
+        notes.append(f"privacy.accounting={accounting!r}: {DESIGN}")
     if experiment.privacy.stop == "each" and experiment.privacy.eps is not None:
         notes.append("clients retire at their own cap (privacy.stop='each'); the others go on")
     return notes
