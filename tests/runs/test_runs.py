@@ -331,6 +331,8 @@ def test_what_an_earlier_run_left_is_all_that_is_spent(
     assert float(before.spent().worst) < float(after.spent().worst) <= 150
     told = json.loads((folder / "schemes" / scheme / "summary.json").read_text())["final_eps"][0]
     assert told == pytest.approx(float(after.spent().worst), rel=1e-12)
+    certificate = json.loads((folder / "schemes" / scheme / "certificate.json").read_text())
+    assert certificate["eps"][0] == pytest.approx(float(after.spent("zcdp").worst), rel=1e-12)
 
 
 def test_an_earlier_closed_loop_is_charged_its_cap(tiny: Tiny, tmp_path: Path, reference: Path) -> None:
