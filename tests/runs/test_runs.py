@@ -294,6 +294,8 @@ def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference:
     card = json.loads((reference / "schemes/constant/card.json").read_text())
     assert any("worst client's result weighs classes" in text for text in card["outside_the_guarantee"])
     assert not any("own training data" in text for text in card["outside_the_guarantee"])
+    assert any("dealt out here (partition" in text for text in card["outside_the_guarantee"])
+    assert not any("an earlier run" in text for text in card["assumptions"])
     assert any("own training data" in text for text in build.build_task(tiny("task.report_on=train")).notes)
     tuned = build.build_task(tiny("task.report_on=validation", "task.data.validation_fraction=0.2"))
     assert any("measured on samples set apart of the clients' own data" in text for text in tuned.notes)
@@ -333,6 +335,8 @@ def test_what_an_earlier_run_left_is_all_that_is_spent(
     assert told == pytest.approx(float(after.spent().worst), rel=1e-12)
     certificate = json.loads((folder / "schemes" / scheme / "certificate.json").read_text())
     assert certificate["eps"][0] == pytest.approx(float(after.spent("zcdp").worst), rel=1e-12)
+    card = json.loads((folder / "schemes" / scheme / "card.json").read_text())
+    assert any("an earlier run on the same clients" in text for text in card["assumptions"])
 
 
 def test_an_earlier_closed_loop_is_charged_its_cap(tiny: Tiny, tmp_path: Path, reference: Path) -> None:

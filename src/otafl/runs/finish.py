@@ -18,6 +18,7 @@ from otafl.runs.folder.store import RunFolder, parquet
 from otafl.runs.kept import Findings
 from otafl.runs.planning import retirement
 from otafl.runs.planning.channel_risk import said_of_channel
+from otafl.runs.planning.prior_spend import said_of_earlier
 from otafl.runs.traffic import traffic
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
+            *said_of_earlier(run.experiment.privacy.already_spent),
             *([] if retired is None else [retirement.in_words(run.loop, retired[worst], clients, keep_noise)]),
             *said_of_channel(run.experiment, run.horizon),
         ],
