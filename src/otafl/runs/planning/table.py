@@ -63,6 +63,7 @@ class Row:
     csi: str | None = None  # channel knowledge that the scheme needs
     noise_of: str | None = None  # whose noise protects
     binding: str = ""  # what keeps the scheme from doing more
+    alarm: str = ""  # what its uplink says aloud wherever its eps is shown
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
     about: dict[str, Any] = {
         "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
         "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": planned.csi,
+        "alarm": planned.uplink.alarm,
         "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
     }  # fmt: skip
     if planned.loop == "open" and _ends_early(planned.ran, horizon):
@@ -259,6 +261,7 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
         notes.append(
             f"{', '.join(short)}: the budget ends before {fewest} rounds, where (Q) says too much; do not rank by it"
         )
+    notes += [f"{row.label}: {row.alarm}" for row in rows if row.alarm]
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
     if (accounting := experiment.privacy.accounting) not in CERTIFIED:
