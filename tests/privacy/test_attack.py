@@ -34,6 +34,17 @@ def test_published_table(mu, eps, power, most, make_events):
     assert equivalent_mu(eps, 1e-5) == pytest.approx(mu, rel=2e-3)
 
 
+def test_an_attacker_may_win_wherever_a_channel_passes_its_declaration(make_events):
+    """A mechanism that gives all away with that chance, and is one Gaussian else: its best test is the bound."""
+    missed = 0.04
+    found = attack_success(spent(make_events, np.full((4, 1), 2.0), missed=missed))
+    seen = missed + (1 - missed) * tpr(1.0, 0.01 / (1 - missed))  # its false alarms all in the rounds that hide
+    assert seen <= found.tpr_at_1pct == pytest.approx(float(tpr(1.0, 0.01)) + missed, rel=1e-12)
+    assert missed + (1 - missed) * advantage(1.0) <= found.advantage == pytest.approx(advantage(1.0) + missed)
+    assert "a chance of 0.04 that a channel passes" in found.basis
+    assert attack_success(spent(make_events, np.full((4, 1), 0.01), missed=missed)).tpr_at_1pct == 1.0
+
+
 def test_the_threshold_test_reaches_the_bounds():
     """Monte Carlo: N(0,1) against N(mu,1), 400,000 draws, six standard errors."""
     mu, n = 1.0, 400_000

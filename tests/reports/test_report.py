@@ -19,7 +19,7 @@ from otafl.reports.data import collect
 from otafl.reports.devices import HEAT_COLUMNS, HEAT_ROWS, groups
 from otafl.reports.page import embed, render
 from otafl.reports.plots import NAMES_INSIDE, PLOTS, STYLE, _legend, _line, carried, seed_statistics
-from otafl.reports.sections import _values
+from otafl.reports.sections import _values, opening
 from otafl.reports.tables import comparison, footer
 from otafl.runs.comparing.compare import difference
 from otafl.runs.comparing.statistics import numbers
@@ -335,6 +335,16 @@ def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> Non
     entries = [{**terms, "label": loop, "loop": loop} for loop in ("open", "round")]
     assert "round: closed loop, ε is what was spent; its guarantee is the cap." in footer(entries)
     assert "open: closed" not in footer(entries)
+
+
+def test_no_page_tells_a_design_value_as_a_guarantee() -> None:
+    """An eps that averages over who takes part: it opened the report as "at ε ≤ 38.45"."""
+    for accounting, told in (("none", "ε ≤ 38.45 (client level)"), ("hidden", "ε ≤ ∞ (client level)")):
+        entry = {"label": "a", "private": True, "accounting": accounting, "unit": "client", "rounds": [3.0]}
+        entry |= {"seeds": [0], "final_eps": [38.441], "final_accuracy": [0.5], "capped": True, "target_eps": 50.0}
+        entry |= {"adjacency": "replace", "delta": 1e-5, "accountant": "rdp"}
+        scheme = {"label": "a", "summary": entry, "finished": True}
+        assert told in opening({"schemes": [scheme], "runs": ["r"], "metric": "accuracy"})
 
 
 def test_one_seed_is_no_pair_and_has_no_spread() -> None:

@@ -136,6 +136,23 @@ def test_a_task_of_ones_own_brings_its_size_its_samples_and_its_clients() -> Non
         asked(30, 7, 8.0, rounds=10, task=task)
 
 
+@pytest.mark.parametrize(("clients", "unit", "adjacency"), [
+    ({"kind": "gradient"}, "client", "replace"),
+    ({"kind": "per-sample", "batch": 5, "sampling": "without-replacement", "adjacency": "zero-out"},
+     "record", "zero-out"),
+])  # fmt: skip
+def test_the_page_promises_what_was_charged_and_no_more(
+    clients: dict[str, object], unit: str, adjacency: str, tmp_path: Path
+) -> None:
+    """It said "client level, replace" whatever unit the clients of --task protect."""
+    question = asked(30, None, 8.0, rounds=10, task={"task": {"data": "digits"}, "clients": clients})
+    answer = Advice(question, consider(question, ["constant"]), [], None, [], None)
+    page, told = write_advice(answer, tmp_path)
+    assert f"({unit} level, {adjacency}; gaussian)" in page.read_text()
+    terms = json.loads(told.read_text())["terms"]
+    assert (terms["unit"], terms["adjacency"]) == (unit, adjacency)
+
+
 def test_more_devices_than_samples_at_hand_are_advised_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(options: object) -> None:
         raise InputError("mnist is not here")

@@ -414,6 +414,7 @@ def test_what_an_earlier_run_spent_counts(tmp_path: Path) -> None:
     assert later.affordable_rounds == opened(eps=8.0, rounds=50).affordable_rounds - 5
     next(later)
     assert later.eps > opened().eps and later.ledger.rounds() == 6
+    assert "an earlier run on the same clients" in str(later.card) and "an earlier run" not in str(first.card)
     later.close()
     opened(rounds=1).ledger.save(tmp_path / "ledger.bin")  # a smaller debt
     with pytest.raises(InputError, match="was changed"):
@@ -433,6 +434,19 @@ def test_an_earlier_ledger_of_sums_counts_as_one_of_rounds(tmp_path: Path) -> No
         next(air)
         spent.append((air.eps, air.ledger.rounds()))
     assert spent[0] == spent[1] and spent[0][0] > first.eps
+
+
+def test_a_card_says_first_what_a_refused_round_tells() -> None:
+    """strict=True: one client's message decides whether a round is sent at all, which is seen."""
+    loud = {k: np.full(6, 1e3 if k == 1 else 1e-3, np.float32) for k in range(4)}
+    for strict in (True, False):
+        air = opened(strict=strict)
+        if strict:
+            with pytest.raises(PrivacyViolation, match="nothing was sent"):
+                next(air).send(loud)
+        else:
+            next(air).send(loud)
+        assert ("strict=True: a message above its bound" in "".join(air.card.alarms)) == strict
 
 
 def test_a_loop_cannot_be_copied() -> None:

@@ -112,6 +112,14 @@ def test_efficiency_is_one_where_the_whole_budget_is_spent_by_all(tmp_path: Path
     assert row.binding == "rounds"
 
 
+def test_a_plan_says_aloud_for_whom_alone_its_eps_holds(tmp_path: Path) -> None:
+    """ε against a server that forgets all but its beam's output stood there like any other."""
+    for server, weaker in (("combined", True), ("full", False)):
+        head = f"rounds = 2\nseeds = 1\nchannel = {{ antennas = 2, server = '{server}' }}\n[task]\n{SIZE}\n"
+        notes = plan(experiment_of(tmp_path, head, "constant")).notes
+        assert any(text.startswith("constant: WEAKER ADVERSARY") for text in notes) == weaker
+
+
 def test_one_scheme_without_a_round_is_a_row_with_the_least_eps(tmp_path: Path) -> None:
     head = f"rounds = 20\nseeds = 1\nchannel = 'cares'\n[task]\n{SIZE}\n[privacy]\neps = 0.5\n"
     table = plan(experiment_of(tmp_path, head, "constant", "fedavg-dp", "cares-static"))

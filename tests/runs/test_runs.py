@@ -21,16 +21,18 @@ from otafl.privacy import OUTSIDE, Budget, Ledger, Release
 from otafl.privacy.card import round_up
 from otafl.privacy.zcdp import classic_eps
 from otafl.reports.data import collect
-from otafl.reports.tables import comparison, summaries
+from otafl.reports.tables import comparison, footer
 from otafl.runs import build, runner
 from otafl.runs.comparing.compare import rank
 from otafl.runs.execution import Execution
 from otafl.runs.folder.disk import StorageError, locked
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import SchemeFolder, read_table
+from otafl.runs.folder.summaries import DESIGN, guaranteed, is_design, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.prior_spend import eps_left, open_ledger
+from otafl.runs.planning.table import plan
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, Privacy
 from otafl.tasks.ghost import Ghost
@@ -112,6 +114,10 @@ def test_participation_that_only_renyi_counts_runs_to_its_card(accounting: str, 
     card = json.loads((runner.start(one, tmp_path / "run") / "schemes/constant/card.json").read_text())
     assert [(s["accountant"], s["accounting"], s["certified"]) for s in card["spent"]] == [("rdp", accounting, False)]
     assert 0 < card["guarantee"]["eps"] < 200
+    (summary,) = summaries(tmp_path / "run")
+    assert is_design(summary) and guaranteed(summary) == np.inf and DESIGN in footer([summary])
+    table = plan(one)
+    assert table.rows[0].eps == pytest.approx(summary["final_eps"]) and any(DESIGN in note for note in table.notes)
 
 
 def test_the_card_names_what_was_run(reference: Path) -> None:
@@ -288,6 +294,8 @@ def test_cards_say_which_results_are_told_of_private_data(tiny: Tiny, reference:
     card = json.loads((reference / "schemes/constant/card.json").read_text())
     assert any("worst client's result weighs classes" in text for text in card["outside_the_guarantee"])
     assert not any("own training data" in text for text in card["outside_the_guarantee"])
+    assert any("dealt out here (partition" in text for text in card["outside_the_guarantee"])
+    assert not any("an earlier run" in text for text in card["assumptions"])
     assert any("own training data" in text for text in build.build_task(tiny("task.report_on=train")).notes)
     tuned = build.build_task(tiny("task.report_on=validation", "task.data.validation_fraction=0.2"))
     assert any("measured on samples set apart of the clients' own data" in text for text in tuned.notes)
@@ -325,6 +333,10 @@ def test_what_an_earlier_run_left_is_all_that_is_spent(
     assert float(before.spent().worst) < float(after.spent().worst) <= 150
     told = json.loads((folder / "schemes" / scheme / "summary.json").read_text())["final_eps"][0]
     assert told == pytest.approx(float(after.spent().worst), rel=1e-12)
+    certificate = json.loads((folder / "schemes" / scheme / "certificate.json").read_text())
+    assert certificate["eps"][0] == pytest.approx(float(after.spent("zcdp").worst), rel=1e-12)
+    card = json.loads((folder / "schemes" / scheme / "card.json").read_text())
+    assert any("an earlier run on the same clients" in text for text in card["assumptions"])
 
 
 def test_an_earlier_closed_loop_is_charged_its_cap(tiny: Tiny, tmp_path: Path, reference: Path) -> None:

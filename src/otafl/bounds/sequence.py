@@ -87,9 +87,9 @@ def certify_sequence(
     )  # fmt: skip
     validate.not_negative("beside", beside)
     return conclude(
-        seen._replace(cost=seen.cost.sum(0)), weights=weights, num_params=num_params, loss_gap=loss_gap, delta=delta,
-        clip_norm=clip_norm, step_size=step_size, smoothness=smoothness, grad_var=grad_var, constants=constants,
-        accounting=accounting, predictable=predictable, beside=beside,
+        seen._replace(cost=seen.cost.sum(0) + seen.bias.size * np.asarray(beside, float)), weights=weights,
+        num_params=num_params, loss_gap=loss_gap, delta=delta, clip_norm=clip_norm, step_size=step_size,
+        smoothness=smoothness, grad_var=grad_var, constants=constants, accounting=accounting, predictable=predictable,
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class Measured(NamedTuple):
     bias: Floats  # (T,) bound on E||bias||^2
     dropped_weight: Floats  # (T,) expected weight of the silent
     noise: Floats  # (T,) std per real dimension after division
-    cost: Floats  # (T, K) zCDP of each round; (K,) of all of them together
+    cost: Floats  # (T, K) zCDP of each round; (K,) of all that was released
 
 
 def measure(
@@ -149,13 +149,12 @@ def conclude(
     clip_norm: ArrayLike,
     step_size: float,
     predictable: bool,
-    beside: ArrayLike,
     smoothness: float | None = None,
     grad_var: float | None = None,
     constants: ConstantSet = "main",
     accounting: Accounting = "classic",
 ) -> SequenceCertificate:
-    """What measured rounds, `cost` (K,) added up, amount to; arguments as in `certify_sequence`."""
+    """What measured rounds amount to, `cost` (K,) that of all that was released; arguments as in `certify_sequence`."""
     weights = _weights(weights)
     bound = np.broadcast_to(np.asarray(clip_norm, float), weights.shape)
     validate.whole("num_params", num_params)
@@ -172,8 +171,7 @@ def conclude(
         factors.noise * step_size * num_params * np.mean(seen.noise**2),
         factors.truncation * np.mean(seen.bias),
     )
-    zcdp = seen.cost + seen.bias.size * np.asarray(beside, float)
-    worst = int(np.argmax(zcdp))
+    worst = int(np.argmax(seen.cost))
     return SequenceCertificate(
         "certificate" if predictable else "realised_bound",
         seen.bias.size,
@@ -181,9 +179,9 @@ def conclude(
         bool(total.total < (weights @ bound) ** 2),
         seen.bias,
         seen.dropped_weight,
-        zcdp,
+        seen.cost,
         worst,
-        float(eps_of(accounting, zcdp[worst], delta)),
+        float(eps_of(accounting, seen.cost[worst], delta)),
         _notes(predictable),
     )
 

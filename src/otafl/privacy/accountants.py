@@ -54,8 +54,9 @@ class Accountant:
 
 
 def round_costs(events: Events, accounting: str = "none", colluders: Array = None) -> Array:
-    """zCDP cost of each round without amplification, (..., T, K)."""
-    return zcdp.cost(participation.charged(events, accounting, colluders)) * (events.rate > 0)
+    """zCDP cost of each round without amplification, (..., T, K); in full where participation only averages."""
+    square = participation.charged(events, participation.certified(accounting), colluders)
+    return zcdp.cost(square) * (events.rate > 0)
 
 
 def release_costs(releases: Sequence[Release], clients: int) -> Array:

@@ -32,7 +32,8 @@ SECRET_NOISE = (
 OUTSIDE = {
     "pca": "features (PCA, scaling) were fitted on private training data",
     "step-size": "step sizes, clip norms and other settings were tuned on the same data",
-    "simulation-trace": "the simulation trace (who was silent, powers, norms) is not covered; do not publish it",
+    "simulation-trace": "the simulation trace (who was silent, powers, norms, what was not finite) is not covered; do "
+    "not publish it",
     "data-hash": "the hash of the data (manifest, page) is not covered: it confirms a guess of the last unknown record",
     "reward": "data behind the reward or the reported accuracy, beyond what was charged as a release",
     "sizes": "client sizes and weights are treated as public",

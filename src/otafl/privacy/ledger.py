@@ -217,7 +217,7 @@ class Ledger:
         self.releases.append(frozen(release))
 
     def zcdp(self) -> Array:
-        """Total zCDP cost without amplification, (K,), summed exactly."""
+        """Total zCDP cost without amplification, (K,), summed exactly; rounds in full where participation averages."""
         if self.sums is not None and not self.parts:
             return self._whole().zcdp()
         return np.array([zcdp.strict_sum(c) for c in self._costs([], []).T.tolist()])

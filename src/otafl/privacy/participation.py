@@ -25,6 +25,15 @@ ACCOUNTINGS = ("none", "realised", "visible", "hidden")
 CERTIFIED = frozenset({"none", "realised"})
 
 
+def certified(accounting: str) -> str:
+    """The accounting itself, or "none" in the place of one that is no certificate: every round is then charged in full.
+
+    >>> certified("realised"), certified("hidden")
+    ('realised', 'none')
+    """
+    return accounting if accounting in CERTIFIED else "none"
+
+
 def charged(events: Events, accounting: str = "none", colluders: Array = None) -> Array:
     """1/z^2 that is charged, (..., T, K), for the accountings that leave every round a plain Gaussian."""
     validate.one_of("accounting", accounting, sorted(CERTIFIED))

@@ -118,8 +118,9 @@ def _certificate(advice: Advice) -> str:
     best, q = advice.best, advice.question
     if best is None:
         return "<p>Nothing can be planned, so nothing is certain.</p>"
+    unit, adjacency = advice.neighbours
     privacy = (
-        f"No client spends more than ε = {q.eps:g} at δ = {q.delta:g} (client level, replace; {q.accountant}): the "
+        f"No client spends more than ε = {q.eps:g} at δ = {q.delta:g} ({unit} level, {adjacency}; {q.accountant}): the "
         "ledger ends the run before the round that would."
     )
     if best.certified:

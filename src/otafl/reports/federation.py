@@ -61,6 +61,7 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
         "loop": air.job.policy.loop, "capped": air.job.capped, "target_eps": target,
         "delta": air.job.budget.delta, "unit": air.job.message.unit,
         "adjacency": air.job.message.adjacency, "accountant": air.job.budget.accountant,
+        "accounting": air.job.budget.accounting,
         **summarise(evaluations, per_round, devices, np.inf if target is None else target, 1, metric),
     }  # fmt: skip
     scheme = {

@@ -11,7 +11,7 @@ from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
-from otafl.runs.folder.summaries import guaranteed, on_air, summaries
+from otafl.runs.folder.summaries import DESIGN, guaranteed, is_design, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
 
@@ -141,6 +141,7 @@ def footer(found: list[dict[str, Any]]) -> str:
     seeds = sorted({len(entry["seeds"]) for entry in found} or {0})
     alarms = [f"\n{entry['label']}: {entry['alarm']}." for entry in found if entry.get("alarm")]
     alarms += [f"\n{entry['label']}: hindsight, told the whole channel." for entry in found if entry.get("hindsight")]
+    alarms += [f"\n{entry['label']}: {DESIGN}." for entry in found if is_design(entry)]
     alarms += [f"\n{entry['label']}: {_closed(entry)}." for entry in found if entry.get("loop") == "round"]
     alarms += [f"\n{entry['label']}: {_retired(entry)}." for entry in found if entry.get("retired")]
     alarms += [f"\n{entry['label']}: {idle}." for entry in found if (idle := _idle(entry))]

@@ -106,11 +106,14 @@ def build_task(experiment: Experiment) -> Task:
 
 def _told_of_private_data(task: Any, classes: int) -> list[str]:
     """What is told of the clients' data beside the sums, for the privacy card."""
+    dealt = task.partition.kind
     of = {"train": "the clients' own training data", "validation": "samples set apart of the clients' own data"}
     said = {
         f"results were measured on {of.get(task.report_on)}: outside the guarantee": task.report_on in of,
         "the worst client's result weighs classes by the clients' own labels: outside the guarantee": classes > 0,
         "which labels occur counts as public": classes > 0 and task.data.name == "arrays",
+        f"who holds which record was dealt out here (partition {dealt!r}), by the number of records and maybe by their "
+        "labels: eps is for a record that changes in its place, with everybody else's where they are": dealt != "owner",
         "where the model starts, and what its functions hold besides parameters, counts as public": (
             task.model.name == "own"
         ),

@@ -12,9 +12,8 @@ import numpy as np
 from otafl.bounds.sequence import Measured, SequenceCertificate, conclude, measure
 from otafl.core import uplink
 from otafl.core.plan import Events, Plan, Trace, ours
-from otafl.privacy import Release
+from otafl.privacy import Ledger
 from otafl.privacy.array_uplink import is_array
-from otafl.privacy.events import effective_noise_var, inverse_square
 from otafl.runs.build import Site, Task
 from otafl.runs.schema import Server
 
@@ -59,7 +58,8 @@ def without(site: Site) -> str:
 
 
 def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured | None:
-    """The terms of rounds (T, K) of one seed that were run; None where nothing moved in any of them."""
+    """The terms of rounds (T, K) of one seed that were run, but for what they cost, which is the ledger's matter; None
+    where nothing moved in any of them."""
     used = plan.live & np.isfinite(plan.rx_scale)  # rx_scale = inf moves nothing: such a round is left out
     if not np.any(used):
         return None
@@ -68,46 +68,38 @@ def measured(plan: Plan, events: Events, trace: Trace, site: Site) -> Measured |
         lower = air.lower if air.radio and air.release is None else uplink.lower
         noise = lower(plan, trace.gain, site.deployment).noise_std * plan.rx_scale
         arriving = np.abs(trace.estimate * plan.tx)
-    privacy: dict[str, Any] = {
-        "amplitude": events.amp[used] / (1 + site.deployment.gain_error),
-        "noise_std_low": np.minimum(np.sqrt(effective_noise_var(events)), noise)[used],
-        "sensitivity": site.message.sensitivity,
-    }
-    if air.release is not None:  # costs stand for themselves
-        privacy = {"amplitude": arriving[used], "sensitivity": 0.0}
     # Silent by plan though it sends surely, or by somebody else's word likely: its word for the future does not hold.
     broken = ~events.possible & ((events.send_prob >= 1) | (not ours(site.policy.step)))
-    seen = measure(
+    return measure(
         plan.rx_scale[used],
+        amplitude=arriving[used],
         weights=site.deployment.weights,
         noise_std=noise[used],
         clip_norm=np.sqrt(site.message.mean_square),
-        gain_error_max=site.deployment.gain_error,
+        sensitivity=0.0,
+        gain_error_max=0.0,
         silent_prob=np.where(broken, 1.0, 1 - events.send_prob)[used],
         silence="norm" if site.policy.gate == "message" else "bound",
-        **privacy,
     )
-    return seen if air.release is None else seen._replace(cost=inverse_square(events)[used] / 2)
 
 
 def concluded(
-    seen: Measured, site: Site, task: Task, server: Server, delta: float, releases: Sequence[Release], known: bool
+    seen: Measured, ledger: Ledger, site: Site, task: Task, server: Server, known: bool
 ) -> SequenceCertificate:
-    """What measured rounds of one seed, their costs (K,) added up, amount to.
+    """What measured rounds of one seed amount to, and all that its ledger holds.
 
     known: the channel statistics are known, not estimated; only then can a plan made in advance be a certificate, and
     only if the law of its silence is otafl's own, not somebody else's word.
     """
     return conclude(
-        seen,
+        seen._replace(cost=ledger.zcdp()),
         weights=site.deployment.weights,
         num_params=site.message.dim,
         loss_gap=math.log(max(task.classes, 2)),  # without classes the bound is not told
-        delta=delta,
+        delta=ledger.budget.delta,
         clip_norm=np.sqrt(site.message.mean_square),
         step_size=server.step_size,
         predictable=known and site.policy.loop == "open" and ours(site.policy.step),
-        beside=sum((r.square(len(site.deployment.weights)) / 2 for r in releases), 0.0),
     )
 
 
@@ -125,5 +117,5 @@ def _notes(server: Server, task: Task, kind: str, gain_error: float) -> list[str
         found.append(f"the bound assumes exact inversion; estimates that are off by {gain_error:.3g} are charged only")
     if kind not in GRADIENT_KINDS:
         found.append(f"no convergence bound: it is for one gradient per round, these clients are of kind {kind!r}")
-    found.append("no subsampling is credited: eps is an upper bound of what the ledger counts")
+    found.append("eps is by zCDP of all that the ledger holds, no subsampling is credited; what holds is on the card")
     return found

@@ -281,7 +281,7 @@ class Execution(Planned):
     def certified(self, s: int, seen: Measured) -> SequenceCertificate:
         """The certificate of one seed's rounds."""
         at, server, known = self.setup.sites[s], self.setup.server, statistics_known(self.experiment)
-        return certificates.concluded(seen, at, self.task, server, self.budget.delta, self.releases[s], known)
+        return certificates.concluded(seen, self.ledgers[s], at, self.task, server, known)
 
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""

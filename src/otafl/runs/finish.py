@@ -18,6 +18,7 @@ from otafl.runs.folder.store import RunFolder, parquet
 from otafl.runs.kept import Findings
 from otafl.runs.planning import retirement
 from otafl.runs.planning.channel_risk import said_of_channel
+from otafl.runs.planning.prior_spend import said_of_earlier
 from otafl.runs.traffic import traffic
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _facts(run: "Execution") -> dict[str, Any]:
     return {"csi": run.csi, "hindsight": run.hindsight,
             "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
             "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
-            "accountant": run.budget.accountant, "target_eps": run.experiment.privacy.eps, "capped": run.capped,
+            "accountant": run.budget.accountant, "accounting": run.budget.accounting,
+            "target_eps": run.experiment.privacy.eps, "capped": run.capped,
             "channel_uses": _uses(run), "run_energy": run.run_energy, **traffic(run),
             "clients": len(first.deployment.weights),
             "unweighted": not systems.SCHEMES[run.scheme.name].weighs and bool(np.ptp(first.deployment.weights) > 1e-9),
@@ -121,6 +123,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,
+            *said_of_earlier(run.experiment.privacy.already_spent),
             *([] if retired is None else [retirement.in_words(run.loop, retired[worst], clients, keep_noise)]),
             *said_of_channel(run.experiment, run.horizon),
         ],

@@ -88,7 +88,7 @@ def _certificate(run: "Execution", outcome: Outcome) -> dict[str, Any]:
         plan = outcome.played.of_seed(s)
         trace = cut(site.trace, slice(len(plan.live)))
         known = None if without(site) else measured(plan, outcome.events[s], trace, site)
-        rows.append(None if known is None else run.certified(s, known._replace(cost=known.cost.sum(0))))
+        rows.append(None if known is None else run.certified(s, known))
     return run.certificate(rows)
 
 

@@ -42,6 +42,12 @@ class Advice:
         return next(iter(self.able), None)
 
     @property
+    def neighbours(self) -> tuple[str, str] | tuple[None, None]:
+        """Unit and adjacency that ε is for: those of the best plan; None where nothing was planned."""
+        rows = [o.row for o in [*self.able, *self.options] if o.row is not None and o.row.unit]
+        return (rows[0].unit, rows[0].adjacency) if rows else (None, None)
+
+    @property
     def verdict(self) -> merit.Verdict:
         return "not useful" if self.best is None or self.best.merit is None else self.best.merit.verdict
 
@@ -161,12 +167,12 @@ class Advice:
         return f"{told}<table><tr><th>scheme</th><th>Q</th></tr>{rows}</table>"
 
     def to_dict(self) -> dict[str, Any]:
-        q = self.question
+        q, (unit, adjacency) = self.question, self.neighbours
         return {
             "sentence": self.sentence, "verdict": self.verdict, "useful": self.useful,
             "terms": {"site": q.site.name, "devices": q.site.num_devices, "num_params": q.num_params, "eps": q.eps,
                       "delta": q.delta, "accountant": q.accountant, "rounds": q.rounds, "weights": q.weights,
-                      "agreement": q.gamma, "unit": "client", "adjacency": "replace"},
+                      "agreement": q.gamma, "unit": unit, "adjacency": adjacency},
             "schemes": self.table, "tied_with_best": self.tied,
             "free": [lever._asdict() for lever in self.free],
             "after_free": None if self.after_free is None else option_dict(self.after_free),

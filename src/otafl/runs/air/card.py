@@ -11,24 +11,30 @@ from otafl.runs.feedback import in_words as reward_in_words
 from otafl.runs.finish import HINDSIGHT, alarms_of
 from otafl.runs.folder.results import uncertified
 from otafl.runs.planning.channel_risk import said_of
+from otafl.runs.planning.prior_spend import said_of_earlier
 from otafl.runs.planning.retirement import in_words
 from otafl.systems import in_hindsight
 
 if TYPE_CHECKING:
     from otafl.runs.air import Air
 
+STRICT = (
+    "strict=True: a message above its bound, or not finite, ends its round before anything is sent; what that tells "
+    "about the message is not covered by eps"
+)
+
 
 def card_of(air: "Air") -> PrivacyCard:
     job, seed = air.job, air.settings.seed
     remarks = remarks_of(air)
-    alarms = alarms_of(job.uplink, job.policy)
+    alarms = [*alarms_of(job.uplink, job.policy), *([STRICT] if air.settings.strict else [])]
     known = [] if job.message.adjacency == "add-remove" else ["sizes"]
     said = [text for text in remarks if text not in alarms]
     return make_card(
         air.ledger,
         job.message,
         outside=[*known, "simulation-trace", *air.settings.outside, *said],
-        assumptions=[*job.uplink.assumed, *_assertions(air)],
+        assumptions=[*job.uplink.assumed, *said_of_earlier(air.settings.privacy["already_spent"]), *_assertions(air)],
         alarms=alarms,
         reward=reward_in_words(job, job.releases, air.rounds_charged),
         identity={

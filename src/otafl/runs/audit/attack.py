@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from otafl.core.arrays import Array
-from otafl.privacy import audit
+from otafl.privacy import audit, participation
 from otafl.privacy.by_pld import distinct_rows
 from otafl.runs.audit import canaries as worlds
 from otafl.runs.audit.canary_clients import message_trials
 from otafl.runs.audit.canary_records import record_trials
-from otafl.runs.audit.target import Target, Trial, certified, chosen, totals
+from otafl.runs.audit.target import Target, Trial, chosen, totals
 
 Tick = Callable[[int], None]  # so many runs more are done
 
@@ -54,7 +54,7 @@ def _scores(trial: Trial, world: worlds.World, runs: int, key: int, tick: Tick) 
 
 def _charges(target: Target) -> Callable[[int], audit.Charge]:
     """The charge of a client; clients with equal rounds share one."""
-    rows, where, _ = distinct_rows(target.events, certified(target.accounting), None, ())
+    rows, where, _ = distinct_rows(target.events, participation.certified(target.accounting), None, ())
     made: dict[int, audit.Charge] = {}
 
     def charge(client: int) -> audit.Charge:

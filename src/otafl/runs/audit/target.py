@@ -68,14 +68,9 @@ def adds_noise(target: Target) -> bool:
     return target.gain is not None or target.uplink.decode is ANALOG.decode
 
 
-def certified(accounting: str) -> str:
-    """Accountings that are no certificates are attacked as if every round had been charged in full."""
-    return accounting if accounting in participation.CERTIFIED else "none"
-
-
 def squares(target: Target) -> Array:
     """(T, K) 1/z^2 that was charged."""
-    return participation.charged(target.events, certified(target.accounting))
+    return participation.charged(target.events, participation.certified(target.accounting))
 
 
 def loudness(target: Target) -> tuple[Array, Array]:

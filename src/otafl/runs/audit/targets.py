@@ -23,6 +23,7 @@ from otafl.core.validate import first_place
 from otafl.privacy import Ledger, account, inverse_square
 from otafl.privacy.array_uplink import release_full
 from otafl.privacy.events import leak_of, pick
+from otafl.privacy.participation import certified
 from otafl.privacy.uplink_checks import check_links
 from otafl.runs import build
 from otafl.runs.audit.both_parts import both_parts
@@ -32,7 +33,6 @@ from otafl.runs.audit.target import (
     Records,
     Target,
     canaries_do,
-    certified,
     chosen,
     joined,
     kept_of,

@@ -74,6 +74,7 @@ def _same_terms(ledger: Ledger, summary: dict[str, Any], card: dict[str, Any]) -
                 raise ValueError(f"{name}={told} is {value} in its ledger")
     pairs = {
         "accountant": (summary["accountant"], budget.accountant),
+        "accounting": (summary.get("accounting", budget.accounting), budget.accounting),
         "loop": (summary.get("loop", "open") == "round", budget.adaptive),
         "cap.accountant": (cap["accountant"], budget.accountant),
         "cap.eps": (float(cap["eps"]), budget.eps),

@@ -124,6 +124,7 @@ class Summary(Said):
     adjacency: Adjacency
     delta: Delta
     accountant: Accountant
+    accounting: Accounting = "none"
     target_eps: Target | None
     capped: bool
     private: bool

@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from otafl.privacy.participation import CERTIFIED
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.recount import believed
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
+
+DESIGN = "ε averages over who takes part, a design value that guarantees nothing"
 
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
@@ -38,8 +41,16 @@ def by_seed(entry: dict[str, Any], metric: str) -> dict[int, float]:
     return dict(zip(entry["seeds"], numbers(entry[metric])))
 
 
+def is_design(entry: dict[str, Any]) -> bool:
+    """Whether a scheme's eps is a design value, no certificate (CDPB E13b)."""
+    return entry.get("accounting", "none") not in CERTIFIED
+
+
 def guaranteed(entry: dict[str, Any]) -> float:
-    """The eps that holds: the worst seed's spend; of a closed loop its cap, and without a cap nothing."""
+    """The eps that holds: the worst seed's spend; of a closed loop its cap, and without a cap nothing; nothing where it
+    averages over who takes part."""
+    if is_design(entry):
+        return np.inf
     if entry.get("loop") == "round":
         return float(entry["target_eps"] or np.inf) if entry["capped"] else np.inf
     return float(np.max(numbers(entry["final_eps"]))) if entry["private"] else np.inf

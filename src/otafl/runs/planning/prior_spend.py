@@ -68,6 +68,16 @@ def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | 
     return ledger
 
 
+def said_of_earlier(earlier: Path | str | None) -> list[str]:
+    """For the privacy card: a ledger holds what was released, not what the numbers in it rest on."""
+    if earlier is None:
+        return []
+    return [
+        "an earlier run on the same clients (already_spent) is in every eps here: what its own card assumes, and its "
+        "alarms, hold for this one too"
+    ]
+
+
 def eps_left(privacy: Privacy, clients: int) -> float | None:
     """The target that policies plan with: all of it, or what the earlier run left where costs add."""
     convert = ACCOUNTANTS[privacy.accountant].convert

@@ -14,7 +14,9 @@ from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, lear
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
 from otafl.privacy import attack_success
+from otafl.privacy.participation import CERTIFIED
 from otafl.runs import build
+from otafl.runs.folder.summaries import DESIGN
 from otafl.runs.frames import as_html, as_text
 from otafl.runs.limits import check_traces
 from otafl.runs.planning.facts import Facts, facts_of
@@ -61,6 +63,7 @@ class Row:
     csi: str | None = None  # channel knowledge that the scheme needs
     noise_of: str | None = None  # whose noise protects
     binding: str = ""  # what keeps the scheme from doing more
+    alarm: str = ""  # what its uplink says aloud wherever its eps is shown
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ def row_of(planned: Planned, agreement: float) -> Row:
     about: dict[str, Any] = {
         "label": planned.label, "scheme": scheme.name, "loop": planned.loop, "horizon": horizon,
         "unit": site.message.unit, "adjacency": site.message.adjacency, "csi": planned.csi,
+        "alarm": planned.uplink.alarm,
         "calibrated": _kind(planned.experiment, scheme) not in UNCALIBRATED,
     }  # fmt: skip
     if planned.loop == "open" and _ends_early(planned.ran, horizon):
@@ -257,8 +261,11 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
         notes.append(
             f"{', '.join(short)}: the budget ends before {fewest} rounds, where (Q) says too much; do not rank by it"
         )
+    notes += [f"{row.label}: {row.alarm}" for row in rows if row.alarm]
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
+    if (accounting := experiment.privacy.accounting) not in CERTIFIED:
+        notes.append(f"privacy.accounting={accounting!r}: {DESIGN}")
     if experiment.privacy.stop == "each" and experiment.privacy.eps is not None:
         notes.append("clients retire at their own cap (privacy.stop='each'); the others go on")
     return notes

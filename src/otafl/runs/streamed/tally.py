@@ -34,7 +34,6 @@ class Tally:
         self.opening = sums.worst(before)
         clients = len(site.deployment.weights)
         self.energy = np.zeros(clients)  # J of all rounds
-        self.cost = np.zeros(clients)  # zCDP as the certificate counts it
 
     def add(self, plan: Plan, trace: Trace, released: Events, stats: Stats, first: int) -> Columns:
         """Take in rounds (T, K) from `first` on; what is told of each of them, (T,) or (T, quantiles)."""
@@ -63,21 +62,20 @@ class Tally:
         rho = self.sums.worst(self._before + self._beside * (self.sums.rounds - self._rounds_before))
         if terms is None:
             return _Round(rho, nan, nan, nan)
-        self.cost += terms.cost[0]
         return _Round(rho, float(terms.bias[0]), float(terms.dropped_weight[0]), float(terms.noise[0]))
 
     def certified(self, bias: Floats, dropped: Floats, noise: Floats) -> Measured | None:
         """All rounds of this seed as the certificate wants them; None where nothing ever moved."""
         used = ~np.isnan(bias)
-        return Measured(bias[used], dropped[used], noise[used], self.cost) if np.any(used) else None
+        return Measured(bias[used], dropped[used], noise[used], np.zeros(0)) if np.any(used) else None
 
     def arrays(self) -> Columns:
         """For a checkpoint."""
         summed = {name: np.asarray(getattr(self.sums, name)) for name in SUMMED}
-        return {"energy": self.energy, "cost": self.cost, **summed}
+        return {"energy": self.energy, **summed}
 
     def restore(self, arrays: Columns) -> None:
-        self.energy, self.cost = arrays["energy"].copy(), arrays["cost"].copy()
+        self.energy = arrays["energy"].copy()
         plain: dict[str, Any] = {name: arrays[name] if arrays[name].ndim else arrays[name].item() for name in SUMMED}
         self.sums = self.sums._replace(**plain)
 
