@@ -72,6 +72,33 @@ def test_results_are_values(run):
             wrong()
 
 
+def compared(**words):
+    return otafl.compare(task=TASK, model=NET, schemes=["fedavg-dp"], **words)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 256, "x/" * 2500, "\ud800", 3])
+def test_what_can_be_the_name_of_no_file_is_refused_before_any_work(run, name):
+    site = {"num_params": 5, "eps": 8.0}
+    for call in (
+        lambda: otafl.run(task=TASK, schemes=["fedavg"], out=name, progress=False),
+        lambda: otafl.run(resume=name),
+        lambda: otafl.compare(task=TASK, model=NET, schemes=["fedavg-dp"], eps=8.0, out=name),
+        lambda: otafl.sweep({}, {"rounds": [1]}, out=name, task=TASK, schemes=["fedavg"]),
+        lambda: otafl.audit(task={"num_params": 2, "clients": 2}, schemes=["fedavg"], out=name),
+        lambda: otafl.advise(2, **site, out=name),
+        lambda: otafl.report(name),
+        lambda: otafl.report(run, out=name),
+        lambda: otafl.reproduce("cdpb-fig2", out=name),
+        lambda: otafl.plan(name),
+        lambda: otafl.Run(name),
+        lambda: run.save(name),
+        lambda: otafl.Air("fedavg-dp", site=2, num_params=2, noise_std=1.0, folder=name),
+        lambda: otafl.Air.restore(name),
+    ):
+        with pytest.raises(InputError, match=r"must be a (path|file)"):
+            call()
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -81,6 +108,18 @@ def test_results_are_values(run):
         ),
         (lambda: otafl.sweep({}, {"privacy.eps": 8}, out="x"), "over: privacy.eps=8 must be a list of values"),
         (lambda: otafl.sweep({}, {"privacy.eps": "2,8"}, out="x"), "over: privacy.eps='2,8' must be a list of values"),
+        (lambda: otafl.sweep({}, [8], out="x"), "over=list must be a dict"),
+        (lambda: otafl.plan({"task": 3, "scheme": []}), "task=3 must be a table"),
+        (lambda: otafl.plan(task=TASK, schemes=["fedavg"], privacy=True, eps=8.0), "privacy=True must be a table"),
+        (lambda: otafl.plan(task=TASK, schemes=["fedavg"], agreement=[1]), "agreement=list must be one number"),
+        (lambda: otafl.audit(task=TASK, schemes=["fedavg"], runs=[]), "runs=list must be one number"),
+        (lambda: otafl.audit(task=TASK, schemes=["fedavg"], only=[1]), "scheme 1 must be one of 'fedavg'"),
+        (lambda: otafl.audit(task=TASK, schemes=["fedavg"], only="fedavg"), "only='fedavg' must be a list"),
+        (lambda: compared(eps="24"), 'eps must be a number, not "24"'),
+        (lambda: compared(eps=[8, "24"]), 'eps.1. must be a number, not "24"'),
+        (lambda: compared(eps=[8.0, 8.00000001]), r"eps=8.00000001 is there twice, or written the same"),
+        (lambda: compared(eps=8.0, trials=True), "trials must be a number, not true"),
+        (lambda: compared(eps=8.0, trials=10**9), "trials=1000000000 must be <= 10000"),
     ],
 )
 def test_a_value_in_place_of_a_table_or_a_list_is_told(call, said):

@@ -13,7 +13,7 @@ from typing import Any
 from otafl.connect.executors import elsewhere
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.files import as_toml
+from otafl.core.files import as_toml, plain
 from otafl.reports import comparison, write_report
 from otafl.reports.advice import write_advice
 from otafl.reports.audits import write_audit
@@ -100,11 +100,11 @@ def run(
         if any(one is not None for one in others):
             raise InputError("resume takes all from the run folder; give no more than task and model with it")
         own = own_of(None, task, model)
-        return _drawn(Run(runner.resume(Path(resume), live, own), own))
+        return _drawn(Run(runner.resume(validate.path("resume", resume), live, own), own))
     made = described(experiment, said, "otafl.run")
     if out is None:
         return Run(runner.start(made, _kept_for_now(), live), made.own)
-    return _drawn(Run(runner.start(made, Path(out), live), made.own))
+    return _drawn(Run(runner.start(made, validate.path("out", out), live), made.own))
 
 
 def plan(experiment: Any = None, *, agreement: float | None = None, **said: Any) -> PlanTable:
@@ -171,18 +171,20 @@ def compare(
     ['fedavg-dp', 'constant']
     """
     by_file = isinstance(experiment, str | Path)
-    path = find(Path(experiment)) if by_file else None
+    path = find(experiment) if by_file else None
     if path is not None and not said and eps is None:
         question = question_of(path, list(overrides), trials)
     else:
         start = experiment if path is None else load(path, list(overrides))
         if path is None and overrides:
             raise InputError("overrides go with a file; give keywords instead")
-        targets = None if eps is None else [float(one) for one in (eps if isinstance(eps, Sequence) else [eps])]
+        targets = plain(list(eps) if isinstance(eps, Sequence) and not isinstance(eps, str) else eps)
+        targets = targets if isinstance(targets, list) else [targets]
         made = described(start, {**said, "eps": targets[0] if targets else None}, "otafl.compare")
-        question = asked(made, targets or [made.privacy.eps], trials, path.stem if path else "otafl.compare")
+        question = asked(made, [made.privacy.eps] if eps is None else targets, trials,
+                         path.stem if path else "otafl.compare")  # fmt: skip
     kept = Path("runs") / f"compare-{path.stem}" if path is not None else None
-    folder = Path(out) if out is not None else kept or _kept_for_now()
+    folder = validate.path("out", out) if out is not None else kept or _kept_for_now()
     live = of_a_call(progress)
     with elsewhere(executor, progress=progress) as where:
         parts = comparison.run_and_write(question, folder, live, where)
@@ -222,6 +224,8 @@ def sweep(
     >>> found.table["rounds_mean"].tolist()
     [1.0, 2.0]
     """
+    if over is not None and not isinstance(over, Mapping):
+        raise InputError(f"over={validate.shown(over)} must be a dict of keys and the values each takes")
     for key, values in (over or {}).items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise InputError(f"over: {key}={validate.shown(values)} must be a list of values")
@@ -230,12 +234,13 @@ def sweep(
         made = described(experiment, said, "otafl.sweep")
         at = lambda values: changed(made, values, "otafl.sweep")  # noqa: E731
     else:
-        path = find(Path(experiment))
+        path = find(experiment)
         at = lambda values: load(path, values)  # noqa: E731
+    folder = validate.path("out", out)
     with elsewhere(executor, progress=progress) as where:
         assert where is not None
-        run_and_write(Path(out), axes, at, where)
-    return Sweep(out)
+        run_and_write(folder, axes, at, where)
+    return Sweep(folder)
 
 
 def audit(
@@ -269,16 +274,17 @@ def audit(
     fedavg: not attacked: charged ε = ∞: there is no promise to refute
     """
     done = experiment if isinstance(experiment, Run) else None
-    is_folder = isinstance(experiment, str | Path) and Path(experiment).is_dir()
+    is_folder = isinstance(experiment, str | Path) and validate.path("experiment", experiment).is_dir()
     if (done is not None or is_folder) and said:
         raise InputError(f"a run is audited as it was made; {', '.join(said)} cannot be given with it")
     what = done.folder if done is not None else Path(experiment) if is_folder else None
     own = None if done is None else done.own
+    folder = None if out is None else validate.path("out", out)
     with elsewhere(executor, progress=False) as where:
         made = described(experiment, said, "otafl.audit") if what is None else what
         found = attack_all(made, runs, only, own=own, elsewhere=where)
-    if out is not None:
-        write_audit(found, Path(out))
+    if folder is not None:
+        write_audit(found, folder)
     return found
 
 
@@ -312,9 +318,10 @@ def advise(
     >>> advice.useful, advice.best.name
     (True, 'constant')
     """
+    folder = None if out is None else validate.path("out", out)
     advice = give_advice(site, num_params, eps, **words)
-    if out is not None:
-        write_advice(advice, out)
+    if folder is not None:
+        write_advice(advice, folder)
     return advice
 
 
@@ -342,8 +349,8 @@ def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
     """
     if not runs:
         raise InputError("give a run, or the folder of one")
-    folders = [one.folder if isinstance(one, Run) else run_of(Path(one)) for one in runs]
-    return write_report(folders, None if out is None else Path(out))[0]
+    folders = [one.folder if isinstance(one, Run) else run_of(validate.path("run", one)) for one in runs]
+    return write_report(folders, None if out is None else validate.path("out", out))[0]
 
 
 def _drawn(run: Run) -> Run:

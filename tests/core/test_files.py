@@ -285,6 +285,12 @@ def test_no_limit_is_a_number_too() -> None:
     assert parse(Numbers, {"clip_norm": math.inf, "noise_dbm": -400, "distances_m": [0.0]}, "f").clip_norm == math.inf
 
 
+def test_a_zero_byte_in_text_is_told_with_its_key() -> None:
+    """It ends the name of a file, and opening it was a traceback."""
+    with pytest.raises(InputError, match=r"f: name='a\\x00b' must have no zero byte"):
+        parse(Example, {"name": "a\0b"}, "f")
+
+
 def test_tables_in_tables_without_end_are_one_line() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5000):

@@ -2,6 +2,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -263,6 +264,14 @@ def test_bytes_round_trip_and_damage_is_seen(make_events, name, tmp_path):
     assert Ledger.load(tmp_path / "ledger").to_bytes() == content
     with pytest.raises(InputError, match="cannot be read"):
         Ledger.load(tmp_path / "nothing")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no file without end here")
+def test_a_device_is_no_ledger() -> None:
+    """It was read until the memory was full."""
+    with pytest.raises(InputError, match=r"^/dev/zero: is no file$"):
+        Ledger.load(Path("/dev/zero"))
+
 
 
 def test_restored_ledger_refuses_where_the_first_would(make_events):

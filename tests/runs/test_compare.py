@@ -130,6 +130,25 @@ def test_a_comparison_needs_a_target(file: Path, tmp_path: Path):
         question_of(file, [])
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("3", "preset.settings=3 must be a table"),
+        ("{ eps = 3 }", "eps=3 must be a list"),
+        ("{ eps = [] }", "eps must list at least 1"),
+        ("{ eps = ['x'] }", r"eps\.0='x' must be a number"),
+        ("{ eps = [true] }", r"eps\[0\] must be a number, not true"),
+        ("{ eps = [-1.0] }", r"eps\.0=-1\.0 must be > 0"),
+        ("{ eps = [2.0, 2] }", "eps=2.0 is there twice"),
+        ("{ trials = 1e9 }", "trials=1000000000.0 must be <= 10000"),
+        ("{ trials = 'x' }", "trials='x' must be a whole number"),
+    ],
+)
+def test_the_settings_of_a_preset_are_checked_before_anything_is_trained(file: Path, settings: str, said: str):
+    with pytest.raises(InputError, match=said):
+        question_of(file, [f"preset.settings={settings}"])
+
+
 def test_compare_runs_ranks_and_is_resumable(file: Path, tmp_path: Path):
     (part,) = run_and_write(question_of(file, []), tmp_path / "out", Reporter())
     found = rank(summaries(part.run), 5000.0)

@@ -27,6 +27,7 @@ from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
 from otafl.runs.sweep import Point, verified
+from otafl.tasks.datasets import load
 
 Same = Callable[[Path, Path], None]
 Tiny = Callable[..., Experiment]
@@ -368,6 +369,46 @@ def test_files_that_the_config_names_are_a_part_of_the_run(tiny: Tiny, tmp_path:
         file.write_bytes(before)
     shutil.rmtree(folder / "schemes")
     runner.resume(folder)
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[str, np.ndarray]:
+    digits = load("digits")
+    return {"x_train": digits.x_train[:80], "y_train": digits.y_train[:80], "x_test": digits.x_test[:40],
+            "y_test": digits.y_test[:40]}  # fmt: skip
+
+
+def test_results_on_another_file_of_data_are_not_taken_for_those_on_this_one(
+    tiny: Tiny, tmp_path: Path, samples: dict[str, np.ndarray]
+) -> None:
+    np.savez(tmp_path / "own.npz", **samples)
+    experiment = tiny(f"task.data={{name='npz', path='{tmp_path}/own.npz'}}", "scheme=[{name='fedavg'}]", "rounds=1")
+    folder = runner.start(experiment, tmp_path / "run")
+    assert runner.run_in(folder, experiment) == folder
+    np.savez(tmp_path / "own.npz", **{**samples, "y_train": samples["y_train"][::-1]})
+    with pytest.raises(InputError, match="its data set has changed since the run began"):
+        runner.run_in(folder, experiment)
+    outcome = verified(Point({}, folder, experiment))  # of a sweep
+    assert outcome is not None and "its data set has changed" in outcome.said
+
+
+@pytest.mark.parametrize("other", ["data set", "model"])
+def test_a_comparison_goes_on_with_the_data_and_the_model_that_it_was_given_before(
+    tmp_path: Path, samples: dict[str, np.ndarray], other: str
+) -> None:
+    def compared(**changed: Any) -> otafl.Run:
+        x, y = samples["x_train"].reshape(80, 64) / 16, samples["y_train"]
+        given = {"y": y, "start": 0.0, **changed}
+        task = otafl.task(x, given["y"], held_out=0.5, clients=4)
+        net = otafl.model(lambda key: {"w": np.full((64, 10), given["start"], np.float32)}, lambda p, x: x @ p["w"])
+        schemes = [otafl.constant(rx_scale=0.3)]
+        return otafl.compare(task=task, model=net, schemes=schemes, channel="cares", eps=500.0, rounds=1, seeds=1,
+                             out=tmp_path, progress=False)[500.0]  # fmt: skip
+
+    first = compared()
+    assert compared().folder == first.folder
+    with pytest.raises(InputError, match=f"its {other} has changed since the run began"):
+        compared(**({"y": samples["y_train"][::-1].copy()} if other == "data set" else {"start": 0.5}))
 
 
 def test_no_run_no_resume(tmp_path: Path) -> None:

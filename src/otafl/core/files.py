@@ -109,10 +109,15 @@ def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _refuse_extremes(data: Any) -> None:
-    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do. Others have the ranges of `validate`."""
+    """TOML's whole numbers have 64 bits; Python's do not end, and NumPy's do. Others have the ranges of `validate`.
+
+    Text is for people or names files: a zero byte is for neither.
+    """
     for key, value in leaves(data):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise InputError(f"{quoted(key)}={validate.shown(value)} must fit into 64 bits")
+        if isinstance(value, str) and "\0" in value:  # it would end the name of a file, which the system refuses
+            raise InputError(f"{quoted(key)}={validate.shown(value)} must have no zero byte")
         if isinstance(value, int | float):
             validate.in_range(quoted(key), value)
 

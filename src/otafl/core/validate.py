@@ -7,7 +7,9 @@ otafl.core.errors.InputError: delta=1.5 must lie in (0, 1)
 """
 
 import difflib
+import os
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ LARGEST = 1e40  # of any number in a file, MAX_DB in linear units: products of a
 SMALLEST = 1e-40  # of any that is not 0
 LEAST_NORM = 1e-9  # of a bound on norms: in float32 squares below 1e-38 are zero, and what they add up to is lost
 MAX_DISTANCE_M = 1e9  # beyond the moon; path losses of any law stay within MAX_DB
+LONGEST_NAME, LONGEST_PATH = 255, 4096  # bytes that a file's name, and its path, can have
 DECIBELS = ("_db", "_dbm", "_dbm_per_hz")  # how keys in dB end
 
 
@@ -73,9 +76,15 @@ def _numbers(name: str, value: Any) -> Any:
     except (TypeError, ValueError):  # ragged lists
         array = np.asarray(None)
     if array.dtype.kind not in "biufc":
-        shown = value if isinstance(value, int | str) and len(str(value)) < 40 else type(value).__name__
-        raise InputError(f"{name}={shown!r} must be a number")
+        told = value if isinstance(value, int | str) else type(value).__name__
+        raise InputError(f"{name}={shown(told)} must be a number")
     return array
+
+
+def single(name: str, value: Any) -> None:
+    """One number: lists of numbers, which the other checks look into, would pass them, empty ones any."""
+    if _numbers(name, value).ndim:
+        raise InputError(f"{name}={shown(value)} must be one number")
 
 
 def finite(name: str, value: Any) -> None:
@@ -126,6 +135,19 @@ def one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
         known = list(map(str, sorted(allowed)))
         near = meant(value, known) if isinstance(value, str) else ""
         raise InputError(f"{name}={shown(value)} must be one of {', '.join(known)}{near}")
+
+
+def path(name: str, value: Any) -> Path:
+    """What names a file or a folder, there or not; InputError where no file can have that name."""
+    if not isinstance(value, str | Path):
+        raise InputError(f"{name}={shown(value)} must be a path")
+    try:
+        parts = [os.fsencode(part) for part in (str(value), *Path(value).parts)]
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        parts = [b"\0"]
+    if b"\0" in parts[0] or len(parts[0]) >= LONGEST_PATH or max(map(len, parts[1:]), default=0) > LONGEST_NAME:
+        raise InputError(f"{name}={shown(str(value))} must be a path: no file can have this name")
+    return Path(value)
 
 
 def plain_whole(value: Any) -> int | None:

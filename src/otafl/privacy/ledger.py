@@ -284,8 +284,10 @@ class Ledger:
 
     @staticmethod
     def load(path: Path) -> "Ledger":
+        if (path := Path(path)).exists() and not path.is_file():  # a device has no end
+            raise InputError(f"{path}: is no file")
         try:
-            return Ledger.from_bytes(Path(path).read_bytes())
+            return Ledger.from_bytes(path.read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 

@@ -60,7 +60,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, own: Own | None = None):
-        self.folder, self.own = Path(folder), own or Own()
+        self.folder, self.own = validate.path("folder", folder), own or Own()
         self._store = RunFolder.open(self.folder)
 
     @property
@@ -138,7 +138,7 @@ class Run:
 
     def save(self, folder: str | Path) -> Path:
         """Copy the run folder and draw its page; `otafl.Run` opens it again. A folder that holds a run is refused."""
-        target = RunFolder.free(Path(folder))
+        target = RunFolder.free(validate.path("folder", folder))
         with storage(target):
             shutil.copytree(self.folder, target, dirs_exist_ok=True)
         write_report([target])

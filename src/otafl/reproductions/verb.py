@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from otafl.core import validate
 from otafl.reproductions.preset_run import reproduce as reproduce_preset
 from otafl.runs.progress import of_a_call
 
@@ -49,7 +50,7 @@ def reproduce(
     >>> (told.folder / "results.md").exists()
     True
     """
-    folder = Path(out) if out is not None else Path("runs") / preset
+    folder = validate.path("out", out) if out is not None else Path("runs") / validate.path("preset", preset)
     reproduce_preset(preset, folder, list(overrides), quick, of_a_call(progress), Console(file=io.StringIO()))
     told = Reproduced((folder / "results.md").read_text(encoding="utf-8"))
     told.folder = folder

@@ -48,8 +48,8 @@ def described(start: Any, said: dict[str, Any], verb: str) -> Experiment:
     for name in FLAT:
         if name in given:
             table = data.get(FLAT[name], {"kind": "gradient"} if FLAT[name] == "clients" else {})
-            data[FLAT[name]] = {**table, name: given[name]}
-    data["task"] = _task(data.get("task", {}), own, task, model)
+            data[FLAT[name]] = {**_table(verb, FLAT[name], table), name: given[name]}
+    data["task"] = _task(_table(verb, "task", data.get("task", {})), own, task, model)
     if schemes is not None:
         data["scheme"] = _schemes(schemes)
     if "scheme" not in data:
@@ -62,6 +62,12 @@ def changed(experiment: Experiment, overrides: Sequence[str], verb: str) -> Expe
     data = tomllib.loads(resolved(experiment))
     override_all(data, overrides)
     return parse(Experiment, data, verb).bring(experiment.own)
+
+
+def _table(verb: str, name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{verb}: {name}={validate.shown(value)} must be a table")
+    return value
 
 
 def _start(experiment: Any) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from otafl.runs import runner
 from otafl.runs.board import Board
 from otafl.runs.executors import Executor, Outcome, attempt, each
 from otafl.runs.folder.disk import storage
-from otafl.runs.folder.store import RunFolder
 from otafl.runs.interrupts import graceful_stop
 from otafl.runs.schema import Experiment, Own, config_hash, resolved
-from otafl.runs.sites import files_named_by
+from otafl.runs.workbench import Workbench
 
 
 class NotDone(OtaflError):
@@ -70,10 +69,7 @@ def finished(experiment: Experiment, folder: Path) -> bool:
 
     Whoever says that a task is done is not believed: workers, and what they share, get mixed up.
     """
-    run = RunFolder.open(folder)
-    if run.config != config_hash(experiment):
-        raise InputError(f"{folder}: holds a run with other settings; use another folder")
-    run.check_files(files_named_by(experiment))
+    run = runner.held_in(folder, experiment, Workbench())
     return all(place.finished for place in run.verified())
 
 

@@ -72,9 +72,7 @@ def resume(
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
         folder.check_files(files_named_by(experiment))
         task = _task(experiment, shared)
-        if task.sources != folder.data:
-            changed = "data set" if task.sources["sha256"] != folder.data["sha256"] else "model"
-            raise InputError(f"{path}: its {changed} has changed since the run began; start a new run instead")
+        _refuse_another(task, folder)
         executions = _prepare(experiment, task, folder, reporter)
         return _run(folder, executions, reporter, shared)
 
@@ -83,19 +81,38 @@ def run_in(
     folder: Path, experiment: Experiment, reporter: Reporter | None = None, shared: Workbench | None = None
 ) -> Path:
     """Run into this folder: a finished run is used as it is, an interrupted one goes on; another one is refused."""
-    found = RunFolder.open(folder) if (folder / "manifest.json").exists() else None
-    if found is not None:
-        if found.config != config_hash(experiment):
-            raise InputError(f"{folder}: holds a run with other settings; choose another --out")
-        found.check_files(files_named_by(experiment))
+    shared = shared or Workbench()
+    begun = (folder / "manifest.json").exists()
+    if begun:
+        found = held_in(folder, experiment, shared)
         if all(found.scheme(label).finished for label in found.labels()):
             return folder
     try:
-        if found is None:
+        if not begun:
             return start(experiment, folder, reporter, shared)
         return resume(folder, reporter, experiment.own, shared)
     except Interrupted:  # the command that asked for this run is the one to repeat
         raise Interrupted(GOES_ON) from None
+
+
+def held_in(folder: Path, experiment: Experiment, shared: Workbench) -> RunFolder:
+    """The run in a folder; InputError unless it is of this experiment, with the files, data and model it began with.
+
+    Data and models that were given in Python, or in a file, stand in a config by their kind alone.
+    """
+    found = RunFolder.open(folder)
+    if found.config != config_hash(experiment):
+        raise InputError(f"{folder}: holds a run with other settings; use another folder")
+    found.check_files(files_named_by(experiment))
+    if experiment.own != Own() or experiment.task.data.path is not None:
+        _refuse_another(shared.task(experiment), found)
+    return found
+
+
+def _refuse_another(task: build.Task, folder: RunFolder) -> None:
+    if task.sources != folder.data:
+        changed = "data set" if task.sources["sha256"] != folder.data["sha256"] else "model"
+        raise InputError(f"{folder.path}: its {changed} has changed since the run began; start a new run instead")
 
 
 def _task(experiment: Experiment, shared: Workbench) -> build.Task:

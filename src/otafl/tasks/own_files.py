@@ -24,7 +24,7 @@ class Columns(NamedTuple):
 def columns_of(name: str, x: Any, y: Any, owner: Any, skip: str | None = None) -> Columns:
     """Features, targets and owners from arrays, or from a table or file in which the latter two have names."""
     if isinstance(x, str | Path):
-        path = Path(x)
+        path = validate.path(name, x)
         if not path.is_file():
             raise DataMissing(f"{path}: no such file")
         if path.suffix.lower() == ".npz":

@@ -1,6 +1,8 @@
 """An advice as a value: one sentence, a table, what would help, and an experiment file for `otafl run`."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,12 +13,14 @@ import numpy as np
 import tomli_w
 
 from otafl.bounds import merit
+from otafl.core import validate
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
 from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
 from otafl.runs.advice.designs import own_clients
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
 from otafl.runs.advice.stand_in import Prepared, prepare, stand_in_words
+from otafl.runs.folder.disk import storage
 
 RESEMBLES = "if your task resembles digits (ten classes of small images, 85 % or more without privacy)"
 
@@ -190,26 +194,33 @@ class Advice:
 
     def save(self, folder: str | Path) -> list[Path]:
         """advice.toml with the site beside it, and advice.json."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [self.question.site.write(folder)] if self.prepared is not None else []
-        if self.prepared is not None:
-            write_atomic(folder / "advice.toml", self.to_toml())
-            written.append(folder / "advice.toml")
-        write_atomic(folder / "advice.json", to_json(self.to_dict()))
-        return [*written, folder / "advice.json"]
+        with _written(folder) as folder:
+            written = [self.question.site.write(folder)] if self.prepared is not None else []
+            if self.prepared is not None:
+                write_atomic(folder / "advice.toml", self.to_toml())
+                written.append(folder / "advice.toml")
+            write_atomic(folder / "advice.json", to_json(self.to_dict()))
+            return [*written, folder / "advice.json"]
 
     def save_best(self, folder: str | Path, count: int) -> list[Path]:
         """simulate.toml with the best few, the site beside it: what `--simulate` trains."""
         able = self.able[:count]
         if not able:
             raise Infeasible(f"nothing to train: {self.sentence}", None)
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.question.site.write(folder)
         data = {**prepare(self.question, able).data, "devices": "advice-site.toml"}
-        write_atomic(folder / "simulate.toml", tomli_w.dumps(data))
-        return [folder / "simulate.toml"]
+        with _written(folder) as folder:
+            self.question.site.write(folder)
+            write_atomic(folder / "simulate.toml", tomli_w.dumps(data))
+            return [folder / "simulate.toml"]
+
+
+@contextmanager
+def _written(folder: str | Path) -> Iterator[Path]:
+    """A folder to write advice into, made where it is not there."""
+    path = validate.path("folder", folder)
+    with storage(path):
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
 
 
 def option_dict(option: Option) -> dict[str, Any]:

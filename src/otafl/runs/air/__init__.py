@@ -112,9 +112,7 @@ class Air:
         second release. With a seed other messages are refused; without one nothing is kept to know them by.
         """
         air = cls.__new__(cls)
-        if not isinstance(folder, str | Path):
-            raise InputError(f"folder={validate.shown(folder)} must be a path")
-        kept = Folder.open(Path(folder))
+        kept = Folder.open(validate.path("folder", folder))
         try:
             air._open(kept, _template(like))
             air._resume(again)
@@ -233,6 +231,7 @@ class Air:
         exact weighted mean: the noise is drawn here, and every round charges it. Before the first round chance level
         is assumed if nothing is said. Open loops need none and ignore it.
         """
+        validate.single("accuracy", accuracy)
         validate.in_closed("accuracy", accuracy, 0, 1)
         if self.job.policy.loop == "round":
             self._metric = float(accuracy)

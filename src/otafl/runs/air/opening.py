@@ -157,4 +157,4 @@ def _path(name: str, value: Any) -> str:
     if not isinstance(value, str | Path):
         kinds = "a number of devices or a path" if name == "site" else "a path"
         raise InputError(f"{name}={validate.shown(value)} must be {kinds}")
-    return str(Path(value).absolute())
+    return str(validate.path(name, value).absolute())

@@ -93,7 +93,7 @@ def sort(
         kind, client = _place(reply, expected, seen, number, num_clients)
         if kind:
             whose = reply.client if kind == "unknown" else client
-            late = f"of round {validate.plain_whole(reply.round)}" if kind == "late" else ""
+            late = f"of round {validate.shown(validate.plain_whole(reply.round))}" if kind == "late" else ""
             faults.append(Fault(whose, kind, f"clients are 0 to {num_clients - 1}" if kind == "unknown" else late))
             continue
         if reply.update is None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import sweep, write_atomic
 from otafl.core.plan import Plan
@@ -123,14 +124,13 @@ class Folder:
     @staticmethod
     def new(path: str | Path | None, settings: Settings) -> "Folder":
         """Nothing is written before `begin`: a loop that cannot be planned leaves no folder."""
-        if path is not None and not isinstance(path, str | Path):
-            raise InputError(f"folder={path!r} must be a path")
-        if path is not None and (Path(path) / LOOP).exists():
+        path = None if path is None else validate.path("folder", path)
+        if path is not None and (path / LOOP).exists():
             raise InputError(f"{path}: holds a loop already; go on with otafl.Air.restore({str(path)!r})")
-        if path is not None and (Path(path) / "manifest.json").exists():
+        if path is not None and (path / "manifest.json").exists():
             raise InputError(f"{path}: holds a run of an experiment; give the loop another folder")
         seed = secrets.randbits(32) if settings.seed is None else settings.seed
-        return Folder(None if path is None else Path(path), settings, seed, State())
+        return Folder(path, settings, seed, State())
 
     def begin(self) -> None:
         """Take the folder and write the settings last: a folder without them holds no loop."""

@@ -1,6 +1,6 @@
 """The audit of an experiment or of a run: every scheme attacked, one total error, a verdict in words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,6 +123,7 @@ def audit(
     `own`: data or a model of somebody's own that the run was made with. `elsewhere`: where schemes are attacked side by
     side.
     """
+    validate.single("runs", runs)
     validate.whole("runs", runs, 4, MOST_RUNS)
     validate.in_open("error", error, 0, 1)
     experiment, folder = (what, None) if isinstance(what, Experiment) else _run(what, own or Own())
@@ -191,12 +192,15 @@ def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:
 
 
 def _chosen(experiment: Experiment, labels: list[str] | None) -> list[Any]:
-    if not labels:
+    if labels is None or (isinstance(labels, Sequence) and not labels):
         return list(experiment.scheme)
+    if isinstance(labels, str) or not isinstance(labels, Sequence):
+        raise InputError(f"only={validate.shown(labels)} must be a list of labels")
     unknown = [label for label in labels if label not in experiment.labels]
     if unknown:
-        near = validate.meant(unknown[0], experiment.labels)
-        raise InputError(f"scheme {unknown[0]!r} must be one of {', '.join(map(repr, experiment.labels))}{near}")
+        near = validate.meant(str(unknown[0]), experiment.labels)
+        known = ", ".join(map(repr, experiment.labels))
+        raise InputError(f"scheme {validate.shown(unknown[0])} must be one of {known}{near}")
     return [scheme for scheme, label in zip(experiment.scheme, experiment.labels) if label in labels]
 
 

@@ -9,12 +9,13 @@ many seeds one could.
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from otafl.core.errors import InputError
-from otafl.core.files import to_json, write_atomic
+from otafl.core.files import FileModel, parse, plain, to_json, write_atomic
 from otafl.runs.comparing.from_plans import from_plans
 from otafl.runs.comparing.statistics import SIGNIFICANT, Gap, behind, numbers, paired
 from otafl.runs.comparing.trials import search
@@ -28,6 +29,7 @@ from otafl.runs.runner import run_in
 from otafl.runs.schema import Experiment, load
 from otafl.runs.workbench import End, Workbench
 
+MOST_TRIALS = 10_000
 FROM_PLANS = "own knobs, rounds and steps from plans alone: no data used"
 
 
@@ -65,18 +67,34 @@ def question_of(path: Path, overrides: list[str], trials: int | None = None) -> 
     """A file's, or a preset's with its `settings.eps` and, unless trials are given, `settings.trials`."""
     experiment, settings = load(path, overrides), settings_of(path, overrides)
     fixed = any(override.startswith("privacy.eps") for override in overrides)
-    targets = [experiment.privacy.eps] if fixed else settings.get("eps") or [experiment.privacy.eps]
+    targets = [experiment.privacy.eps] if fixed else settings.get("eps", [experiment.privacy.eps])
     return asked(experiment, targets, settings.get("trials") if trials is None else trials, path.stem)
 
 
-def asked(experiment: Experiment, targets: list[Any], trials: int | None, name: str) -> Question:
+class Asked(FileModel):
+    """What a comparison is asked beside its experiment, by a preset's settings or by a call."""
+
+    eps: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
+    trials: Annotated[int, Field(ge=0, le=MOST_TRIALS)] | None
+
+
+def asked(experiment: Experiment, targets: Any, trials: Any, name: str) -> Question:
     """Checked before anything is trained."""
-    if None in targets or not targets:
+    if targets == [None]:
         raise InputError(f"{name}: a comparison needs a common privacy target; set privacy.eps")
+    said = parse(Asked, {"eps": plain(targets), "trials": plain(trials)}, name)
+    places = [place_of(target) for target in said.eps]
+    if alike := [target for target, place in zip(said.eps, places) if places.count(place) > 1]:
+        raise InputError(f"{name}: eps={alike[-1]!r} is there twice, or written the same to six digits; leave one out")
     metric = facts_of(experiment).metric if experiment.own.model is not None else "accuracy"
     if metric != "accuracy":
         raise InputError(f"{name}: schemes are ranked by accuracy, this model is told in {metric}; use `otafl.run`")
-    return Question(experiment, [float(eps) for eps in targets], trials, name)
+    return Question(experiment, said.eps, said.trials, name)
+
+
+def place_of(target: float) -> str:
+    """The folder of one of several targets."""
+    return f"eps-{target:g}"
 
 
 def compare(
@@ -94,7 +112,7 @@ def compare(
     ready = []
     ends: dict[Any, list[End]] | None = {} if len(targets) > 1 else None
     for target in targets:
-        place = folder if len(targets) == 1 else folder / f"eps-{target:g}"
+        place = folder if len(targets) == 1 else folder / place_of(target)
         privacy = experiment.privacy.model_copy(update={"eps": target})
         wanted = experiment.model_copy(update={"privacy": privacy})
         chosen, notes = settled(wanted, place, question.trials, reporter, shared, elsewhere)
@@ -112,7 +130,7 @@ def compare(
     parts = []
     for target, place, notes, _ in ready:
         found = rank(summaries(place / "run"), target)
-        write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **plain(found)}))
+        write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **as_json(found)}))
         parts.append(Part(target, place, place / "run", notes, found))
     return parts
 
@@ -174,7 +192,7 @@ def not_separated(found: Comparison) -> list[tuple[dict[str, Any], Gap]]:
     return [(entry, gap) for entry, (gap, p) in zip(found.ranked[1:], found.behind) if not p < SIGNIFICANT]
 
 
-def plain(found: Comparison) -> dict[str, Any]:
+def as_json(found: Comparison) -> dict[str, Any]:
     """As JSON has it."""
     return {
         "ranked": found.ranked,

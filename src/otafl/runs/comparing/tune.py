@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from otafl.core import validate
-from otafl.core.errors import Diverged
+from otafl.core.errors import Diverged, InputError
 from otafl.core.files import read_toml, to_json, write_atomic
 from otafl.runs.folder.store import RunFolder, SchemeFolder
 from otafl.runs.progress import Reporter
@@ -152,7 +152,10 @@ def settings_of(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         if override.strip().startswith("preset."):
             assign(data, override)
-    return dict(data.get("preset", {}).get("settings", {}))
+    settings = data.get("preset", {}).get("settings", {})
+    if not isinstance(settings, dict):
+        raise InputError(f"{path}: preset.settings={validate.shown(settings)} must be a table")
+    return dict(settings)
 
 
 def tuned(path: Path, folder: Path, overrides: Sequence[str], reporter: Reporter | None = None) -> dict[str, float]:

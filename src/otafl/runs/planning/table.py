@@ -111,6 +111,7 @@ def plan(experiment: Experiment, agreement: float | None = None) -> PlanTable:
     check_traces(experiment)
     facts = facts_of(experiment)
     if agreement is not None:
+        validate.single("agreement", agreement)
         validate.in_left_open("agreement", agreement, 0, 1)
     gamma = guessed_agreement(float(np.mean(facts.sizes[0]))) if agreement is None else agreement
     rows = [plan_scheme(experiment, scheme, facts, gamma) for scheme in experiment.scheme]

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
+from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel, as_toml, parse, read_toml
 from otafl.systems import SYSTEMS
@@ -51,7 +52,7 @@ def read_preset(path: Path) -> Preset:
 
 def find(name: str | Path) -> Path:
     """An experiment file by path, or a preset by name."""
-    path = Path(name)
+    path = validate.path("file", name)
     if path.is_file():
         return path
     known = packaged()
