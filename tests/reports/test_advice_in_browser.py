@@ -113,3 +113,13 @@ def test_a_name_cannot_leave_its_place(browser, advice, tmp_path):
     browser.open(path)
     assert browser.complaints == []
     assert browser.run("document.querySelectorAll('img').length") == 0
+
+
+def test_on_paper_the_whole_file_stands_and_no_sliders(browser, page):
+    browser.open(page, 690, 1000)  # A4 between its margins, in CSS pixels
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("getComputedStyle(document.getElementById('sliders')).display") == "none"
+    toml = "document.getElementById('toml')"
+    assert browser.run(f"getComputedStyle({toml}).overflow") == "visible"
+    assert browser.run(f"{toml}.scrollHeight <= {toml}.clientHeight + 1 && {toml}.scrollWidth <= {toml}.clientWidth + 1")
+    assert browser.run("document.getElementById('answer').textContent").count("false alarms") == 1
