@@ -121,6 +121,14 @@ def test_many_equal_devices_are_useful_and_what_was_assumed_is_said() -> None:
     assert "cares-static" in answer.tied
 
 
+def test_the_target_is_told_with_what_an_attacker_finds() -> None:
+    """One Gaussian of μ = 1 has ε = 4.378 at 1e-5, and Φ(1 + Φ⁻¹(0.01)) is 9.237 %; both are rounded up."""
+    (said,) = (note for note in advise(200, 650, 4.378).notes if "false alarms" in note)
+    terms, found = said.split(": ")
+    assert terms == "ε = 4.378 at δ = 1e-05 is μ = 1.001"
+    assert found == "at 1 % false alarms an attacker finds at most 9.239 % of the true cases"
+
+
 def test_a_task_of_ones_own_brings_its_size_its_samples_and_its_clients() -> None:
     task = {
         "task": {"data": "digits", "model": {"name": "logistic"}, "partition": {"kind": "iid"}},
