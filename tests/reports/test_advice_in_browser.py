@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from otafl.bounds import merit
 from otafl.reports.advice import page_data, render
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.value import Advice, advise
@@ -40,6 +41,7 @@ def test_the_forms_of_the_page_are_those_of_python(browser, page, advice, accoun
         want = forms(base, state)
         for key in ("mu", "snr", "snr_max", "quality", "lift", "tpr", "energy", "margin_db"):
             assert got[key] == pytest.approx(want[key], rel=2e-5, abs=1e-9), (key, state)
+        assert browser.run(f"otaflForms.band({want['quality']})") == pytest.approx(merit.band(want["quality"]))
         assert got["verdict"] == want["verdict"]
         assert len(got["outside"]) == len(want["outside"])
 
