@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from otafl import __version__, cli, systems
 from otafl.core.errors import PrivacyViolation
@@ -544,6 +545,39 @@ def test_a_locale_without_an_epsilon_keeps_the_exit_code():
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)
     assert found.returncode == 2 and found.stderr.startswith("otafl: ?.toml: no such file")
+
+
+VERBS = ("run", "sweep", "compare", "advise", "list", "plan", "audit", "reproduce", "report", "doctor")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_ends_with_an_example_that_the_command_understands(otafl: Call, verb: str) -> None:
+    code, said, _ = otafl(verb, "--help")
+    (example,) = re.findall(r"Example: otafl (.*?)\Z", said, re.DOTALL)
+    words = example.split(", or ")[0].split()
+    assert code == 0 and words[0] == verb
+    command = get_command(cli.app).commands[verb]
+    command.make_context(verb, words[1:])  # parses, with every option known and nothing missing; runs nothing
+
+
+def test_the_help_of_all_names_every_verb(otafl: Call) -> None:
+    assert set(get_command(cli.app).commands) == set(VERBS)
+
+
+def test_a_shell_can_complete_verbs_and_options(tmp_path: Path) -> None:
+    script = tmp_path / "otafl"  # the name that the shell completes
+    script.write_text("from otafl.cli import process\nprocess()\n")
+    for line, place, found in (("otafl re", "1", {"report", "reproduce"}), ("otafl run --re", "2", {"--resume"})):
+        asked = {"_OTAFL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": place}
+        done = subprocess.run(
+            [sys.executable, str(script)], env={**os.environ, **asked}, capture_output=True, text=True, check=True
+        )
+        assert set(done.stdout.split()) == found
+
+
+def test_a_second_value_after_set_says_how_it_is_given(otafl: Call) -> None:
+    code, _, said = otafl("run", "small.toml", "--set", "rounds=2", "seeds=1")
+    assert code == 2 and "extra argument(s) (seeds=1); --set takes one KEY=VALUE and may be repeated" in said
 
 
 def test_help_does_not_speak_of_types(otafl: Call) -> None:

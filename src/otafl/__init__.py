@@ -8,7 +8,23 @@ lists them.
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers see of `_FRONT`
+    from otafl.reports.run import Run as Run
+    from otafl.reproductions.verb import reproduce as reproduce
+    from otafl.runs.air import Air as Air
+    from otafl.runs.air.replies import Reply as Reply
+    from otafl.runs.own_scheme import scheme as scheme
+    from otafl.tasks.own_data import task as task
+    from otafl.tasks.own_model import model as model
+    from otafl.verbs import advise as advise
+    from otafl.verbs import audit as audit
+    from otafl.verbs import compare as compare
+    from otafl.verbs import plan as plan
+    from otafl.verbs import report as report
+    from otafl.verbs import run as run
+    from otafl.verbs import sweep as sweep
 
 __version__ = "0.2.0"
 
@@ -41,4 +57,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     ours = {*globals(), *_FRONT, *import_module("otafl.runs.schemes").factory_names()}
-    return sorted(ours - {"Any", "find_spec", "import_module"})
+    return sorted(ours - {"Any", "TYPE_CHECKING", "find_spec", "import_module"})

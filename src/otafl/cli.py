@@ -6,11 +6,13 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer.core import TyperArgument
+from typer.models import CommandFunctionType
 
 from otafl import __version__
 from otafl.commands.before_training import advise, plan
@@ -24,7 +26,6 @@ TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-
 
 app = typer.Typer(
     name="otafl",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # its tables call a flag a <bool>
     help="Over-the-air federated learning with privacy: plan, run, account, certify, compare.\n\n"
@@ -32,6 +33,11 @@ app = typer.Typer(
     "3 certified infeasible, 4 budget would be exceeded, 5 a privacy promise was broken and the run stopped, "
     "130 interrupted.",
 )
+
+
+def verb(short: str, example: str, name: str | None = None) -> Callable[[CommandFunctionType], CommandFunctionType]:
+    """A command: a line for the help of all, an example for its own."""
+    return app.command(name, short_help=short, epilog=f"Example: otafl {example}")
 
 
 @app.callback(invoke_without_command=True)
@@ -46,7 +52,7 @@ def start(
         print(context.get_help())
 
 
-@app.command(short_help="All schemes of an experiment, paired seeds.")
+@verb("All schemes of an experiment, paired seeds.", "run demo-cell --set seeds=2")
 def run(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="Experiment file (TOML), or the name of a preset.")
@@ -107,7 +113,7 @@ def _show_run(folder: Path, wide: bool) -> None:
     out.say(f"Report: {folder / 'report.html'}")
 
 
-@app.command(short_help="One experiment, many values of some keys.")
+@verb("One experiment, many values of some keys.", "sweep job.toml -m privacy.eps=2,8,32")
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (TOML), or the name of a preset.")],
     over: Annotated[
@@ -148,7 +154,7 @@ def sweep(
     check(outcomes)
 
 
-@app.command(short_help="A ranking that says when it is a tie.")
+@verb("A ranking that says when it is a tie.", "compare job.toml --trials 0")
 def compare(
     file: Annotated[
         Path,
@@ -191,29 +197,29 @@ def compare(
         comparison.show(parts, out, wide)
 
 
-app.command(short_help="Which scheme for a site, and what would help.")(advise)
+verb("Which scheme for a site, and what would help.", "advise site.csv --num-params 9610 --eps 8")(advise)
 
 
-app.command("list", short_help="Everything that can be named; filter by word.")(list_)
+verb("Everything that can be named; filter by word.", "list schemes", "list")(list_)
 
 
-app.command(short_help="Every scheme charged, without training.")(plan)
+verb("Every scheme charged, without training.", "plan job.toml, or otafl plan cares --example > cares.toml")(plan)
 
 
-app.command(short_help="Attack the round: charged ε beside measured.")(audit)
+verb("Attack the round: charged ε beside measured.", "audit runs/job --runs 200")(audit)
 
 
-app.command(short_help="A published table or figure, ours beside it.")(reproduce)
+verb("A published table or figure, ours beside it.", "reproduce cares-fig2 --quick")(reproduce)
 
 
-@app.command(short_help="The page and the plots of finished runs.")
+@verb("The page and the plots of finished runs.", "report runs/a runs/b --out side-by-side.html")
 def report(
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUNS", help="Run folders, or folders of comparisons; several are overlaid and paired."),
     ],
     out_file: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write; default RUN/report.html.")
+        Path | None, typer.Option("--out", metavar="PATH", help="A page or its folder; default RUN/report.html.")
     ] = None,
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
@@ -224,7 +230,7 @@ def report(
         out.say(f"wrote {path}")
 
 
-app.command(short_help="Versions, devices and data sets found.")(doctor)
+verb("Versions, devices and data sets found.", "doctor --json")(doctor)
 
 
 def main() -> None:
@@ -288,6 +294,8 @@ def _call() -> int:
         if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
             asked = getattr(problem, "ctx", None)
             more = f" (see {asked.command_path} --help)" if asked else ""
+            if "extra argument" in problem.format_message() and "--set" in sys.argv:
+                more = f"; --set takes one KEY=VALUE and may be repeated{more}"
             return _say(f"{problem.format_message()}{more}", problem.exit_code)
         if _without_a_device():
             asked_for = os.environ.get("JAX_PLATFORMS")

@@ -81,8 +81,19 @@ def test_the_step_is_what_the_noise_of_all_rounds_allows_and_at_most_8_over_the_
     assert merit.step_size(np.full(16, noise), 2.0, linear) == pytest.approx(step)
 
 
-def test_the_band_is_that_of_the_bin_and_never_below_nothing():
-    assert merit.band(0.5) == (0.0, 0.07)
-    assert merit.band(2.0) == (0.10, 0.19)
-    assert merit.band(79.0) == (0.91, 0.96)
-    assert merit.band(math.inf) == (0.94, 1.0)
+def test_the_band_is_that_of_the_bins_about_it_and_never_below_nothing():
+    assert merit.band(0.0) == merit.band(1.2) == (0.0, 0.07)
+    assert merit.band(math.sqrt(20.0 * 31.6)) == pytest.approx((0.785, 0.895))  # half way between two bins
+    assert merit.band(160.0) == merit.band(math.inf) == (0.94, 1.0)
+
+
+def test_what_is_expected_lies_within_its_own_band():
+    """71 % stood beside "57 to 66 % in like runs" at the upper edge of a bin."""
+    for q in np.geomspace(1.3, 300, 400):
+        low, high = merit.band(float(q))
+        assert low <= merit.lift(float(q), 100) <= high, q
+
+
+def test_the_band_never_falls_as_quality_rises():
+    ends = np.array([merit.band(float(q)) for q in np.geomspace(0.1, 1000, 400)])
+    assert np.all(np.diff(ends, axis=0) >= 0) and np.all(ends[:, 0] < ends[:, 1])

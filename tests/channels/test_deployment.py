@@ -230,6 +230,30 @@ def test_a_hundred_thousand_devices_load_in_seconds(write):
     assert time.process_time() - before < 10
 
 
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [("rssi_dbm", "gain_db = level - power_dbm"), ("path_loss_db", "gain_db = -loss"), ("PathLoss", "gain_db = -loss"),
+     ("loss", "gain_db = -loss"), ("x", "distance_m is"), ("lat", "distance_m is"), ("colour", "")],
+)  # fmt: skip
+def test_a_column_that_a_gain_follows_from_says_how(write, column, hint):
+    missing = pytest.raises(InputError, match="distance_m or gain_db or mean_gain: missing")
+    with pytest.warns(IgnoredWarning, match=f"not used: '{column}'") as seen, missing:
+        load_devices(write(f"{column},power_w,samples\n7,0.1,5\n"))
+    assert hint in str(seen[0].message) and str(seen[0].message).count(";") == bool(hint)
+    with pytest.warns(IgnoredWarning, match=f"not used: '{column}'$"):  # beside a gain it is somebody else's
+        load_devices(write(f"{column},gain_db,power_w,samples\n7,-90,0.1,5\n"))
+
+
+def test_devices_without_a_path_are_named_as_they_are_listed(write, tmp_path):
+    (tmp_path / "gains.csv").write_text("1e-5,0j\n")
+    (tmp_path / "list.csv").write_text("name,power_w,samples\ngate,0.1,5\nroof,0.1,5\n")
+    text = 'devices_file = "list.csv"\ngains_file = {}\n[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n'
+    with pytest.raises(InputError, match=r"no path to roof; .* beside the file's name"):
+        load_site(write(text.format('"gains.csv"'), "site.toml"))
+    kept = load_site(write(text.format('{ file = "gains.csv", without_path = "drop" }'), "site.toml")).devices
+    assert kept.names == ("gate",) and kept.trace.dropped == ("roof",)
+
+
 def test_measured_gains_stand_for_the_law(write, tmp_path):
     (tmp_path / "gains.csv").write_text("1e-5,2e-5+1e-5j\n3e-5,1e-5\n")
     text = TOML.replace("distance_m = 100\n", "").replace("mean_gain = 1e-10\n", "")
@@ -243,7 +267,7 @@ def test_measured_gains_stand_for_the_law(write, tmp_path):
     with pytest.raises(InputError, match=r"gains\.csv: gain at \(1, 2\) is \(inf\+0j\); it must be finite"):
         load_site(shorter)
     (tmp_path / "gains.csv").write_text("1e-5,0j\n")
-    with pytest.raises(InputError, match=r"gains\.csv: no path to device-2; move them, or set without_path"):
+    with pytest.raises(InputError, match=r"gains\.csv: no path to device-2; move them, or say without_path"):
         load_site(shorter)
     (tmp_path / "gains.csv").write_text("-99,5;-98,1\n-97,5;-97,2\n")
     with pytest.raises(InputError, match=r"gains\.csv: its cells are separated by ';'; write commas, and points in"):

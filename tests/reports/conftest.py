@@ -10,7 +10,7 @@ import pytest
 
 from otafl.core.files import to_json
 from otafl.core.plan import Events
-from otafl.privacy import Budget, Ledger
+from otafl.privacy import Budget, Ledger, attack_success
 from otafl.privacy.card_text import markdown
 from otafl.runs.folder.store import RunFolder, parquet
 
@@ -94,15 +94,18 @@ def _evaluations(made: _Made, ledgers: list[Ledger]) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def _summary(label: str, made: _Made, evaluations: dict[str, np.ndarray]) -> dict[str, Any]:
+def _summary(label: str, made: _Made, ledgers: list[Ledger], evaluations: dict[str, np.ndarray]) -> dict[str, Any]:
     private, count = made.how.get("private", True), len(made.seeds)
+    attacks = [attack_success(ledger) for ledger in ledgers]
     last = {name: [column[evaluations["seed"] == s][-1] for s in made.seeds] for name, column in evaluations.items()}
     return {
         "label": label, "scheme": "constant", "uplink": "analog", "unit": "client", "adjacency": "replace",
         "delta": 1e-5, "accountant": "zcdp", "target_eps": 50.0, "capped": private, "private": private, "csi": "own",
         "loop": "open", "every": EVERY, "clients": made.clients, "channel_uses": 10, "seeds": made.seeds,
         "final_accuracy": last["accuracy"], "best_accuracy": last["accuracy"], "worst_client": last["worst_client"],
-        "final_loss": last["loss"], "final_eps": last["eps"], "rounds": [float(n) for n in made.lengths],
+        "final_loss": last["loss"], "final_eps": last["eps"],
+        "mu": [found.mu for found in attacks], "tpr_at_1pct": [found.tpr_at_1pct for found in attacks],
+        "rounds": [float(n) for n in made.lengths],
         "accuracy_at_eps": [np.nan] * count, "worst_client_at_eps": [np.nan] * count, "mean_rx_scale": [0.5] * count,
         "silent_weight": [0.2] * count,
         "energy_per_round": [0.01 if made.how.get("devices", True) else np.nan] * count,
@@ -133,7 +136,7 @@ def _scheme(run: RunFolder, label: str, made: _Made) -> None:
     contents |= {f"ledger-{seed}.bin": ledger.to_bytes() for seed, ledger in zip(made.seeds, ledgers)}
     evaluations, card = _evaluations(made, ledgers), _card(made, ledgers)
     contents["evaluations.parquet"] = parquet(evaluations)
-    contents |= {"summary.json": to_json(_summary(label, made, evaluations)), "card.json": to_json(card)}
+    contents |= {"summary.json": to_json(_summary(label, made, ledgers, evaluations)), "card.json": to_json(card)}
     if how.get("certificate"):
         contents["certificate.json"] = to_json(how["certificate"])
     contents["card.md"] = markdown(json.loads(str(contents["card.json"])))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from otafl.bounds import merit
 from otafl.reports.advice import page_data, render
 from otafl.runs.advice.forms import State, base_of, forms
 from otafl.runs.advice.value import Advice, advise
@@ -40,6 +41,7 @@ def test_the_forms_of_the_page_are_those_of_python(browser, page, advice, accoun
         want = forms(base, state)
         for key in ("mu", "snr", "snr_max", "quality", "lift", "tpr", "energy", "margin_db"):
             assert got[key] == pytest.approx(want[key], rel=2e-5, abs=1e-9), (key, state)
+        assert browser.run(f"otaflForms.band({want['quality']})") == pytest.approx(merit.band(want["quality"]))
         assert got["verdict"] == want["verdict"]
         assert len(got["outside"]) == len(want["outside"])
 
@@ -113,3 +115,14 @@ def test_a_name_cannot_leave_its_place(browser, advice, tmp_path):
     browser.open(path)
     assert browser.complaints == []
     assert browser.run("document.querySelectorAll('img').length") == 0
+
+
+def test_on_paper_the_whole_file_stands_and_no_sliders(browser, page):
+    browser.open(page, 690, 1000)  # A4 between its margins, in CSS pixels
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("getComputedStyle(document.getElementById('sliders')).display") == "none"
+    toml = "document.getElementById('toml')"
+    assert browser.run(f"getComputedStyle({toml}).overflow") == "visible"
+    assert browser.run(f"{toml}.scrollHeight <= {toml}.clientHeight + 1")
+    assert browser.run(f"{toml}.scrollWidth <= {toml}.clientWidth + 1")
+    assert browser.run("document.getElementById('answer').textContent").count("false alarms") == 1

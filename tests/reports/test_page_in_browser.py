@@ -220,12 +220,23 @@ def test_prints_on_white_and_comes_back(browser, page):
     assert browser.complaints == []
 
 
+def cut(browser, boxes: str) -> list[str]:
+    """Tables with columns that one has to scroll to."""
+    assert browser.run(f"document.querySelectorAll('{boxes}').length") > 0
+    wide = f"[...document.querySelectorAll('{boxes}')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    return browser.run(f"{wide}.map(e => e.textContent.slice(0, 60))")
+
+
 def test_no_column_of_a_card_or_the_ranking_is_cut_on_paper(browser, page):
     browser.open(page, 690, 1000)  # A4 between its margins, in CSS pixels
     browser.call("Emulation.setEmulatedMedia", media="print")
-    wide = "[...document.querySelectorAll('.card .scroll, #comparison')].filter(e => e.scrollWidth > e.clientWidth + 1)"
-    assert browser.run("document.querySelectorAll('.card .scroll').length") > 0
-    assert browser.run(f"{wide}.map(e => e.textContent.slice(0, 60))") == []
+    assert cut(browser, ".card .scroll, #comparison") == []
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440, 1920])
+def test_the_eps_of_every_observer_is_seen_without_scrolling(browser, page, width):
+    browser.open(page, width, 900)
+    assert cut(browser, ".card .scroll") == []
 
 
 def test_ten_thousand_devices(browser, make_run, tmp_path):

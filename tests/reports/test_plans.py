@@ -80,7 +80,7 @@ def test_no_number_is_cut(file: Path, width: int) -> None:
 
 def test_eighty_columns_have_what_matters(file: Path) -> None:
     text = printed(file, 80)
-    for head in ("scheme", "rounds", "ε", "Q", "e", "silent", "J/device", "binds"):
+    for head in ("scheme", "rounds", "ε", "Q", "e", "silent", "J/device", "TPR@1"):
         assert head in next(line for line in text.splitlines() if line.startswith(" scheme ")).split()
     assert "too loud: 0 rounds affordable; least ε: " in text
     wide = printed(file, 80, wide=True)

@@ -1,5 +1,6 @@
 """The report shows what the store holds, escapes what users wrote, and survives what runs leave behind."""
 
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 from scipy import stats
 
 from otafl.core.errors import InputError
@@ -327,6 +329,16 @@ def test_plots_are_pictures_and_the_same_run_gives_the_same_bytes(make_run, plot
 def test_console_table_still_reads_the_store(make_run):
     shown, said = comparison(make_run("r", TWO))
     assert shown.row_count == 2 and "cap ε=50" in said
+
+
+def test_eps_stands_beside_what_an_attacker_finds(make_run):
+    """On a narrow screen, and on the page."""
+    console = Console(width=64, file=io.StringIO())
+    run = make_run("r", TWO)
+    console.print(comparison(run)[0])
+    assert "TPR@1 %" in console.file.getvalue()
+    ranking = page_of(run).partition("id=comparison")[2].partition("</thead>")[0]
+    assert '>ε</th><th scope="col">μ</th><th scope="col">TPR@1 %</th>' in ranking
 
 
 def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> None:

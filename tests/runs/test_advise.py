@@ -24,6 +24,7 @@ from otafl.runs.advice.site import read_site
 from otafl.runs.advice.stand_in import prepare
 from otafl.runs.advice.trained import simulate
 from otafl.runs.advice.value import Advice, advise
+from otafl.runs.planning.table import plan as plan_table
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems import settings as designing
@@ -121,6 +122,14 @@ def test_many_equal_devices_are_useful_and_what_was_assumed_is_said() -> None:
     assert "cares-static" in answer.tied
 
 
+def test_the_target_is_told_with_what_an_attacker_finds() -> None:
+    """One Gaussian of μ = 1 has ε = 4.378 at 1e-5, and Φ(1 + Φ⁻¹(0.01)) is 9.237 %; both are rounded up."""
+    (said,) = (note for note in advise(200, 650, 4.378).notes if "false alarms" in note)
+    terms, found = said.split(": ")
+    assert terms == "ε = 4.378 at δ = 1e-05 is μ = 1.001"
+    assert found == "at 1 % false alarms an attacker finds at most 9.239 % of the true cases"
+
+
 def test_a_task_of_ones_own_brings_its_size_its_samples_and_its_clients() -> None:
     task = {
         "task": {"data": "digits", "model": {"name": "logistic"}, "partition": {"kind": "iid"}},
@@ -200,6 +209,55 @@ def test_that_measured_gains_count_by_their_means_is_said_first_and_how_to_plan_
     plan, file, _, override = shlex.split(caution.partition("otafl ")[2].splitlines()[0])
     assert plan == "plan" and load_site(load(Path(file), [override]).devices).devices.trace is not None
     assert shlex.quote(override) in (tmp_path / "advice.toml").read_text().splitlines()[0]
+
+
+def array_site(folder: Path, rows: int, antennas: int, how: str = "") -> Path:
+    """Twelve devices measured at a server with several antennas."""
+    rng = np.random.default_rng(0)
+    gain = 1e-5 * rng.standard_normal((2, rows, 12, antennas))
+    np.savez(folder / "gains.npz", gain=gain[0] + 1j * gain[1], axes="TKM")
+    (folder / "devices.csv").write_text("power_dbm,samples\n" + "10,500\n" * 12)
+    (folder / "array.toml").write_text(
+        f'devices_file = "devices.csv"\ngains_file = {{ file = "gains.npz"{how} }}\n'
+        "[radio]\nbandwidth_hz = 1e6\nnoise_figure_db = 5\n"
+    )
+    return folder / "array.toml"
+
+
+def test_a_site_measured_at_two_antennas_is_advised_for_two(tmp_path: Path) -> None:
+    """One antenna was planned for, whose eps is far below that of two; who cannot hear two is a row, not the end."""
+    found = advise(array_site(tmp_path, 40, 2), 200, 8.0, rounds=20, weights="equal")
+    assert found.prepared is not None and found.prepared.experiment.channel.antennas == 2
+    why = {option.name: option.why_not for option in found.options}
+    assert "channel.antennas=2 must be 1" in why["eezofl"] and not why["constant"]
+    alone = advise(array_site(tmp_path, 40, 1), 200, 8.0, rounds=20, weights="equal")
+    assert not any("antennas" in option.why_not for option in alone.options)
+    with pytest.raises(InputError, match=r"array: has gains to 2 antennas but channel.antennas=4"):
+        advise(array_site(tmp_path, 40, 2), eps=8.0, task={"task": {"num_params": 200}, "channel": {"antennas": 4}})
+
+
+@pytest.mark.parametrize(("rows", "how", "seeds"), [(70, "", 3), (400, "", 5), (20, ', repeat = "cycle"', 5)])
+def test_the_command_that_plans_on_measured_gains_runs(tmp_path: Path, rows: int, how: str, seeds: int) -> None:
+    site = array_site(tmp_path, rows, 2, how)
+    found = advise(site, 200, 40.0, rounds=20, weights="equal")
+    found.save(tmp_path)
+    _, file, *words = shlex.split(found.caution(tmp_path).partition("otafl ")[2])
+    experiment = load(Path(file), words[1::2])
+    assert words[::2] == ["--set"] * len(words[1::2]) and len(experiment.seed_list) == seeds
+    (row,) = plan_table(experiment).rows
+    assert row.rounds is not None and len(row.rounds) == seeds
+
+
+def test_measured_gains_that_end_before_the_rounds_name_the_way_out(tmp_path: Path) -> None:
+    said = advise(array_site(tmp_path, 19, 2), 200, 40.0, rounds=20, weights="equal").caution()
+    assert "19 rows do not last for 20 rounds" in said and "repeat = 'cycle'" in said
+
+
+@pytest.mark.parametrize("key", ["noise_figure_db", "noise_dbm_per_hz", "noise_dbm", "noise_w"])
+def test_a_receiver_noise_that_was_given_is_not_assumed_besides(key: str) -> None:
+    noise = {"noise_figure_db": 6.0, "noise_dbm_per_hz": -168.0, "noise_dbm": -108.0, "noise_w": 1.6e-14}[key]
+    site = read_site(20, {key: noise})
+    assert site.radio.noise_w == pytest.approx(1.6e-14, rel=0.02) and "thermal noise" not in "".join(site.assumed)
 
 
 @pytest.mark.parametrize(

@@ -390,6 +390,17 @@ def test_every_eps_of_a_comparison_says_what_it_means(tmp_path: Path):
     assert "e and J/device at ε = 8" in text
 
 
+def test_no_eps_of_a_comparison_stands_without_what_an_attacker_finds():
+    """On a narrow screen and in a notebook, too, whose tables have neither μ nor the attacker's column."""
+    few = [entry("a", [0.5, 0.6], 1.7, mu=[0.5016, 0.4], tpr_at_1pct=[0.03402, 0.03]), entry("b", [0.5, 0.4], 1.0)]
+    many = [entry("a", [0.5, 0.6], 7.0, mu=[None, None], tpr_at_1pct=[0.25, 0.2]), few[1]]  # under sampling
+    parts = [Part(eps, Path("x"), Path("x"), [], rank(found, eps)) for eps, found in ((2.0, few), (8.0, many))]
+    console = Console(width=200, record=True, file=io.StringIO())
+    show(parts, console)
+    for text in (console.export_text(), brief(parts)):
+        assert "at 1 % false alarms, at most: 3.402 % at ε = 2 (μ = 0.5016), 25 % at ε = 8." in text
+
+
 def test_momentum_and_decay_count_in_the_step_by_rule(tmp_path: Path):
     """What a server keeps of each round is played out: a unit of noise in every round, moved by optax itself."""
     (path := tmp_path / "many.toml").write_text(MANY)

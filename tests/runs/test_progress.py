@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from otafl.runs import runner
+from otafl.runs.interrupts import FINISHING, graceful_stop, stopping
 from otafl.runs.progress import JsonLog, LiveLine, Reporter, Tick, reporter
 from otafl.runs.schema import Experiment
 
@@ -81,6 +84,21 @@ def test_the_live_line_leaves_room_for_what_ctrl_c_echoes() -> None:
     live.close()
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written(console))
     assert max(len(line.rstrip()) for line in re.split(r"[\r\n]", shown)) <= 60 - len("^C^C")
+
+
+def test_what_was_asked_to_stop_says_that_it_finishes() -> None:
+    """A chunk may take many seconds; whoever sees nothing presses Ctrl-C again and loses it."""
+    console = terminal()
+    live = LiveLine(console)
+    with graceful_stop():
+        live.start("x", 10, 0)
+        live.progress.refresh()
+        assert FINISHING not in written(console)
+        os.kill(os.getpid(), signal.SIGINT)
+        live.progress.refresh()
+        assert FINISHING in written(console)
+        live.close()
+    assert not stopping()
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_no_live_line() -> None:

@@ -7,9 +7,10 @@ import signal
 from concurrent.futures import Future
 
 import pytest
+from scipy.stats import norm
 
 from otafl.core.errors import BudgetExceeded, InputError
-from otafl.reports.sweep import Sweep
+from otafl.reports.sweep import Sweep, rows
 from otafl.runs import runner
 from otafl.runs.board import Board
 from otafl.runs.executors import Outcome
@@ -82,6 +83,16 @@ def test_index_shows_points_and_failures(done):
     assert page.count("report.html") == 2 and "<svg" in page and "exit code 4" in page
     assert Sweep(done[0]).table["privacy.eps"].tolist() == [500.0, 400.0]
     assert len((done[0] / "table.csv").read_text().splitlines()) == 3
+
+
+def test_eps_stands_beside_what_an_attacker_finds(done):
+    found = Sweep(done[0])
+    head, first, _ = rows(found.entries, found.keys)
+    assert head[head.index("ε") + 1] == "TPR@1 %"
+    table = found.table
+    expected = norm.sf(norm.isf(0.01) - table["mu_mean"])
+    assert table["tpr_at_1pct_mean"].tolist() == pytest.approx(list(expected), abs=1e-3)
+    assert float(first[head.index("μ")]) >= table["mu_mean"][0] > 0
 
 
 def test_finished_points_are_not_run_again(done, file):

@@ -109,7 +109,7 @@ NEEDED = {
 
 def test_a_dead_device_is_named(tmp_path):
     named = TraceFile(DEAD, names=("gate", "yard", "cellar", "roof"))
-    with pytest.raises(InputError, match="no path to cellar; move them, or set without_path to 'drop' or 'silent'"):
+    with pytest.raises(InputError, match="no path to cellar; move them, or say without_path = 'drop' or 'silent'"):
         sites_of(experiment_of(tmp_path, named))
 
 

@@ -26,9 +26,9 @@ USEFUL, MARGINAL = 25.0, 10.0  # Q at which a task like the calibrated ones reac
 REFERENCE_PARAMS, SIZE_EXPONENT = 650, 0.14
 HALF_AT, ROUNDS_COST, STEEPNESS = 9.0, 0.87, 0.885  # standard errors 0.13, 0.13, 0.02
 DOMAIN = {"num_params": (170, 20_000), "rounds": (30, 400), "devices": (20, 1_437)}
-# Measured lift over Q: (upper end of the bin, 10 % and 90 % quantile of the points in it).
-BAND = ((2, -0.01, 0.07), (5, 0.10, 0.19), (10, 0.28, 0.49), (16, 0.57, 0.66), (25, 0.73, 0.87), (40, 0.84, 0.92),
-        (80, 0.91, 0.96), (math.inf, 0.94, 1.0))  # fmt: skip
+# Measured lift over Q: (geometric middle of a bin, 10 % and 90 % quantile of the points in it).
+BAND = ((1.2, 0.0, 0.07), (3.2, 0.10, 0.19), (7.1, 0.28, 0.49), (12.6, 0.57, 0.66), (20.0, 0.73, 0.87),
+        (31.6, 0.84, 0.92), (56.6, 0.91, 0.96), (160.0, 0.94, 1.0))  # fmt: skip
 LARGEST_MOVE = 8.0  # of the model, in one round in which all clients agree
 STEP_SCALE = {True: 0.35, False: 0.15}  # s of linear models, of networks
 # Samples per device at which devices half agree: 37 to 70 were measured.
@@ -90,8 +90,14 @@ def lift(q: float, rounds: int) -> float:
 
 
 def band(q: float) -> tuple[float, float]:
-    """10 % and 90 % quantile of the measured lift at like Q."""
-    return next((max(low, 0.0), high) for top, low, high in BAND if q < top or math.isinf(top))
+    """10 % and 90 % quantile of the measured lift at like Q; between two bins in between.
+
+    >>> band(20.0), [round(end, 2) for end in band(25.0)]
+    ((0.73, 0.87), [0.78, 0.89])
+    """
+    middle, low, high = zip(*BAND)
+    at = math.log(min(max(q, middle[0]), middle[-1]))
+    return float(np.interp(at, np.log(middle), low)), float(np.interp(at, np.log(middle), high))
 
 
 def verdict(q: float) -> Verdict:

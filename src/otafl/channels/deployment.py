@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import difflib
 import io
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,6 +32,11 @@ GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
 HEIGHT = "device_height_m"
 COLUMNS = ("name", *GAIN, *POWER, "samples", HEIGHT)
+ALIKE = {  # names of other people's columns, and what becomes a gain of them
+    "rssi|rsrp": "of a level received in dBm, gain_db = level - power_dbm",
+    "(path)?_?loss|pl_": "of a path loss in dB, gain_db = -loss",
+    "[xyz](_|$)|lat|lon|lng": "of positions, distance_m is the distance to the receiver",
+}
 
 
 class Devices(NamedTuple):
@@ -193,9 +199,10 @@ def _check_header(path: Path, header: list[str]) -> None:
     if not any(column in COLUMNS for column in header):
         raise InputError(f"{path}: row 1 has none of the columns {', '.join(COLUMNS)}")
     if ignored:
-        level = any(column.lower().startswith(("rssi", "rsrp")) for column in ignored) and not set(GAIN) & set(header)
-        hint = "; of a level received in dBm, gain_db = level - power_dbm" if level else ""
-        warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}{hint}", IgnoredWarning, stacklevel=2)
+        missing = () if set(GAIN) & set(header) else ALIKE.items()
+        hints = (hint for names, hint in missing if any(re.match(names, column.lower()) for column in ignored))
+        said = "; ".join([", ".join(map(repr, ignored)), *hints])
+        warnings.warn(f"{path}: not used: {said}", IgnoredWarning, stacklevel=2)
 
 
 def _devices(
@@ -232,7 +239,7 @@ def _played(records: list[Record], names: tuple[str, ...], measured: Recording) 
     for record in records:
         if (key := record.choose(GAIN, required=False)) is not None:
             raise record.mistake(key, f"{measured.file.name} has measured gains; give the one or the other")
-    trace = open_recording(measured, len(records))
+    trace = open_recording(measured, len(records), listed=names)
     taking_part = tuple(name for name, kept in zip(names, trace.listed) if kept)
     if trace.named and trace.names != taking_part:
         raise InputError(f"{measured.file}: names differ from the listed devices; list {', '.join(trace.names)}")

@@ -81,15 +81,20 @@ class Played(NamedTuple):
         return float(np.max(np.abs(true[heard] / known[heard] - 1), initial=0.0))
 
 
-def open_recording(source: Recording, clients: int | None = None, antennas: int | None = None) -> Played:
-    """Read a trace for an experiment without blocks; `clients`: devices that are listed, `antennas`: the server's."""
+def open_recording(
+    source: Recording, clients: int | None = None, antennas: int | None = None, listed: tuple[str, ...] = ()
+) -> Played:
+    """Read a trace for an experiment without blocks.
+
+    clients: devices that are listed, `listed`: their names, where the file has none; antennas: the server's.
+    """
     trace = read_trace(source.file, clients, antennas, source.unit, source.phase)
     if trace.axes == "TKB":
         raise InputError(f"{source.file}: axes = TKB: an experiment has no blocks yet; give axes = TK or TKM")
     found = trace.gain.shape[2] if trace.axes == "TKM" else 1
     if antennas is not None and found != antennas:
         raise InputError(f"{source.file}: has gains to {found} antenna(s) but channel.antennas={antennas}")
-    played = _of(source, trace)
+    played = _of(source, trace, trace.names or listed or trace.devices)
     if not played.gain_error < 1:
         raise InputError(
             f"{source.file}: estimates are off by up to {played.gain_error:.3g} of themselves; no gain_error below 1 "
@@ -98,13 +103,14 @@ def open_recording(source: Recording, clients: int | None = None, antennas: int 
     return played
 
 
-def _of(source: Recording, trace: TraceFile) -> Played:
+def _of(source: Recording, trace: TraceFile, devices: tuple[str, ...]) -> Played:
     """Who takes part: all but the devices without a path that are to be dropped."""
     dead, keep = trace.without_path, source.without_path == "silent"
-    names = tuple(name for name, gone in zip(trace.devices, dead) if gone)
+    names = tuple(name for name, gone in zip(devices, dead) if gone)
     if names and source.without_path == "refuse":
         raise InputError(
-            f"{source.file}: no path to {', '.join(names)}; move them, or set without_path to 'drop' or 'silent'"
+            f"{source.file}: no path to {', '.join(names)}; move them, or say without_path = 'drop' or 'silent' beside "
+            "the file's name"
         )
     if np.all(dead):
         raise InputError(f"{source.file}: no device has a path")
@@ -116,7 +122,7 @@ def _of(source: Recording, trace: TraceFile) -> Played:
         gain[..., 0],
         None if estimate is None else estimate[..., 0],
         None if rms is None else rms[..., 0],
-        tuple(name for name, kept in zip(trace.devices, listed) if kept),
+        tuple(name for name, kept in zip(devices, listed) if kept),
         trace.names is not None,
         listed,
         () if keep else names,

@@ -66,7 +66,7 @@ def page_data(advice: Advice) -> dict[str, Any]:
         "reference_params": merit.REFERENCE_PARAMS, "size_exponent": merit.SIZE_EXPONENT, "half_at": merit.HALF_AT,
         "rounds_cost": merit.ROUNDS_COST, "steepness": merit.STEEPNESS, "useful": merit.USEFUL,
         "marginal": merit.MARGINAL, "domain": merit.DOMAIN,
-        "band": [[None if math.isinf(top) else top, max(low, 0.0), high] for top, low, high in merit.BAND],
+        "band": merit.BAND,
         "false_positive_quantile": float(ndtri(FALSE_POSITIVES)),
     }  # fmt: skip
     return {"constants": constants, "bases": bases, "devices": advice.prepared.devices if advice.prepared else []}

@@ -187,6 +187,17 @@ def sentence(found: Comparison, target: float) -> str:
     return f"{lead}{told}{cheap}."
 
 
+def attackers(parts: list[tuple[float, Comparison]]) -> list[str]:
+    """What every target is worth, against the ranked scheme that gives most away; nothing of runs of before."""
+    said = []
+    for target, found in parts:
+        known = [(float(power), power, mu) for mu, power in map(attack_cells, found.ranked) if power != "–"]
+        if known:
+            _, power, mu = max(known)
+            said.append(f"{power} % at ε = {target:g}" + ("" if mu == "–" else f" (μ = {mu})"))
+    return [f"True cases that an attacker finds at 1 % false alarms, at most: {', '.join(said)}."] if said else []
+
+
 def _cheapest(alike: list[dict[str, Any]]) -> str:
     """Among those that cannot be told apart, energy decides."""
     analog = [entry for entry in alike if on_air(entry) and entry.get("joules_mean")]
@@ -240,7 +251,8 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
     said = [sentence(one, target) for target, one in found]
     refused = [f"ε = {target:g}: {text}" for target, one in found for text in not_ranked(one)]
     costs = f"e and J/device at ε = {last.target:g}. " if len(parts) > 1 and not wide else ""
-    for text in [*said, *refused, *notes_of(parts), terms(*(one for _, one in found)), costs + E_NOTE]:
+    worth = attackers(found)
+    for text in [*said, *worth, *refused, *notes_of(parts), terms(*(one for _, one in found)), costs + E_NOTE]:
         say(console, text)
     files = (str(folder_of(parts) / f"compare.{kind}") for kind in ("html", "md"))
     say(console, f"All columns and pairs: {', '.join(files)}", soft_wrap=True)
@@ -318,6 +330,7 @@ def brief(parts: list[Part]) -> str:
         cells.append([named(entry), *(result(one, "final_accuracy") for one in own), efficiency, paid,
                       _mean(entry, "rounds", ".0f"), bits, seconds, entry["csi"]])  # fmt: skip
     said = [sentence(part.found, part.target) for part in parts]
+    said += attackers([(part.target, part.found) for part in parts])
     for part in parts:
         said += [f"ε = {part.target:g}: {text}" for text in not_ranked(part.found)]
         said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]

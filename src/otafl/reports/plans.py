@@ -49,6 +49,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "scheme": lambda row: row.label,
     "rounds": _rounds,
     "ε": lambda row: _worst(row.eps),
+    "TPR@1 %": lambda row: NONE if row.tpr_at_1pct is None else f"{round_up(100 * row.tpr_at_1pct)}%",
     "Q": _quality,
     "e": _of_merit("efficiency", ".2f"),
     "silent": lambda row: _number(row.dropped_weight, ".1%"),
@@ -65,7 +66,6 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "bias": lambda row: _number(row.bias, ".1%"),
     "J worst": lambda row: _number(row.energy_max, ".2g"),
     "dB to limit": lambda row: _number(row.power_margin_db, ".1f"),
-    "TPR@1 %": lambda row: NONE if row.tpr_at_1pct is None else f"{round_up(100 * row.tpr_at_1pct)}%",
     "constraint": lambda row: row.binding,
 }
 LEFT = ("scheme", "binds", "CSI", "noise of", "verdict", "constraint")

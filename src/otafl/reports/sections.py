@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from otafl.privacy.card_text import Block, blocks, round_up
-from otafl.reports.tables import either, energy, mean_rounds, share, spent
+from otafl.reports.tables import attack_cells, either, energy, mean_rounds, share, spent
 from otafl.runs.comparing.compare import of_another_kind
 from otafl.runs.comparing.statistics import SIGNIFICANT, behind, mean_sd, numbers
 from otafl.runs.folder.results import figures
@@ -137,9 +137,12 @@ def _choices(data: dict[str, Any], done: list[dict[str, Any]]) -> str:
 def _values(scheme: dict[str, Any], metric: str) -> dict[str, str]:
     """What the table says about a scheme besides its metric; a dash where it has no value."""
     s = scheme["summary"]
+    mu, power = attack_cells(s)
     return {
         "worst client": mean_sd(numbers(s["worst_client"])),
         "ε": spent(s),
+        "μ": mu,
+        "TPR@1 %": power,
         "at the ε target": mean_sd(numbers(s[figures(metric)[2]])),
         "loss": mean_sd(numbers(s["final_loss"])),
         "rounds": mean_rounds(s),

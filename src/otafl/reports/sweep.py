@@ -100,30 +100,27 @@ def run_and_write(
 def rows(entries: list[Entry], keys: list[str]) -> list[list[str]]:
     """Head and cells of the table."""
     metric = metric_of(entries)
-    head = [*keys, "scheme", metric, "ε", "rounds run", "worst client", "μ", "TPR@1 %"]
-    return [
-        head,
-        *(
-            [
-                *entry["values"].values(), named(entry), result(entry, figures(metric)[0]),
-                spent(entry),
-                f"{np.mean(numbers(entry['rounds'])):.0f}", result(entry, "worst_client"), *attack_cells(entry),
-            ]
-            for entry in entries
-        ),
-    ]  # fmt: skip
+    head = [*keys, "scheme", metric, "ε", "TPR@1 %", "rounds run", "worst client", "μ"]
+    cells = []
+    for entry in entries:
+        mu, power = attack_cells(entry)
+        cells.append([
+            *entry["values"].values(), named(entry), result(entry, figures(metric)[0]), spent(entry), power,
+            f"{np.mean(numbers(entry['rounds'])):.0f}", result(entry, "worst_client"), mu,
+        ])  # fmt: skip
+    return [head, *cells]
 
 
 def numbers_table(entries: list[Entry], keys: list[str]) -> list[list[Any]]:
     """The same for programs: numbers, one column each; keys that are numbers are numbers."""
     metric = figures(metric_of(entries))[0]
-    told = [metric, "worst_client", "final_loss", "final_eps", "rounds"]
+    told = [metric, "worst_client", "final_loss", "final_eps", "mu", "tpr_at_1pct", "rounds"]
     out: list[list[Any]] = [[*keys, "scheme", "seeds", *(f"{name}_{kind}" for name in told for kind in ("mean", "sd"))]]
     for entry in entries:
         cells: list[Any] = [value if number(value) is None else number(value) for value in entry["values"].values()]
         cells += [entry["label"], len(entry["seeds"])]
         for name in told:
-            cells += mean_and_sd(numbers(entry[name]))
+            cells += mean_and_sd(numbers(entry.get(name) or [None]))
         out.append(cells)
     return out
 

@@ -19,6 +19,7 @@ EXIT_CODE = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = "\x1b[?25h"
 STOPPED = "otafl: stopped at once; what was written is whole; otafl run --resume or the same command goes on from it"
+FINISHING = "finishing the rounds under way; Ctrl-C stops at once"
 GOES_ON = "interrupted; what was done is kept, and the same command goes on from there"
 
 
@@ -37,6 +38,12 @@ class StopFlag:
                 leave(number, frame)
             raise KeyboardInterrupt
         self.requested = True
+
+
+def stopping() -> bool:
+    """Whether what this process does now has been asked to stop and is finishing."""
+    flag = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    return isinstance(flag, StopFlag) and flag.requested
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from otafl.core.files import plain
+from otafl.runs.interrupts import FINISHING, stopping
 from otafl.systems.screen import say
 
 ECHO_COLUMNS = 6  # of ^C, three times
@@ -47,14 +49,20 @@ class Reporter:
 
 
 class Narrow(Progress):
-    """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice."""
+    """Leaves room for the ^C that a terminal echoes: a full line would break there and be drawn twice.
+
+    What has been asked to stop takes its time, and says so: a signal handler cannot print, but the next frame can.
+    """
 
     def __init__(self, *columns: ProgressColumn, console: Console):
         self.terminal = console  # before all else: what follows draws already
         super().__init__(*columns, console=console)
 
     def get_renderable(self) -> RenderableType:
-        return Constrain(super().get_renderable(), max(self.terminal.width - ECHO_COLUMNS, 1))
+        shown = super().get_renderable()
+        if stopping():
+            shown = Group(shown, Text(FINISHING, style="yellow"))
+        return Constrain(shown, max(self.terminal.width - ECHO_COLUMNS, 1))
 
 
 def spent_bar(share: float) -> str:

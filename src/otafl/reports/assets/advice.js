@@ -41,7 +41,13 @@ function lift(q, rounds) {
   if (!(q > 0) || rounds < 1) return 0;
   return 1 / (1 + ((constants.half_at / q) ** 2 + constants.rounds_cost / rounds) ** constants.steepness);
 }
-const band = q => constants.band.find(([top]) => top === null || q < top).slice(1);
+function band(q) {
+  const rows = constants.band, next = rows.findIndex(([middle]) => q < middle);
+  if (next <= 0) return rows.at(next === 0 ? 0 : -1).slice(1);
+  const [[before, ...from], [after, ...to]] = rows.slice(next - 1, next + 1);
+  const share = Math.log(q / before) / Math.log(after / before);
+  return from.map((end, n) => end + share * (to[n] - end));
+}
 const verdict = q => q >= constants.useful ? "useful" : q >= constants.marginal ? "marginal" : "not useful";
 
 function forms(base, at) {
@@ -56,7 +62,7 @@ function forms(base, at) {
     tpr: phi(now + constants.false_positive_quantile), verdict: verdict(q),
     energy: base.energy === null ? null : base.energy * louder, margin_db: margin, outside: outside.map(([name]) => name)};
 }
-window.otaflForms = {forms, mu, lift, phi};
+window.otaflForms = {forms, mu, lift, band, phi};
 
 // --- sliders ---
 const SLIDERS = [

@@ -112,13 +112,20 @@ def experiment_of(question: Question, site_file: Path, schemes: list[dict[str, A
 
 def consider(question: Question, names: list[str] | None = None) -> list[Option]:
     """Every scheme designed, planned and charged, best first; the reference stands last."""
+    found: list[Option] = []
+    refusals: list[InputError] = []
     with question.site.as_file() as site_file:
-        found = []
         facts: Facts | None = None
         for name in designing.advised() if names is None else names:
             bare = experiment_of(question, site_file, [{"name": name, **own_clients(name), **_required(name)}])
             facts = facts_of(bare) if facts is None else facts
-            found.append(_option(question, bare, facts))
+            try:
+                found.append(_option(question, bare, facts))
+            except InputError as refusal:  # this scheme cannot be there; where none can, the question is at fault
+                refusals.append(refusal)
+                found.append(Option(name, {}, None, None, str(refusal).removeprefix(f"{name}: ")))
+    if len(refusals) == len(found):
+        raise refusals[0]
     return ranked(found)
 
 
@@ -215,6 +222,7 @@ def asked(
         raise InputError("num_params is missing: say how large the model is (--num-params 9610), or give a task")
     validate.one_of("weights", weights, ("samples", "equal"))
     place = read_site(site, radio, samples)
+    blocks = _with_array(blocks, place)
     check_kept(1, rounds or HORIZONS[-1], place.num_devices)
     size, horizon = num_params or 1, rounds or HORIZONS[0]
     question = Question(place, size, eps, delta, horizon, weights, accountant, agreement, blocks)
@@ -232,6 +240,17 @@ def _with_task(question: Question, said: int | None) -> Question:
         raise InputError(f"num_params={said} but the task's model has {found}; leave one of them out")
     devices = question.site.devices._replace(samples=np.asarray(facts.sizes[0], np.int64))
     return dataclasses.replace(question, num_params=found, site=question.site._replace(devices=devices))
+
+
+def _with_array(blocks: dict[str, Any], site: AdviceSite) -> dict[str, Any]:
+    """What was measured at several antennas is planned for as many: all of them are charged."""
+    if site.antennas == 1:
+        return blocks
+    channel = blocks.get("channel", {})
+    said = channel.get("antennas", site.antennas) if isinstance(channel, dict) else 1
+    if said != site.antennas:
+        raise InputError(f"{site.name}: has gains to {site.antennas} antennas but channel.antennas={said}")
+    return {**blocks, "channel": {**channel, "antennas": site.antennas}}
 
 
 def _blocks(task: Any) -> dict[str, Any]:

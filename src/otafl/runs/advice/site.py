@@ -6,6 +6,7 @@ planning and `otafl run` read.
 
 import math
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import numpy as np
 import tomli_w
 
 from otafl.channels import Devices, dbm_to_w, load_devices, load_site, save_devices
-from otafl.channels.radio import Radio, TrustWarning, read_radio
+from otafl.channels.radio import NOISE, Radio, TrustWarning, read_radio
 from otafl.channels.rows import Record, UnitWarning
 from otafl.core import validate
 from otafl.core.errors import InputError
@@ -45,6 +46,8 @@ class AdviceSite(NamedTuple):
     radio: Radio
     assumed: tuple[str, ...]
     measured: Path | None = None  # the deployment file, where its gains are a trace: only their means are here
+    rows: int = 0  # of that trace, which can be played once each; without end where it is a cycle
+    antennas: int = 1  # that it was measured at
 
     @property
     def num_devices(self) -> int:
@@ -100,8 +103,11 @@ def read_site(site: Any, radio: dict[str, Any] | None = None, samples: int | Non
         if given:
             raise InputError(f"{path} has its own [radio]; change it there instead of giving {', '.join(given)}")
         found = load_site(path)
-        measured = None if found.devices.trace is None else path.absolute()
-        return AdviceSite(path.stem, found.devices, found.radio, (), measured)
+        bare, trace = AdviceSite(path.stem, found.devices, found.radio, ()), found.devices.trace
+        if trace is None:
+            return bare
+        rows = sys.maxsize if trace.source.repeat == "cycle" else len(trace.gain)
+        return bare._replace(measured=path.absolute(), rows=rows, antennas=trace.antennas)
     receiver, assumed = _receiver(given)
     devices = load_devices(path, receiver.path_loss)
     if devices.distance_m is None:
@@ -127,7 +133,7 @@ def _equal(count: int, given: dict[str, Any], samples: int | None) -> AdviceSite
 
 def _receiver(given: dict[str, Any]) -> tuple[Radio, tuple[str, ...]]:
     """What was said about the receiver, completed; and the words for what was not."""
-    noise = any(key in given for key in ("noise_dbm_per_hz", "noise_dbm", "noise_w"))
+    noise = any(key in given for key in NOISE)
     missing = [key for key in RADIO if key not in given and not (key == "noise_dbm_per_hz" and noise)]
     values = {**{key: RADIO[key] for key in missing}, **given}
     return read_radio(Record("--radio", "[radio]", values)), tuple(WORDS[key] for key in missing)

@@ -16,10 +16,12 @@ from otafl.bounds import merit
 from otafl.core import validate
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
+from otafl.privacy.card_text import round_up
 from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
 from otafl.runs.advice.designs import own_clients
+from otafl.runs.advice.forms import mu_of, tpr_of
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
-from otafl.runs.advice.stand_in import Prepared, prepare, stand_in_words
+from otafl.runs.advice.stand_in import SEEDS, Prepared, prepare, stand_in_words
 from otafl.runs.folder.disk import storage
 
 RESEMBLES = "if your task resembles digits (ten classes of small images, 85 % or more without privacy)"
@@ -105,21 +107,29 @@ class Advice:
         return f"{first}; the cheapest single change that{then} makes it useful is {self.single[0].said}"
 
     @property
-    def fading(self) -> str:
-        return "the fading of your [channel]" if "channel" in self.question.blocks else "Rayleigh fading"
+    def assumed_fading(self) -> bool:
+        """Whether nobody said how gains are drawn."""
+        channel = self.question.blocks.get("channel", {})
+        return isinstance(channel, dict) and "fading" not in channel
 
     def caution(self, folder: Path = Path()) -> str:
         """What must be read beside the sentence: plans of a measured site that do not play its measurements.
 
         folder: where the advice is saved, for the command.
         """
-        measured = self.question.site.measured
-        if measured is None:
+        site, rounds = self.question.site, self.question.rounds
+        if site.measured is None:
             return ""
-        played = quote(f"devices={measured}")
+        fading = "Rayleigh fading" if self.assumed_fading else "the fading of your [channel]"
+        drawn = f"Not your measured gains: these plans, and advice.toml, draw {fading} around their means."
+        seeds = min(SEEDS, site.rows // rounds)
+        if not seeds:
+            rows = f"Their {site.rows} rows do not last for {rounds} rounds"
+            return f"{drawn} {rows}: gains_file may say repeat = 'cycle'."
+        fewer = "" if seeds == SEEDS else f" --set seeds={seeds}"
         return (
-            f"Not your measured gains: these plans, and advice.toml, draw {self.fading} around their means. What the "
-            f"gains themselves make of the first: otafl plan {quote(str(folder / 'advice.toml'))} --set {played}"
+            f"{drawn} What the gains themselves make of the first: otafl plan {quote(str(folder / 'advice.toml'))} "
+            f"--set {quote(f'devices={site.measured}')}{fewer}"
         )
 
     @property
@@ -128,8 +138,13 @@ class Advice:
         q, best = self.question, self.best
         samples = float(np.mean(q.site.devices.samples))
         basis = "given" if q.agreement is not None else f"guessed from {samples:.4g} samples each"
-        fading = [] if "channel" in q.blocks else ["Rayleigh fading"]
-        notes = [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
+        fading = ["Rayleigh fading"] if self.assumed_fading else []
+        mu = mu_of(q.eps, q.delta, q.accountant)
+        notes = [
+            f"ε = {q.eps:g} at δ = {q.delta:g} is μ = {round_up(mu)}: at 1 % false alarms an attacker finds at most "
+            f"{round_up(100 * tpr_of(mu))} % of the true cases"
+        ]
+        notes += [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
         notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
         notes += [f"outside the calibrated domain: {text}" for text in
                   merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip

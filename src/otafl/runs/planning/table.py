@@ -80,14 +80,15 @@ class PlanTable:
 
     @property
     def table(self) -> Any:
-        """One row per scheme (pandas): per-seed rounds by their mean, eps and mu by the worst."""
+        """One row per scheme (pandas): per-seed rounds by their mean, eps and what it is worth by the worst."""
         import pandas as pd
 
         def told(row: Row) -> dict[str, Any]:
             own = {name: getattr(row, name) for name in TOLD}
             worst = None if not row.mu or None in row.mu else max(m for m in row.mu if m is not None)
             seeds = {"rounds": row.rounds and float(np.mean(row.rounds)), "eps": row.eps and max(row.eps), "mu": worst}
-            return {"feasible": row.feasible, **seeds, "merit": row.merit and row.merit.quality, **own}
+            worth = {"tpr_at_1pct": row.tpr_at_1pct, "merit": row.merit and row.merit.quality}
+            return {"feasible": row.feasible, **seeds, **worth, **own}
 
         return pd.DataFrame.from_dict({row.label: told(row) for row in self.rows}, orient="index").rename_axis("scheme")
 
