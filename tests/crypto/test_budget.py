@@ -130,6 +130,81 @@ def test_grid_tolerance_inverts_its_error_formula():
     assert error == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("secret", ["sign", "ternary"])
+@pytest.mark.parametrize("mode", ["fixed-point", "hybrid", "single-key", "lifted", "digital"])
+def test_air_gain_is_what_the_variance_owes_to_receiver_noise(mode, secret):
+    p = dataclasses.replace(P4096, secret=secret)
+    quiet, loud = (dataclasses.replace(p, sigma_w=level) for level in (0.0, 1.0))
+    owed = budget.average_variance(loud, TEN, mode) - budget.average_variance(quiet, TEN, mode)
+    assert budget.air_gain(p, TEN, mode) == pytest.approx(owed * p.Lambda**2, rel=1e-4, abs=0)
+
+
+def test_snr_and_grid_tolerance_by_mode_and_secret():
+    """By hand, EEZOFL 7 and 8: hybrid keys are digital, 10 of them; ternary ones have two thirds of the variance."""
+    closed = feasibility.accepted_snr_db(109, 40, 0.01, 4096, 20.0)
+    gains = {"fixed-point": 5 / 3 * 4096 * 20, "hybrid": 4096 * 10 + 1}
+    for mode, gain in gains.items():
+        told = feasibility.accepted_snr_db(109, 40, 0.01, 4096, 20.0, budget.air_gain(P4096, TEN, mode))
+        assert told - closed == pytest.approx(10 * np.log10(gain / gains["fixed-point"]), abs=1e-9)
+        delta = 0.01 * 2.0 ** (40 - P4096.log2_q) / np.sqrt(gain * 10 / 12)
+        assert feasibility.grid_tolerance(P4096, TEN, 0.01, mode) == pytest.approx(delta, rel=1e-12, abs=0)
+    ternary = dataclasses.replace(P4096, secret="ternary")
+    shrunk = feasibility.grid_tolerance(P4096, TEN, 0.01) / feasibility.grid_tolerance(ternary, TEN, 0.01)
+    assert shrunk == pytest.approx(np.sqrt(4 / 5))
+    assert feasibility.grid_tolerance(P4096, TEN, 0.01, "digital") == np.inf
+
+
+@pytest.mark.parametrize("secret", ["sign", "ternary"])
+@pytest.mark.parametrize("mode", ["fixed-point", "hybrid"])
+def test_a_channel_off_the_grid_costs_what_its_tolerance_says(mode, secret, rng):
+    """Keys, ciphertexts and shares in whole numbers, nothing but the channel off its grid; within 5 %."""
+    n, N, f, fine, delta, rounds = 16, 3, 8, 64, 1e-9, 400
+    p = Parameters(toy_ring(n, 4), f=f, scale_bits=0, sigma_phi=3.2, secret=secret, guard=False, allow_insecure=True)
+    q, laws = p.ring.q, {"sign": [-1, 1], "ternary": [-1, 0, 1]}
+
+    def times(x, y):
+        full = np.zeros(2 * n, object)
+        for i, one in enumerate(x):
+            full[i : i + n] += one * y
+        return full[:n] - full[n:]
+
+    def reduced(x):
+        return (x + q // 2) % q - q // 2
+
+    def polynomials(law):
+        return rng.choice(law, (N, n)).astype(object)
+
+    def heard(H, off, sent):
+        """On the server's scale 2^f, rounded; `off` has `fine` bits more."""
+        return H @ sent + (off @ sent >> fine)
+
+    errors, squares = [], []
+    for _ in range(rounds):
+        H = np.array([round(g * 2**f) for g in rng.normal(1, 1, N)], object)
+        off = np.array([round(g * 2.0 ** (f + fine)) for g in rng.normal(0, delta, N)], object)
+        s, v = polynomials(laws[secret]), polynomials([-1, 0, 1])
+        a = np.array([int.from_bytes(rng.bytes(32), "big") % q for _ in range(n)], object)
+        b = np.array([reduced(-times(one, a)) for one in s])
+        B, keys = (heard(H, off, b), H @ s) if mode == "fixed-point" else (b.sum(0), s.sum(0))
+        c0, c1 = (np.array([reduced(times(one, y)) for one in v]) for y in (reduced(B), a))
+        error = reduced(heard(H, off, c0) + times(keys, reduced(heard(H, off, c1))))
+        errors.append(error.astype(float) / 2.0 ** budget.decode_bits(p, mode))
+        squares.append((H / 2.0**f) ** 2)
+    channel = budget.fading(np.full(N, 0.1), np.mean(squares, 0).astype(float))  # of the gains as drawn
+    tau = np.sqrt(np.mean(np.square(errors)))
+    assert feasibility.grid_tolerance(p, channel, tau, mode) == pytest.approx(delta, rel=0.05)
+
+
+def test_a_floor_for_one_honest_device_is_planned_with():
+    """The job that reaches tau although one device smudges alone: one bit of Lambda less does not."""
+    made = choosing.plan_parameters(P4096, TEN, 40, 0.01, h_floor=0.5)
+    p = made.parameters
+    assert made.decoded_std <= 0.01 and made.headroom.least >= 0
+    assert p.sigma_phi == budget.smudging_sigma(p, TEN, 40, h_floor=0.5)
+    less = choosing.flooded(dataclasses.replace(p, scale_bits=p.scale_bits - 1), TEN, 40, "fixed-point", 0.5)
+    assert np.sqrt(budget.average_variance(less, TEN)) > 0.01
+
+
 def test_short_shares_send_less():
     whole, brief = (
         feasibility.traffic(P4096, 1e6),

@@ -191,6 +191,18 @@ def analytic_noise_std(h: Array, p: Parameters, mode: str = "fixed-point") -> Ar
     return variance_given(p, (h**2).sum(-1), h.shape[-1], mode) ** 0.5
 
 
+def air_gain(p: Parameters, channel: Fading, mode: str = "fixed-point") -> float:
+    """Decoded variance per variance of the noise on received symbols, times Lambda^2. EEZOFL 3.7, 8
+
+    The keys multiply that noise, those of a round that are sent over the air the ephemeral secrets too; without a radio
+    it is 0. Terms that the grid makes smaller by 2^-2f are left out.
+    """
+    if mode in ("fixed-point", "lifted"):
+        return p.ring.n * (EPHEMERAL_VAR + p.secret_var) * channel.S_O
+    keys = {"digital": None, "hybrid": channel.N, "single-key": 1}[mode]
+    return 0.0 if keys is None else p.ring.n * keys * p.secret_var + 1
+
+
 def smudging_sigma(
     p: Parameters, channel: Fading, smudging_bits: float, mode: str = "fixed-point", h_floor: float | None = None
 ) -> float:

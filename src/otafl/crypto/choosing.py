@@ -13,6 +13,7 @@ from otafl.core.errors import Infeasible
 from otafl.crypto.budget import (
     Fading,
     Headroom,
+    air_gain,
     average_variance,
     decode_bits,
     headroom,
@@ -39,10 +40,12 @@ def flooded(
     return dataclasses.replace(p, sigma_phi=smudging_sigma(p, channel, smudging_bits, mode, h_floor))
 
 
-def smallest_scale(p: Parameters, channel: Fading, smudging_bits: float, tau: float, mode: str) -> int:
+def smallest_scale(
+    p: Parameters, channel: Fading, smudging_bits: float, tau: float, mode: str, h_floor: float | None = None
+) -> int:
     """log2 of the least power-of-two Lambda with decoded std <= tau, flooding included."""
     unit = dataclasses.replace(p, scale_bits=0)
-    std = math.sqrt(average_variance(flooded(unit, channel, smudging_bits, mode), channel, mode))
+    std = math.sqrt(average_variance(flooded(unit, channel, smudging_bits, mode, h_floor), channel, mode))
     return max(0, math.ceil(math.log2(std / tau)))
 
 
@@ -54,20 +57,21 @@ def plan_parameters(
     mode: str = "fixed-point",
     f: int | None = None,
     snr_db_max: float | None = None,
+    h_floor: float | None = None,
 ) -> Choice:
     """Parameters like `p` with f, Lambda and sigma_phi chosen for lambda_s smudging bits and decoded std tau.
 
-    `f` fixes the grid; `snr_db_max` raises Lambda until the SNR of EEZOFL 7.2 is met. Raises `Infeasible` with the
-    binding constraint.
+    `f` fixes the grid; `snr_db_max` raises Lambda until the SNR of EEZOFL 7.2 is met; `h_floor` as in `smudging_sigma`.
+    Raises `Infeasible` with the binding constraint.
     """
     validate.positive("tau", tau)
     validate.positive("lambda_s", lambda_s)
-    wish = _Wish(p, channel, lambda_s, tau, mode, f, snr_db_max)
+    wish = _Wish(p, channel, lambda_s, tau, mode, f, snr_db_max, h_floor)
     trial, room = _best(wish)
     if room.least < 0:
         raise _infeasible(wish, trial, room)
     std = math.sqrt(average_variance(trial, channel, mode))
-    return Choice(trial, room, std, lambda_s, accepted_snr_db(p.log2_q, trial.scale_bits, tau, p.ring.n, channel.S_O))
+    return Choice(trial, room, std, lambda_s, _snr_db(trial, channel, tau, mode))
 
 
 class _Wish(NamedTuple):
@@ -80,6 +84,7 @@ class _Wish(NamedTuple):
     mode: str
     f: int | None
     snr_db_max: float | None
+    h_floor: float | None
 
 
 def _best(wish: _Wish) -> tuple[Parameters, Headroom]:
@@ -89,19 +94,23 @@ def _best(wish: _Wish) -> tuple[Parameters, Headroom]:
     most = 0 if mode == "digital" else max(0, min(int(p.log2_q), widest))
     for bits in [wish.f] if wish.f is not None else range(most, -1, -1):
         trial = dataclasses.replace(p, f=bits)
-        scale = smallest_scale(trial, channel, wish.lambda_s, wish.tau, mode)
+        scale = smallest_scale(trial, channel, wish.lambda_s, wish.tau, mode, wish.h_floor)
         if wish.snr_db_max is not None:
-            scale = max(scale, _scale_for_snr(trial, channel, wish.tau, wish.snr_db_max))
-        trial = flooded(dataclasses.replace(trial, scale_bits=scale), channel, wish.lambda_s, mode)
+            scale = max(scale, _scale_for_snr(trial, channel, wish.tau, mode, wish.snr_db_max))
+        trial = flooded(dataclasses.replace(trial, scale_bits=scale), channel, wish.lambda_s, mode, wish.h_floor)
         room = headroom(trial, channel, mode)
         if room.least >= 0:
             break
     return trial, room
 
 
-def _scale_for_snr(p: Parameters, channel: Fading, tau: float, snr_db_max: float) -> int:
-    at_one = accepted_snr_db(p.log2_q, 0, tau, p.ring.n, channel.S_O)
-    return max(0, math.ceil((at_one - snr_db_max) / (20 * math.log10(2))))
+def _snr_db(p: Parameters, channel: Fading, tau: float, mode: str) -> float:
+    return accepted_snr_db(p.log2_q, p.scale_bits, tau, p.ring.n, channel.S_O, air_gain(p, channel, mode))
+
+
+def _scale_for_snr(p: Parameters, channel: Fading, tau: float, mode: str, snr_db_max: float) -> int:
+    at_one = _snr_db(dataclasses.replace(p, scale_bits=0), channel, tau, mode)
+    return 0 if at_one <= snr_db_max else math.ceil((at_one - snr_db_max) / (20 * math.log10(2)))
 
 
 def _relaxations(wish: _Wish) -> dict[str, float]:

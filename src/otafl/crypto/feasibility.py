@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 from otafl.core import validate
-from otafl.crypto.budget import Fading
+from otafl.crypto.budget import Fading, air_gain
 from otafl.crypto.parameters import Parameters
 
 GRID_ASSUMPTION = "channel coefficients are exact multiples of 2^-f; real radio channels are not"
@@ -27,11 +27,15 @@ def amplitude_snr_db(log2_q: float, Omega: float = 1.0, sigma_w: float = 1.0) ->
     return 20 * log2_q * math.log10(2) + 10 * math.log10(Omega / (12 * sigma_w**2))
 
 
-def accepted_snr_db(log2_q: float, scale_bits: int, tau: float, n: int, S_O: float) -> float:
-    """SNR per device that leaves a decoded standard deviation tau from receiver noise alone. EEZOFL 7.2"""
+def accepted_snr_db(log2_q: float, scale_bits: int, tau: float, n: int, S_O: float, gain: float | None = None) -> float:
+    """SNR per device that leaves a decoded standard deviation tau from receiver noise alone. EEZOFL 7.2
+
+    `gain` is `budget.air_gain`; left out, that of fixed-point rounds with secrets in {-1, 1}. Without a radio: -inf.
+    """
     validate.positive("tau", tau)
+    gain = 5 / 3 * n * S_O if gain is None else gain
     wide = log2_q - scale_bits - math.log2(tau)
-    return 20 * wide * math.log10(2) + 10 * math.log10(5 / 3 * n * S_O / 12)
+    return 20 * wide * math.log10(2) + 10 * math.log10(gain / 12) if gain else -math.inf
 
 
 def receiver_bits(log2_q: float, N: int, Omega: float) -> int:
@@ -43,13 +47,14 @@ def receiver_bits(log2_q: float, N: int, Omega: float) -> int:
     return math.ceil(log2_q + max(math.log2(N), 0.5 * math.log2(N * Omega)))
 
 
-def grid_tolerance(p: Parameters, channel: Fading, tau: float) -> float:
+def grid_tolerance(p: Parameters, channel: Fading, tau: float, mode: str = "fixed-point") -> float:
     """delta: rms distance of the channel from the grid (or drift between phases) that costs a decoded error tau.
 
-    EEZOFL 7.1 (iii): error = delta (q / Lambda) sqrt((5/3) N n S_O / 12), before it wraps.
+    EEZOFL 7.1 (iii): a received symbol is off by delta q sqrt(N / 12), which travels as receiver noise does; for
+    fixed-point rounds and signs error = delta (q / Lambda) sqrt((5/3) N n S_O / 12), before it wraps.
     """
-    spread = math.sqrt(5 / 3 * channel.N * p.ring.n * channel.S_O / 12)
-    return float(tau / spread * 2.0 ** (p.scale_bits - p.log2_q))
+    spread = math.sqrt(air_gain(p, channel, mode) * channel.N / 12)
+    return float(tau / spread * 2.0 ** (p.scale_bits - p.log2_q)) if spread else math.inf
 
 
 class Traffic(NamedTuple):

@@ -123,6 +123,44 @@ def test_traffic_and_radio_of_the_published_setting():
     assert result["f_max"] == 28
 
 
+def test_a_digital_round_has_no_radio_and_weights_of_1():
+    """Its constants are those of a channel without fading: Omega = mu^2."""
+    task = {"d": 50, "eta0": 0.1, "gamma0": 0.2, "L_f": 3.0, "L_g": 7.0, "b": 2.0, "gap": 1.5, "b2": 9.0}
+    result = plan(mode="digital", convergence=task)
+    assert set(result["radio"]) == set(plan()["radio"]) and set(result["radio"].values()) == {None}
+    assert result["convergence"]["C_g"] == pytest.approx(4 * 3.0**2 * 9.0**4 * (10 + 10 * 9), rel=1e-12)
+    screen = io.StringIO()
+    PLANNER.show(result, Console(file=screen, width=160))
+    assert "dB" not in screen.getvalue() and "multiples of 2^-f" not in screen.getvalue()
+
+
+def test_hybrid_radio_carries_ciphertexts_alone():
+    over_air, hybrid = plan()["radio"], plan(mode="hybrid")["radio"]
+    apart = over_air["snr_db_for_tau"] - hybrid["snr_db_for_tau"]
+    assert apart == pytest.approx(10 * math.log10(5 / 3 * 4096 * 20 / (4096 * 10 + 1)), abs=1e-9)
+
+
+FREE = {"sigma_phi": None, "f": None, "Lambda_log2": None, "smudging_bits": 40.0}
+
+
+@pytest.mark.parametrize("mode", ["fixed-point", "hybrid", "digital"])
+@pytest.mark.parametrize("ring", ["4096", "8192"])
+def test_plans_for_one_honest_device_reach_tau(mode, ring):
+    result = plan(mode=mode, ring=ring, h_floor=0.5, **FREE)
+    assert result["tau_met"] and result["headroom_bits"]["least"] >= 0
+    assert result["smudging"]["smudging_bits"] == 40
+    assert ("|h| >= 0.5" in result["smudging"]["covers"]) == (mode == "fixed-point")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"), [({}, "Lambda_log2 is given"), (FREE | {"mode": "digital"}, "sends nothing by radio")]
+)
+def test_a_limit_on_the_snr_that_nothing_could_hold_is_refused(changes, reason):
+    with pytest.raises(InputError, match=reason):
+        plan(snr_db_max=300.0, **changes)
+    assert plan(snr_db_max=300.0, **FREE)["radio"]["snr_db_for_tau"] <= 300.0
+
+
 def test_default_example_plans_shows_and_draws(tmp_path):
     result = PLANNER.plan(files.parse(PLANNER.inputs, tomllib.loads(PLANNER.example), "example"), tmp_path)
     assert result["tau_met"]

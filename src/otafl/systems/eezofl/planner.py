@@ -45,8 +45,8 @@ def choose(inputs: Inputs, channel: budget.Fading) -> tuple[Parameters, float | 
     bits = inputs.smudging_bits or 40.0
     if inputs.Lambda_log2 is not None:
         return choosing.flooded(base, channel, bits, inputs.mode, inputs.h_floor), bits
-    made = choosing.plan_parameters(base, channel, bits, inputs.tau, inputs.mode, inputs.f, inputs.snr_db_max)
-    return choosing.flooded(made.parameters, channel, bits, inputs.mode, inputs.h_floor), bits
+    limits = inputs.f, inputs.snr_db_max, inputs.h_floor
+    return choosing.plan_parameters(base, channel, bits, inputs.tau, inputs.mode, *limits).parameters, bits
 
 
 def _noise(p: Parameters, channel: budget.Fading, mode: str) -> dict[str, Any]:
@@ -75,22 +75,31 @@ def _smudging(p: Parameters, channel: budget.Fading, inputs: Inputs, bits: float
         "smudging_bits": reached,
         "coefficients_times_rounds": hidden,
         "smudging_bits_total": reached - 0.5 * math.log2(hidden),
-        "covers": "all devices together" if inputs.h_floor is None else f"one honest device, |h| >= {inputs.h_floor}",
+        "covers": "all devices together" if inputs.h_floor is None else _one_honest(inputs),
         "label": NO_FLOODING if reached < 10 else f"{reached:.0f} bits per coefficient",
     }
 
 
+def _one_honest(inputs: Inputs) -> str:
+    fades = f", |h| >= {inputs.h_floor}" if inputs.mode == "fixed-point" else ""  # elsewhere shares are digital
+    return f"one honest device{fades}"
+
+
 def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, Any]:
-    largest = float(channel.Omega.max())
-    return {
+    """None for each where nothing is sent by radio."""
+    largest, gain = float(channel.Omega.max()), budget.air_gain(p, channel, inputs.mode)
+    tolerance = feasibility.grid_tolerance(p, channel, inputs.tau, inputs.mode)
+    needed = feasibility.accepted_snr_db(p.log2_q, p.scale_bits, inputs.tau, p.ring.n, channel.S_O, gain)
+    found = {
         "snr_db_unit_noise": feasibility.amplitude_snr_db(p.log2_q, largest, p.sigma_w),
         "snr_db_sum": feasibility.amplitude_snr_db(p.log2_q, channel.S_O, p.sigma_w),  # independent: powers add
-        "snr_db_for_tau": feasibility.accepted_snr_db(p.log2_q, p.scale_bits, inputs.tau, p.ring.n, channel.S_O),
+        "snr_db_for_tau": needed,
         "receiver_bits": feasibility.receiver_bits(p.log2_q, channel.N, largest),
-        "delta_for_tau": feasibility.grid_tolerance(p, channel, inputs.tau),
-        "delta_for_tau_log2": math.log2(feasibility.grid_tolerance(p, channel, inputs.tau)),
+        "delta_for_tau": tolerance,
+        "delta_for_tau_log2": math.log2(tolerance),
         "grid_assumption": feasibility.GRID_ASSUMPTION,
     }
+    return found if inputs.mode != "digital" else dict.fromkeys(found)
 
 
 def _security(p: Parameters) -> dict[str, Any]:
@@ -111,6 +120,8 @@ def _theorem(inputs: Inputs, channel: budget.Fading, variance: float) -> dict[st
     if inputs.convergence is None:
         return None
     c = inputs.convergence
+    if inputs.mode == "digital":  # weights are 1
+        channel = budget.fading(np.ones(channel.N), np.ones(channel.N))
     constants = convergence.theorem2(channel, variance, **c.model_dump(exclude={"eps", "beta"}))
     start = c.L_f**2 * channel.N**2  # |grad F|^2 is at most this anywhere
     bound = constants.bound(inputs.rounds)
@@ -147,11 +158,12 @@ def _on_site(inputs: Inputs, path: Path) -> dict[str, Any]:
         raise InputError(f"{said}; give it in one place")
     result = _plan(inputs.model_copy(update={"devices": site.devices, "bandwidth_hz": site.bandwidth_hz}))
     result["site"] = {"file": path.name, "snr_db": site.snr_db}
-    result["warnings"] += [
-        f"{path.name}: samples are not used: encrypted sums weigh every device alike",
-        f"{path.name}: gains are levelled to the weakest device, which offers an SNR of {site.snr_db:.1f} dB; "
-        f"tau needs {result['radio']['snr_db_for_tau']:.1f} dB",
-    ]
+    result["warnings"].append(f"{path.name}: samples are not used: encrypted sums weigh every device alike")
+    if (needed := result["radio"]["snr_db_for_tau"]) is not None:
+        result["warnings"].append(
+            f"{path.name}: gains are levelled to the weakest device, which offers an SNR of {site.snr_db:.1f} dB; "
+            f"tau needs {needed:.1f} dB"
+        )
     return result
 
 
@@ -232,10 +244,7 @@ def _facts(result: dict[str, Any]) -> Fitted:
         ("headroom", f"{room['least']:.1f} bits ({room['binding']})"),
         ("flooding", f"sigma_phi 2^{smudging['sigma_phi_log2']:.1f}, {smudging['label']}; {smudging['covers']}"),
         ("whole job", f"{smudging['smudging_bits_total']:.1f} bits for {smudging['coefficients_times_rounds']} values"),
-        ("SNR, unit noise", f"{radio['snr_db_unit_noise']:.1f} dB, of the sum {radio['snr_db_sum']:.1f} dB"),
-        ("SNR for tau", f"{radio['snr_db_for_tau']:.1f} dB"),
-        ("receiver", f"{radio['receiver_bits']} bits"),
-        ("grid", f"{radio['grid_assumption']}; tolerance 2^{radio['delta_for_tau_log2']:.1f}"),
+        *(_on_the_air(radio) if radio["receiver_bits"] is not None else []),
         ("ciphertext", f"{traffic['ciphertext_bytes']:,} bytes, {traffic['expansion']:,.0f} times the scalar"),
         ("uplink", f"{traffic['uplink_bits']:,} bits{_lasting(traffic['digital_seconds'], ' at 1 bit/s/Hz')}"),
         ("analog", f"{traffic['symbols']:,} symbols{_lasting(traffic['analog_seconds'])}"),
@@ -250,6 +259,15 @@ def _facts(result: dict[str, Any]) -> Fitted:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _on_the_air(radio: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("SNR, unit noise", f"{radio['snr_db_unit_noise']:.1f} dB, of the sum {radio['snr_db_sum']:.1f} dB"),
+        ("SNR for tau", f"{radio['snr_db_for_tau']:.1f} dB"),
+        ("receiver", f"{radio['receiver_bits']} bits"),
+        ("grid", f"{radio['grid_assumption']}; tolerance 2^{radio['delta_for_tau_log2']:.1f}"),
+    ]
 
 
 def _lasting(seconds: float | None, rate: str = "") -> str:

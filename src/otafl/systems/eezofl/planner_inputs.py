@@ -99,6 +99,9 @@ class Inputs(FileModel):
         grid = self.f is not None or self.mode == "digital"  # whose weights are 1
         if self.sigma_phi is not None and not (grid and self.Lambda_log2 is not None):
             raise InputError("sigma_phi is in ring units: it needs f and Lambda_log2; or give smudging_bits")
+        if self.snr_db_max is not None and (self.Lambda_log2 is not None or self.mode == "digital"):
+            reason = "Lambda_log2 is given" if self.Lambda_log2 is not None else "mode='digital' sends nothing by radio"
+            raise InputError(f"snr_db_max raises Lambda until the SNR is met, but {reason}; leave it out")
         if self.Lambda_log2 is not None and not grid:
             raise InputError("Lambda_log2 without f: give both, or leave Lambda_log2 out and it is chosen with f")
         return self
