@@ -45,7 +45,7 @@ def test_whatever_stands_between_markers_is_the_record():
     assert {name for name, told in verdicts.recorded().items() if "grids" in told} <= compared
 
 
-@pytest.mark.parametrize("system", ["cares", "eezofl"])
+@pytest.mark.parametrize("system", ["biasvar", "cares", "cdpb", "eezofl"])
 def test_numbers_in_the_text_are_those_of_the_runs_or_of_the_presets(system: str):
     """Outside the markers, too: whatever has a decimal point was measured, or is a setting."""
     page = (RESULTS / f"{system}.md").read_text(encoding="utf-8")

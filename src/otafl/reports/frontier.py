@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from rich import box
 
+from otafl.core.markdown import table as markdown_table
 from otafl.reports.comparison import placed
 from otafl.reports.plots import COLOURS, FOR_SVG, MARKERS, as_svg, label_ends
 from otafl.runs.comparing.compare import Part
@@ -31,6 +32,18 @@ def points_of(parts: list[Part], devices: int) -> list[Point]:
                 "efficiency": float(np.mean(numbers(entry["efficiency"]))) if entry["private"] else None,
             })  # fmt: skip
     return found
+
+
+def span_table(told: dict[str, Any]) -> str:
+    """Accuracy of the worst and the best private scheme, as Markdown."""
+    points = [point for point in told["points"] if point["private"]]
+    counts, targets = (sorted({point[key] for point in points}) for key in ("devices", "eps"))
+    rows = [[f"{count:,}"] for count in counts]
+    for row, count in zip(rows, counts):
+        for eps in targets:
+            at = [point["accuracy"] for point in points if (point["devices"], point["eps"]) == (count, eps)]
+            row.append(f"{min(at):.2f} to {max(at):.2f}")
+    return "\n".join(markdown_table(("devices", *(f"ε = {eps:g}" for eps in targets)), rows))
 
 
 def picture(told: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 from otafl.core.files import to_json, write_atomic
+from otafl.reports import frontier
+from otafl.reports.page import stored
 from otafl.reproductions import verdicts
 from otafl.reproductions.findings import markdown_of
 from otafl.runs.presets import presets
@@ -55,7 +57,8 @@ def blocks() -> dict[str, str]:
     """What belongs between the markers, by name; runs of before have left no tables."""
     found = {name: markdown_of(told, f"../images/made/results-{name}.svg")
              for name, told in verdicts.recorded().items() if "grids" in told}  # fmt: skip
-    tables = {"record": verdicts.page_table(), "folders": verdicts.folder_table(), "times": verdicts.times_table()}
+    tables = {"record": verdicts.page_table(), "folders": verdicts.folder_table(), "times": verdicts.times_table(),
+              "demo-frontier": frontier.span_table(stored(frontier.STORED))}  # fmt: skip
     return {**tables, **found}
 
 

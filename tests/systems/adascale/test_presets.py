@@ -94,7 +94,7 @@ def test_leakage_leaves_a_picture_records_and_verdicts(leakage_folder):
     rows = json.loads((leakage_folder / "records.json").read_text())
     assert len(rows) == 4 * 2 * 4 + 7 * 2 * 2  # methods, nus, realisations
     results = json.loads((leakage_folder / "results.json").read_text())
-    assert len(results["verdicts"]) == 10 and all(one["place"] and one["rule"] for one in results["verdicts"])
+    assert len(results["verdicts"]) == 11 and all(one["place"] and one["rule"] for one in results["verdicts"])
     assert any("smoke version" in note for note in results["notes"])
     line = next(one for one in results["panels"][1]["lines"] if one["label"] == "equal-alloc")
     flat = [r["eps"] for r in rows if r["method"] == "equal-alloc" and r["nu"] == 0.16]
@@ -123,6 +123,7 @@ GOOD = {"optimal": (1, 1), "adascale": (1.1, 1.05), "estim-future": (1.5, 1.3), 
         ("below", {"estim-future": (1.5, 1.0)}),
         ("close", {"adascale": (1.3, 1.05)}),
         ("narrows", {"equal-alloc": (3, 30)}),
+        ("approaches", {"estim-future": (1.5, 1.6)}),
         ("rises", {"equal-alloc": (3, 30)}),
     ],
 )

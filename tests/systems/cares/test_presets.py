@@ -28,7 +28,7 @@ TABLES = ["cares-table1", "cares-table2", "cares-table2-stress", "cares-table3"]
 
 def test_every_table_and_figure_has_a_preset():
     figures = [f"cares-fig{n}" for n in range(1, 8)]
-    assert {*TABLES, *figures, "cares-sweep", "cares-wide", "cares-controller"} == set(NAMES)
+    assert {*TABLES, *figures, "cares-sweep", "cares-wide", "cares-controller", "cares-rounds"} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,6 +146,31 @@ def test_following_the_channel_is_a_rank_correlation(power: float, word: str):
     curves = Curves("x", {}, {"seed": rounds["seed"]}, rounds)
     verdict = reproduce_scalings.follows_the_channel({}, lambda label: curves)
     assert verdict.verdict == word
+
+
+def made_up(**columns: list[float]) -> Curves:
+    """Two seeds alike: sent weight and envelope by round, accuracy after every tenth."""
+    rounds = {name: np.tile(column, 2) for name, column in columns.items() if name != "accuracy"}
+    rounds["seed"] = np.repeat([0, 1], len(columns["sent_weight"]))
+    count = len(columns["accuracy"])
+    after = {"seed": np.repeat([0, 1], count), "round": np.tile(10 * np.arange(1, count + 1), 2)}
+    return Curves("x", {}, {**after, "accuracy": np.tile(columns["accuracy"], 2)}, rounds)
+
+
+@pytest.mark.parametrize(("envelope", "word"), [(0.5, "holds"), (0.3, "does not hold")])
+def test_dropped_weight_is_held_against_its_envelope(envelope: float, word: str):
+    """A fifth is dropped on average: less than half of 0.5, not of 0.3."""
+    curves = made_up(sent_weight=[1.0, 0.6], info_dropped_weight=[envelope] * 2, accuracy=[0.5])
+    assert reproduce_scalings.drops_less({}, lambda label: curves).verdict == word
+
+
+@pytest.mark.parametrize(("third", "word"), [(0.6, "holds"), (0.8, "does not hold")])
+def test_learning_is_compared_after_as_many_rounds(third: float, word: str):
+    """What the fixed scaling does with its further rounds does not count."""
+    static, fixed = ([0.3, 0.5, 0.7], [0.2, 0.4, third, 0.9])
+    known = {"CARES static": static, "OTA-FFL budget": fixed}
+    curves = {label: made_up(sent_weight=[1.0], accuracy=values) for label, values in known.items()}
+    assert reproduce_scalings.learns_faster({}, curves.__getitem__).verdict == word
 
 
 @pytest.mark.parametrize(("scales", "remarks", "words"), [

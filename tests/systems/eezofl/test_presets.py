@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from otafl.core.errors import InputError
+from otafl.crypto import budget
 from otafl.crypto.randomness import insecure_test_rng
 from otafl.crypto.ring import RING_4096, RING_8192
 from otafl.reproductions.preset_run import reproduce
@@ -16,7 +17,7 @@ from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
 from otafl.systems.eezofl.host_training import train_on_host
-from otafl.systems.eezofl.reproduce_tables import noise_verdicts, overhead
+from otafl.systems.eezofl.reproduce_tables import noise_law, noise_verdicts, of_the_dimension, overhead
 
 TRAINED = ("eezofl-table3", "eezofl-fig2", "eezofl-fig3", "eezofl-packing", "eezofl-he-dp")
 
@@ -59,6 +60,20 @@ def test_sixteen_orders_are_asked_at_both_channel_spreads(share: float, word: st
     found = {n: {**column, name: share * column[name]} for n, column in found.items()}
     verdicts = {one.claim: one.verdict for one in noise_verdicts(found, preset.settings, preset.targets)}
     assert next(verdicts[claim] for claim in verdicts if "typical channel noise" in claim) == word
+
+
+@pytest.mark.parametrize(("power", "word"), [(2, "holds"), (1, "does not hold")])
+def test_the_law_of_the_decoded_noise_is_asked(power: int, word: str, monkeypatch: pytest.MonkeyPatch):
+    """A variance over the scale instead of its square would be noticed."""
+    monkeypatch.setattr(budget, "decoded_variance", lambda noise, n, scale: noise.B_eps_squared / n / scale**power)
+    assert noise_law(read_preset(find("eezofl-table2")).settings).verdict == word
+
+
+def test_sizes_of_a_round_do_not_depend_on_the_model_and_the_noise_floor_does():
+    settings = read_preset(find("eezofl-table2")).settings
+    assert of_the_dimension(settings).verdict == "holds"
+    large = {**settings, "task": {**settings["task"], "d": 10**6}}
+    assert overhead(RING_4096, large)["rho"] > 1000 * overhead(RING_4096, settings)["rho"]
 
 
 @pytest.mark.slow

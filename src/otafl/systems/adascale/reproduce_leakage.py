@@ -63,12 +63,12 @@ def leakage_verdict(claim: Record, table: list[Record], by_alpha: dict[int, list
 
     text, place, kind = claim["text"], claim["place"], claim["kind"]
     if kind == "reconstructed":
-        told = "no number of seeds would decide it: both are our reconstructions of what the paper names only"
-        return Verdict(text, UNDECIDED, told, place, "none: [20] and [23] are not described in the paper")
+        told = "no number of seeds would decide it: both are our reconstructions, from a sentence or two in this paper"
+        return Verdict(text, UNDECIDED, told, place, "none: [20] and [23] are methods of other papers")
     if kind == "negligible":
         return _negligible(claim, by_alpha)
     judge: Callable[..., tuple[list[Part], str]] = {"below": _below, "close": _close, "narrows": _narrows,
-                                                    "rises": _rises}[kind]  # fmt: skip
+                                                    "approaches": _approaches, "rises": _rises}[kind]  # fmt: skip
     parts, rule = judge(claim, column, nus)
     return joined(text, parts, place, rule)
 
@@ -104,6 +104,17 @@ def _narrows(claim: Record, column: Callable[..., np.ndarray], nus: list[float])
         for n, row in enumerate(gap[:-1] - gap[1:]):
             parts.append(ahead(from_zero(row))._replace(evidence=told * (n == 0)))
     return parts, f"{claim['metric']}: the mean difference falls from each nu to the next"
+
+
+def _approaches(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -> tuple[list[Part], str]:
+    """The ratio to Optimal's, at the ends of the range."""
+    parts = []
+    for rival in claim["than"]:
+        logs = np.log(column(rival) / column("optimal"))
+        told = f"{rival} {', '.join(f'{x:.3g}' for x in np.exp(logs.mean(-1)))} times Optimal's over nu"
+        parts.append(ahead(from_zero(logs[0] - logs[-1]))._replace(evidence=told))
+    rule = "the mean log ratio to Optimal's is smaller at the largest nu than at the smallest"
+    return parts, f"{claim['metric']}: {rule}"
 
 
 def _rises(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -> tuple[list[Part], str]:

@@ -139,7 +139,7 @@ def _shapes(problem: Problem, levels: list[tuple[Problem, Certificate]]) -> list
     return [
         fact("The feasible region is nonempty", counts[0] > 0, f"{counts[0]} of {len(arms)} arms at noise_std "
              f"{levels[0][0].noise_high:g}", place, "some arm is certified, with constants that hold without data"),
-        fact("Increasing η lowers the normalized OTA noise and improves the convergence certificate",
+        fact("Increasing η lowers the normalized OTA noise … and improves the convergence certificate",
              bool(np.all(np.diff(falls) < 0)), f"bound {falls[0]:.1f} at {arms[0]:g}, {falls[-1]:.1f} at {arms[-1]:g}",
              place, f"the bound falls {grid}"),
         fact("but it also increases the per-round privacy cost since ρ_inc ∝ η²",

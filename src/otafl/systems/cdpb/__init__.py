@@ -14,7 +14,7 @@ rival_policies   gbar-based, h_min-based, independent sampling, noise-free
 planner          `otafl plan cdpb`: planner_inputs, from_experiment
 figures          data of the analytic figures; claims_map: each claim at each setting of the open constants
 reproduce        Figures 2 and 3; reproduce_strategies: 6, 7 and 9; reproduce_training: 4, 5, 8 and MNIST;
-                 reproduce_map: the map of claims
+                 reproduce_designs: reasons given for 4 and 5; reproduce_map: the map of claims
 """
 
 from functools import partial

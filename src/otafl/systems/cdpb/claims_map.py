@@ -14,7 +14,7 @@ from otafl.core.arrays import Array
 from otafl.systems.cdpb import figures
 from otafl.systems.cdpb.accounting import VISIBLE, eps_round, theorem1
 from otafl.systems.cdpb.model import IDLE, NOISE_FREE, NOISY, Params, Scheme, Stats, stats
-from otafl.systems.cdpb.paper import PAPER, best_load, stage1
+from otafl.systems.cdpb.paper import PAPER, best_load, lemma1, stage1
 from otafl.systems.cdpb.portion import best_portion
 
 AXES = ("alpha", "receiver_noise", "A", "P", "K")
@@ -73,14 +73,25 @@ def utility_claims(setting: dict[str, float], taus: list[int], q: float, charge:
     return dict(zip([name for name in CLAIMS if name[0] == "3"], map(bool, answers)))
 
 
-def losses(setting: dict[str, float], tau: int, q: float) -> dict[str, dict[str, float]]:
-    """Renyi loss of one round of the published designs (rho by the printed utility at tau rounds), by charge."""
+def designs(setting: dict[str, float], tau: int, q: float) -> dict[str, Stats]:
+    """The published designs for tau rounds: rho by the printed utility, of gbar-based by the error alone."""
     params = params_of(setting)
-    quiet = params.but(sz2=setting["receiver_noise"] / params.d)
-    at = {name: stats(params, best_load(params, tau, way), way)
-          for name, way in {"CDPB-i": IDLE, "CDPB-n": NOISY, "IS": Scheme(keep=q)}.items()}  # fmt: skip
-    at |= {"h_min-based": figures.weakest(params)}
-    free = stats(quiet, best_load(quiet, tau, NOISE_FREE), NOISE_FREE)
+    ways = {"CDPB-i": (params, IDLE), "CDPB-n": (params, NOISY), "IS": (params, Scheme(keep=q)),
+            "Noise-Free": (_quiet(setting), NOISE_FREE)}  # fmt: skip
+    at = {name: stats(own, best_load(own, tau, way), way) for name, (own, way) in ways.items()}
+    return at | {"gbar-based": stats(params, lemma1(params)), "h_min-based": figures.weakest(params)}
+
+
+def _quiet(setting: dict[str, float]) -> Params:
+    """With the receiver noise, which protects the noise-free scheme alone."""
+    params = params_of(setting)
+    return params.but(sz2=setting["receiver_noise"] / params.d)
+
+
+def losses(setting: dict[str, float], tau: int, q: float) -> dict[str, dict[str, float]]:
+    """Renyi loss of one round of the published designs, by charge."""
+    params, quiet, at = params_of(setting), _quiet(setting), designs(setting, tau, q)
+    free, _ = at.pop("Noise-Free"), at.pop("gbar-based")
 
     def rival(one: Stats) -> float:
         return float(theorem1(params.alpha, 1.0, params.W**2 / (one.v + params.sz2)))

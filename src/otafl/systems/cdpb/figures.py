@@ -65,7 +65,9 @@ def weakest(params: Params) -> Stats:
     u = 1 / params.K
     at = stats(params, u)
     one, v = np.asarray(1.0), params.c * (1 - u)
-    return at._replace(p=one, p_top=one, K_t=np.asarray(float(params.K)), v=np.asarray(v), s2=v / params.d + params.sz2)
+    power, _, count = params.groups
+    return at._replace(p=one, p_top=one, K_t=np.asarray(float(params.K)), v=np.asarray(v), s2=v / params.d + params.sz2,
+                       energy=np.sum(count * power) / params.K)  # fmt: skip
 
 
 def best_at(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array]) -> float:
