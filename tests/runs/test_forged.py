@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from otafl.privacy import Ledger
 from otafl.privacy.card_text import markdown, meaning
 from otafl.reports import write_report
 from otafl.reports.run import Run
-from otafl.runs.folder import recount
+from otafl.runs.folder import recount, shapes
 from otafl.runs.folder.sealed import digest, with_seal
 
 PLACE = Path("schemes/constant")
@@ -99,6 +100,12 @@ def test_nonsense_is_refused_in_one_line(run: Path, otafl: Call, key: tuple[Any,
         refused(otafl, run)
         for path, content in whole.items():
             path.write_bytes(content)
+
+
+def test_what_steers_a_terminal_is_what_unicode_says() -> None:
+    every = [chr(number) for number in range(sys.maxunicode + 1)]
+    control = {one for one in every if unicodedata.category(one) == "Cc"}
+    assert {one for one in every if shapes.CONTROL.search(f"a{one}b")} == control - {"\n", "\t"}
 
 
 @pytest.mark.parametrize(("name", "key"), [("summary.json", "adjacency"), ("card.json", "spent"), ("card.json", "cap")])

@@ -187,6 +187,8 @@ def naming(file: Path, in_its_words: Callable[[str], str] = str) -> Iterator[Non
 
 def plain(value: Any) -> Any:
     """Make a result fit strict JSON: arrays become lists, NaN becomes null, infinities the strings "inf" and "-inf"."""
+    if type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value)):  # most of what there is
+        return value
     if isinstance(value, BaseModel):
         return plain(value.model_dump())
     if isinstance(value, dict):

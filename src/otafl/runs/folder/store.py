@@ -61,8 +61,8 @@ class SchemeFolder(Checkpoints):
 
     def verify(self) -> None:
         """Every file as it was written, or InputError with the name of one that is not."""
-        for name in self.hashes():
-            self.whole(name)
+        for name, expected in self.hashes().items():
+            self._as_sealed(name, expected)
         self.timing()
 
     def lost_marker(self) -> bool:
@@ -87,7 +87,10 @@ class SchemeFolder(Checkpoints):
 
     def whole(self, name: str) -> Path:
         """The path of a file whose content is as it was written."""
-        if file_digest(self.path / name, self.mend) != self._expected(name):
+        return self._as_sealed(name, self._expected(name))
+
+    def _as_sealed(self, name: str, expected: str) -> Path:
+        if file_digest(self.path / name, self.mend) != expected:
             raise self._damaged(name)
         return self.path / name
 
