@@ -103,7 +103,17 @@ def certain(trace, deployment):
     return trace, deployment._replace(gain_error=-0.5)
 
 
+def far_away(trace, deployment):
+    return trace._replace(gain=1e-3 * trace.gain, estimate=1e-3 * trace.estimate), deployment
+
+
+def of_known_coins(trace, deployment):
+    return trace._replace(coin=np.zeros_like(trace.coin)), deployment
+
+
 LIES = [
+    ({"site": far_away}, "changed the site's gain; it must be unchanged"),
+    ({"site": of_known_coins}, "changed the site's coin; it must be unchanged"),
     ({"site": trusting}, "changed the site's trusted_noise_var"),
     ({"site": certain}, "changed the site's gain_error to -0.5; it must be at least 0"),
     ({"lower": noiseless}, "has a noise variance of 0 in round 0: less than was charged"),

@@ -9,10 +9,11 @@ import pytest
 from otafl.core.errors import InputError
 from otafl.core.plan import first_look
 from otafl.core.rounds import plan_ahead
-from otafl.privacy import account, events
+from otafl.privacy import Budget, Ledger, Release, account, events
 from otafl.runs import build
 from otafl.runs.planning.details import inputs_of
 from otafl.runs.planning.facts import facts_of
+from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import load
 from otafl.systems import planning
 from otafl.systems.cares.planner_inputs import problem_of as stated
@@ -151,6 +152,30 @@ def test_orthogonal_counts_the_uses_of_the_first_round(file: Path) -> None:
 def test_eezofl_reads_the_ring_of_the_scheme_and_its_own_keys(file: Path) -> None:
     inputs: Any = inputs_of("eezofl", file, ["plan.tau=0.02", "scheme.0.n=8192"])
     assert (inputs.tau, inputs.ring, inputs.rounds, inputs.devices.count, inputs.P) == (0.02, "8192", 30, 4, 60)
+
+
+@pytest.mark.parametrize("file", list(SCHEMES), indirect=True)
+def test_a_planner_that_charges_no_channel_error_refuses_one(file: Path, request: pytest.FixtureRequest) -> None:
+    """biasvar promised the ε of exact channels: a run under this error is charged 1.69 times its ρ."""
+    system = request.node.callspec.params["file"]
+    off = ["channel.csi={gain_error=0.3, phase_error=0.0}"]
+    if system in ("cares", "orthogonal", "eezofl"):
+        assert inputs_of(system, file, off)
+    else:
+        with pytest.raises(InputError, match=f"gain_error=0.3: the planner of {system} counts channels"):
+            inputs_of(system, file, off)
+
+
+@pytest.mark.parametrize("file", ["cares"], indirect=True)
+def test_a_planner_is_told_what_an_earlier_run_left(file: Path, tmp_path: Path) -> None:
+    earlier = Ledger(Budget(200.0, 1e-6, adjacency="replace", unit="client"), clients=4)
+    earlier.release(Release("a statistic", 2.0, 1.0))
+    earlier.save(tmp_path / "ledger.bin")
+    spent = [f"privacy.already_spent='{tmp_path / 'ledger.bin'}'"]
+    inputs: Any = inputs_of("cares", file, spent)
+    experiment = load(file, spent)
+    of_run = Planned(experiment, experiment.scheme[0], facts_of(experiment))
+    assert inputs.eps_target == of_run.eps_left < 200.0
 
 
 @pytest.mark.parametrize("file", ["cdpb"], indirect=True)

@@ -25,6 +25,7 @@ from otafl.reports.tables import comparison, footer
 from otafl.runs import build, runner
 from otafl.runs.comparing.compare import rank
 from otafl.runs.execution import Execution
+from otafl.runs.folder import recount
 from otafl.runs.folder.disk import StorageError, locked
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import SchemeFolder, read_table
@@ -116,6 +117,10 @@ def test_participation_that_only_renyi_counts_runs_to_its_card(accounting: str, 
     assert 0 < card["guarantee"]["eps"] < 200
     (summary,) = summaries(tmp_path / "run")
     assert is_design(summary) and guaranteed(summary) == np.inf and DESIGN in footer([summary])
+    ledger, bare = Ledger.load(tmp_path / "run/schemes/constant/ledger-0.bin"), {**summary, "target_eps": None}
+    del bare["accounting"]
+    with pytest.raises(ValueError, match=f"accounting=none is {accounting} in its ledger"):
+        recount._same_terms(ledger, bare, card)
     table = plan(one)
     assert table.rows[0].eps == pytest.approx(summary["final_eps"]) and any(DESIGN in note for note in table.notes)
 

@@ -50,6 +50,9 @@ def meet(uplink: Uplink, trace: Trace, deployment: Deployment) -> tuple[Trace, D
     if uplink.energy is not transmit_energy:
         raise PrivacyViolation(f"uplink {uplink.name!r} comes from outside otafl and may not count energy by itself")
     heard, site = uplink.site(frozen(trace), frozen(deployment))
+    for name in ("gain", "array", "coin"):  # what is declared of them is held against the charge afterwards
+        if not np.array_equal(getattr(heard, name), getattr(trace, name)):
+            raise PrivacyViolation(f"uplink {uplink.name!r} changed the site's {name}; it must be unchanged")
     most = min(deployment.trusted_noise_var, float(site.noise_var))
     rules = {
         "trusted_noise_var": (site.trusted_noise_var <= most * (1 + TOLERANCE), f"at most {most:g}"),

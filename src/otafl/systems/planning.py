@@ -55,6 +55,7 @@ class Planner(NamedTuple):
     show: Callable[[dict[str, Any], Console], None]  # the human output
     pictures: Callable[[dict[str, Any], Path], list[Path]] = no_pictures  # into a folder; returns plots and exports
     antennas: bool = False  # whether it plans for a server with several
+    errors: bool = False  # whether it charges estimates that are off, or prints no epsilon at all
 
 
 def example(planner: str, name: str) -> str:

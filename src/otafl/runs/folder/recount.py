@@ -14,6 +14,7 @@ from otafl.core.markdown import inert
 from otafl.privacy import Ledger, attack_success
 from otafl.privacy.card import least_multiplier
 from otafl.privacy.card_text import is_design_value, markdown, meaning
+from otafl.privacy.participation import certified
 from otafl.runs.comparing.statistics import numbers
 from otafl.runs.folder.sealed import Arrays, reading
 from otafl.runs.folder.store import DONE, RunFolder, SchemeFolder
@@ -74,7 +75,7 @@ def _same_terms(ledger: Ledger, summary: dict[str, Any], card: dict[str, Any]) -
                 raise ValueError(f"{name}={told} is {value} in its ledger")
     pairs = {
         "accountant": (summary["accountant"], budget.accountant),
-        "accounting": (summary.get("accounting", budget.accounting), budget.accounting),
+        "accounting": (summary.get("accounting", certified(budget.accounting)), budget.accounting),
         "loop": (summary.get("loop", "open") == "round", budget.adaptive),
         "cap.accountant": (cap["accountant"], budget.accountant),
         "cap.eps": (float(cap["eps"]), budget.eps),

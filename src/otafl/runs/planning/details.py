@@ -11,7 +11,9 @@ from pydantic import BaseModel
 from otafl.core.errors import InputError
 from otafl.core.files import naming, parse, read_toml
 from otafl.runs import build
+from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.facts import facts_of
+from otafl.runs.planning.prior_spend import eps_left
 from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, assign, load, options_of
 from otafl.runs.sites import bandwidth_of
@@ -42,13 +44,23 @@ def asked_of(experiment: Experiment, system: str) -> planning.Asked:
     if not mine:
         known = ", ".join(names)
         raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
-    wanted, facts = mine[0], facts_of(experiment)
+    wanted, count = mine[0], experiment.task.clients
+    delta, _ = delta_left(experiment.privacy, experiment.channel, experiment.horizon(wanted), count)
+    privacy = experiment.privacy.model_copy(update={"delta": delta})
+    left = privacy.model_copy(update={"eps": eps_left(privacy, count)})
+    experiment = experiment.model_copy(update={"privacy": left})
+    facts = facts_of(experiment)
     told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)
-    receiver = told[0].receiver
-    if receiver.antennas > 1 and not planning.load(system).antennas:
+    receiver, error, planner = told[0].receiver, told[0].gain_error, planning.load(system)
+    if receiver.antennas > 1 and not planner.antennas:
         raise InputError(
             f"channel.antennas={receiver.antennas}: the planner of {system} counts one antenna; `otafl plan FILE` "
             "charges all of them"
+        )
+    if error > 0 and not planner.errors:
+        raise InputError(
+            f"gain_error={error:g}: the planner of {system} counts channels that are known exactly; `otafl plan FILE` "
+            "charges the error"
         )
     config: Any = options_of(wanted, scheme(wanted.name).config)
     return planning.Asked(wanted.name, config, *told, bandwidth_of(experiment), experiment.plan)

@@ -169,4 +169,4 @@ def _show_reward(report: dict[str, Any], console: Console) -> None:
     )
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "cares"), plan, show, draw_trilemma, antennas=True)
+PLANNER = Planner(Inputs, keys, example(__file__, "cares"), plan, show, draw_trilemma, antennas=True, errors=True)

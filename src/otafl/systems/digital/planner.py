@@ -95,4 +95,4 @@ def show(report: dict[str, Any], console: Console) -> None:
     say_remarks(console, notes=report["notes"])
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "orthogonal"), plan, show)
+PLANNER = Planner(Inputs, keys, example(__file__, "orthogonal"), plan, show, errors=True)

@@ -301,4 +301,4 @@ def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
     return [path]
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "eezofl"), plan, show, pictures)
+PLANNER = Planner(Inputs, keys, example(__file__, "eezofl"), plan, show, pictures, errors=True)
