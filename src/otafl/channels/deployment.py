@@ -198,7 +198,7 @@ def _check_header(path: Path, header: list[str]) -> None:
     if ignored:
         level = any(column.lower().startswith(("rssi", "rsrp")) for column in ignored) and not set(GAIN) & set(header)
         hint = "; of a level received in dBm, gain_db = level - power_dbm" if level else ""
-        warnings.warn(f"{path}: not used: {', '.join(map(repr, ignored))}{hint}", IgnoredWarning, stacklevel=2)
+        warnings.warn(f"{path}: not used: {validate.listed(map(repr, ignored))}{hint}", IgnoredWarning, stacklevel=2)
 
 
 def _devices(
@@ -238,7 +238,7 @@ def _played(records: list[Record], names: tuple[str, ...], measured: Recording) 
     trace = open_recording(measured, len(records))
     taking_part = tuple(name for name, kept in zip(names, trace.listed) if kept)
     if trace.named and trace.names != taking_part:
-        raise InputError(f"{measured.file}: names differ from the listed devices; list {', '.join(trace.names)}")
+        raise InputError(f"{measured.file}: names differ from the listed devices; list {validate.listed(trace.names)}")
     if trace.energy is not None or trace.noise_var is not None:
         raise InputError(f"{measured.file}: energy and noise_var stand in a deployment file's own columns and [radio]")
     return trace._replace(names=taking_part)

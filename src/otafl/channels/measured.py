@@ -104,7 +104,7 @@ def _of(source: Recording, trace: TraceFile) -> Played:
     names = tuple(name for name, gone in zip(trace.devices, dead) if gone)
     if names and source.without_path == "refuse":
         raise InputError(
-            f"{source.file}: no path to {', '.join(names)}; move them, or set without_path to 'drop' or 'silent'"
+            f"{source.file}: no path to {validate.listed(names)}; move them, or set without_path to 'drop' or 'silent'"
         )
     if np.all(dead):
         raise InputError(f"{source.file}: no device has a path")
