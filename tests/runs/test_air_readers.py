@@ -423,6 +423,38 @@ def test_sealed_settings_are_checked_as_those_at_the_door(tmp_path: Path, key: s
         otafl.Air.restore(tmp_path / "air")
 
 
+@pytest.mark.parametrize("name", ["state.json", "answer.bin"])
+def test_the_state_of_another_loop_is_refused(tmp_path: Path, name: str) -> None:
+    """Its plans may be the same, as those of two loops that look at no channel are; its charges are not ours."""
+    for folder in ("own", "other"):
+        with opened("fedavg-dp", folder=tmp_path / folder, seed=None, eps=50.0) as air:
+            for r in air:
+                r.send(replies(r))
+                if folder == "other" or r.number == 2:
+                    break
+    (tmp_path / "own" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(InputError, match=rf"{name}: belongs to another loop"):
+        otafl.Air.restore(tmp_path / "own")
+
+
+def test_a_closed_loop_of_more_rounds_than_its_settings_have_is_refused(tmp_path: Path) -> None:
+    with opened("cares-adaptive", folder=tmp_path, eps=50.0) as air:
+        for r in air:
+            r.send(replies(r))
+            r.reward(0.5)
+    loop = json.loads((tmp_path / "loop.json").read_text())
+    loop.pop("seal")
+    loop["settings"] = json.dumps(json.loads(loop["settings"]) | {"rounds": 1})
+    (tmp_path / "loop.json").write_text(json.dumps(sealed := with_seal(loop)))
+    for name in ("state.json", "answer.bin"):
+        line, _, body = (tmp_path / name).read_bytes().partition(b"\n")
+        state = json.loads(line) | {"loop": sealed["seal"]}
+        state.pop("seal")
+        (tmp_path / name).write_bytes(json.dumps(with_seal(state)).encode() + b"\n" + body)
+    with pytest.raises(InputError, match=r"cannot be planned again"):
+        otafl.Air.restore(tmp_path)
+
+
 def test_a_damaged_answer_is_refused(tmp_path: Path) -> None:
     air = opened(folder=tmp_path)
     r = next(air)
@@ -477,7 +509,7 @@ def test_a_folder_without_a_seed_is_the_same_for_all_messages_but_for_the_answer
             r.send({k: factor * m for k, m in replies(r).items()})
         head = json.loads((folder / "answer.bin").read_bytes().partition(b"\n")[0])
         states.append({**json.loads((folder / "state.json").read_text()), "with answer": head})
-    own = {"chain", "seal", "answer"}  # of another channel
+    own = {"chain", "seal", "answer", "loop"}  # of another channel
     for state in states:
         states[0]["with answer"] |= {key: state["with answer"][key] for key in own}
         assert {key for key in state if states[0][key] != state[key]} <= own

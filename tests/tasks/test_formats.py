@@ -11,6 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from otafl.core import archives
 from otafl.core.errors import InputError
 from otafl.tasks import datasets, fetch, formats
 from otafl.tasks.sources import CIFAR10_BATCHES, DATASETS, EMNIST_NAMES, IDX_NAMES
@@ -122,11 +123,45 @@ def test_idx_bytes_is_the_idx_format():
         (idx(images(2)[0]) + b"x", "cut short or damaged"),
         (idx(images(2)[0])[:9], "cut short"),
         (gzip.compress(idx(images(2)[0]))[:-20], "damaged gzip"),
+        (gzip.compress(idx(images(2)[0]) + b"x"), "cut short or damaged"),
+        (b"\0\0\x08\xff" + bytes(4 * 255), "not an IDX file"),  # 255 axes, of which NumPy has 64
+        (gzip.compress(struct.pack(">HBB3I", 0, 8, 3, 2**31, 2**31, 2**31)), r"damaged gzip file \(unpacks to"),
     ],
 )
 def test_damaged_idx(content, message):
     with pytest.raises(InputError, match=message):
         formats.parse_idx("file", content)
+
+
+def test_no_more_of_a_gzipped_file_is_unpacked_than_it_says(monkeypatch):
+    read = []
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: read.append(size) or b"\0\0\x08\x01"[:size])
+    with pytest.raises(InputError):
+        formats.parse_idx("file", gzip.compress(b""))
+    assert len(read) == 3 and min(read) >= 0
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_archives_that_unpack_to_more_than_the_memory_are_refused(tmp_path, monkeypatch, kind):
+    path = tmp_path / "archive"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("inside", bytes(2**20))
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            tar.addfile(entry := tarfile.TarInfo("inside"))
+            entry.size = 2**20
+            tar.addfile(entry, io.BytesIO(bytes(2**20)))
+    monkeypatch.setattr(archives, "memory_bytes", lambda: 2**19)
+    with pytest.raises(InputError, match=r"damaged archive \(unpacks to .* this machine has"):
+        formats.archive_reader(path)("inside")
+
+
+def test_a_damaged_archive_is_told_in_one_line(tmp_path):
+    (tmp_path / "archive").write_bytes(b"\x1f\x8b" + bytes(100))
+    with pytest.raises(InputError, match="damaged archive") as refusal:
+        formats.archive_reader(tmp_path / "archive")
+    assert "\n" not in str(refusal.value)
 
 
 def npz(path, **changes):

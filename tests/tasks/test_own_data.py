@@ -219,3 +219,11 @@ def test_parts_are_disjoint_and_image_options_are_refused():
     np.testing.assert_array_equal(owner, parts.train.x[:, 0] % 4)
     with pytest.raises(InputError, match="pixels"):
         own_data.prepare(made, DataOptions("arrays", pixels="symmetric"))
+
+
+def test_what_a_file_holds_is_told_in_a_short_line(tmp_path):
+    columns = ["a\nb", "x" * 10**5, *(f"c{number}" for number in range(10_000))]
+    pd.DataFrame([range(len(columns))] * 4, columns=columns).to_csv(tmp_path / "wide.csv", index=False)
+    with pytest.raises(InputError, match=r"no column 'label'; the columns are 'a\\nb', .*\(10002 in all\)") as refusal:
+        task(tmp_path / "wide.csv", y="label", clients=2)
+    assert len(str(refusal.value)) < 1000 and "\n" not in str(refusal.value)

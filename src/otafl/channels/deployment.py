@@ -201,7 +201,7 @@ def _check_header(path: Path, header: list[str]) -> None:
     if ignored:
         missing = () if set(GAIN) & set(header) else ALIKE.items()
         hints = (hint for names, hint in missing if any(re.match(names, column.lower()) for column in ignored))
-        said = "; ".join([", ".join(map(repr, ignored)), *hints])
+        said = "; ".join([validate.listed(map(repr, ignored)), *hints])
         warnings.warn(f"{path}: not used: {said}", IgnoredWarning, stacklevel=2)
 
 
@@ -242,7 +242,7 @@ def _played(records: list[Record], names: tuple[str, ...], measured: Recording) 
     trace = open_recording(measured, len(records), listed=names)
     taking_part = tuple(name for name, kept in zip(names, trace.listed) if kept)
     if trace.named and trace.names != taking_part:
-        raise InputError(f"{measured.file}: names differ from the listed devices; list {', '.join(trace.names)}")
+        raise InputError(f"{measured.file}: names differ from the listed devices; list {validate.listed(trace.names)}")
     if trace.energy is not None or trace.noise_var is not None:
         raise InputError(f"{measured.file}: energy and noise_var stand in a deployment file's own columns and [radio]")
     return trace._replace(names=taking_part)

@@ -109,8 +109,8 @@ def _of(source: Recording, trace: TraceFile, devices: tuple[str, ...]) -> Played
     names = tuple(name for name, gone in zip(devices, dead) if gone)
     if names and source.without_path == "refuse":
         raise InputError(
-            f"{source.file}: no path to {', '.join(names)}; move them, or say without_path = 'drop' or 'silent' beside "
-            "the file's name"
+            f"{source.file}: no path to {validate.listed(names)}; move them, or say without_path = 'drop' or 'silent' "
+            "beside the file's name"
         )
     if np.all(dead):
         raise InputError(f"{source.file}: no device has a path")

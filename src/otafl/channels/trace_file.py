@@ -218,7 +218,7 @@ def _look_at_keys(path: Path, found: Stored) -> None:
             raise InputError(f"{path}: unknown array {name!r}; did you mean {near[0]!r}?")
         ignored.append(name)
     if ignored:
-        warnings.warn(f"{path}: not used: {', '.join(map(repr, sorted(ignored)))}", IgnoredWarning, stacklevel=3)
+        warnings.warn(f"{path}: not used: {validate.listed(map(repr, sorted(ignored)))}", IgnoredWarning, stacklevel=3)
 
 
 def _word(path: Path, found: Stored, key: str, allowed: tuple[str, ...]) -> str | None:

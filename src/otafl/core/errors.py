@@ -1,6 +1,9 @@
 """The few ways in which otafl refuses to go on, each with the exit code the command line gives it."""
 
 
+LONGEST = 300  # letters of somebody else's words in a message of ours
+
+
 class OtaflError(Exception):
     """Base of every refusal that a user can act on; its text is one clear message, never a traceback."""
 
@@ -58,5 +61,6 @@ class Diverged(RunError):
 
 
 def first_line(problem: BaseException) -> str:
-    """What somebody else's function says of its failure, for a message of ours."""
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    """What somebody else's function says of its failure, for a message of ours: some quote what they read at length."""
+    line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."

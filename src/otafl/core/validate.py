@@ -195,6 +195,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def listed(names: Iterable[Any], most: int = 20) -> str:
+    """Names in a message, each on its one line; of very many the first.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b, ... (3 in all)'
+    """
+    known = [str(name) for name in names]
+    told = [name if name.isprintable() and len(name) <= 80 else shown(name) for name in known[:most]]
+    return ", ".join([*told, f"... ({len(known)} in all)"] if len(known) > most else told)
+
+
 def shape(name: str, value: Any, expected: Sequence[int]) -> None:
     if np.shape(value) != tuple(expected):
         raise InputError(f"{name} has shape {np.shape(value)} but must have shape {tuple(expected)}")

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otafl.core.archives import arrays_of
+from otafl.core.archives import arrays_of, check_room
 from otafl.core.errors import InputError, first_line
 
 Bytes8 = NDArray[np.uint8]
 Arrays = tuple[Bytes8, Bytes8, Bytes8, Bytes8]
 Read = Callable[[str], bytes]  # contents of one file of a folder or an archive, by its bare name
 
+MOST_AXES = 4  # of a set of images
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -61,18 +62,25 @@ def check(path: object, *arrays: NDArray[Any]) -> Arrays:
 
 
 def parse_idx(name: str, content: bytes) -> Bytes8:
-    """One IDX file of unsigned bytes, gzipped or not: magic 0x0000 08 ndim, big-endian extents, data."""
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{name}: damaged gzip file ({error})") from None
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise InputError(f"{name}: not an IDX file of unsigned bytes")
-    header = 4 + 4 * content[3]
-    shape = tuple(int(extent) for extent in np.frombuffer(content[4:header].ljust(header - 4, b"\xff"), ">u4"))
-    data = np.frombuffer(content[header:], np.uint8)
-    if data.size != math.prod(shape):
+    """One IDX file of unsigned bytes, gzipped or not: magic 0x0000 08 ndim, big-endian extents, data.
+
+    Of a gzipped one no more is unpacked than its extents say, which must fit into this machine.
+    """
+    packed = content[:2] == b"\x1f\x8b"
+    stream: Any = gzip.GzipFile(fileobj=io.BytesIO(content)) if packed else io.BytesIO(content)
+    try:
+        magic = stream.read(4)
+        if len(magic) < 4 or magic[:3] != b"\x00\x00\x08" or magic[3] > MOST_AXES:
+            raise InputError(f"{name}: not an IDX file of unsigned bytes")
+        extents = stream.read(4 * magic[3]).ljust(4 * magic[3], b"\xff")
+        shape = tuple(int(extent) for extent in np.frombuffer(extents, ">u4"))
+        size = math.prod(shape)
+        if packed:
+            check_room(size)
+        data = np.frombuffer(stream.read(size + 1 if packed else -1), np.uint8)
+    except (OSError, EOFError, zlib.error, MemoryError) as error:
+        raise InputError(f"{name}: damaged gzip file ({error})") from None
+    if data.size != size:
         raise InputError(f"{name}: {data.size} bytes of data for an array of shape {shape}: cut short or damaged")
     return data.reshape(shape)
 
@@ -122,7 +130,7 @@ def _parse_cifar_pickle(name: str, content: bytes) -> tuple[Bytes8, Bytes8]:
         labels = batch[b"fine_labels"] if b"fine_labels" in batch else batch[b"labels"]
         return _planes_to_images(np.asarray(batch[b"data"], np.uint8)), np.asarray(labels, np.uint8)
     except Exception as error:
-        raise InputError(f"{name}: damaged or not a CIFAR batch ({error})") from None
+        raise InputError(f"{name}: damaged or not a CIFAR batch ({first_line(error)})") from None
 
 
 def read_cifar(read: Read, train: tuple[str, ...], test: str, label_bytes: int) -> Arrays:
@@ -151,10 +159,11 @@ def archive_reader(path: Path) -> Read:
         else:
             entries = {}
             with tarfile.open(path) as tar:
+                check_room(sum(member.size for member in tar))
                 files = ((Path(member.name).name, tar.extractfile(member)) for member in tar)
                 contents = {name: file.read() for name, file in files if file}
     except Exception as error:
-        raise InputError(f"{path}: damaged archive ({error})") from None
+        raise InputError(f"{path}: damaged archive ({first_line(error)})") from None
 
     def read(name: str) -> bytes:
         if name in contents:
@@ -163,8 +172,9 @@ def archive_reader(path: Path) -> Read:
             raise InputError(f"{path}: holds no file {name}")
         try:
             with zipfile.ZipFile(path) as archive:
+                check_room(archive.getinfo(entries[name]).file_size)
                 return archive.read(entries[name])
         except Exception as error:
-            raise InputError(f"{path}: damaged archive ({error})") from None
+            raise InputError(f"{path}: damaged archive ({first_line(error)})") from None
 
     return read

@@ -230,7 +230,7 @@ def _other(found: Columns, y: Any, owner: Any, held_out: Any) -> Columns:
         first, second = held_out
         if found.named is not None and isinstance(first, str) and first in found.named:
             if not isinstance(second, str) or second not in found.named:
-                raise InputError(f"held_out: there is no array {second!r}; there are {', '.join(found.named)}")
+                raise InputError(f"held_out: there is no array {second!r}; there are {validate.listed(found.named)}")
             return Columns(found.named[first], found.named[second], None, None)
         return columns_of("held_out", first, second, None)
     if not isinstance(y, str):

@@ -101,7 +101,7 @@ def _of_npz(path: Path, y: Any, owner: Any) -> Columns:
         if not isinstance(key, str):
             return key
         if key not in named:
-            raise InputError(f"{path}: has no array {key!r} for {what}; it has {', '.join(named)}")
+            raise InputError(f"{path}: has no array {key!r} for {what}; it has {validate.listed(named)}")
         return named[key]
 
     features = next((key for key in ("x", "x_train") if key in named), "x")
@@ -112,7 +112,7 @@ def _column(name: str, frame: Any, key: Any) -> Any:
     if not isinstance(key, str):
         return _values(key)
     if key not in frame.columns:
-        raise InputError(f"{name}: there is no column {key!r}; the columns are {', '.join(map(str, frame.columns))}")
+        raise InputError(f"{name}: there is no column {key!r}; the columns are {validate.listed(frame.columns)}")
     if frame[key].isna().any():
         raise InputError(f"{name}: column {key!r} has no value in row {int(np.argmax(frame[key].isna()))}")
     return _values(frame[key])

@@ -201,7 +201,7 @@ class Air:
         state, path, rows = self._state, self._folder.path, []
         for number in range(state.charged):
             metric = state.metrics[number] if number < len(state.metrics) else np.nan
-            if not self._plan(number, metric):
+            if number >= self._plans.horizon or not self._plan(number, metric):
                 raise InputError(f"{path}: its {state.charged} rounds cannot be planned again; was otafl changed?")
             rows.append(self._plans.row(number))
         state.check_plans(rows, path)

@@ -5,9 +5,10 @@
     answer.bin     the state with the last answer, a line; then that answer: what the server heard, noise included
 
 The charge is written before anyone is asked, the sending before the air is used, the answer before it is given: the
-newer of the two states is how far the loop has come. Every file is replaced at once and carries its SHA-256. One
-process at a time: a lock is held while the loop lives. A copy of a folder is a second air: going on from both releases
-every further round twice, which nothing here can see.
+newer of the two states is how far the loop has come. Every file is replaced at once and carries its SHA-256; states
+carry that of their loop too, since those of another would bring its charges. One process at a time: a lock is held
+while the loop lives. A copy of a folder is a second air: going on from both releases every further round twice, which
+nothing here can see.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ from otafl.core.plan import Plan
 from otafl.runs.air.opening import Settings, from_json
 from otafl.runs.air.replies import Fault
 from otafl.runs.folder.disk import locked, settle, storage
-from otafl.runs.folder.sealed import read_sealed, reading, unsealed, with_seal
+from otafl.runs.folder.sealed import SEAL, read_sealed, reading, unsealed, with_seal
 
 LOOP, STATE, ANSWER = "loop.json", "state.json", "answer.bin"
 MEND = "without it the loop cannot go on; begin a new one, what was charged stays spent"
@@ -120,6 +121,7 @@ class Folder:
     trace_seed: int
     state: State
     lock: ExitStack | None = None
+    loop: str = ""  # what tells it from others
 
     @staticmethod
     def new(path: str | Path | None, settings: Settings) -> "Folder":
@@ -140,10 +142,12 @@ class Folder:
         if (self.path / LOOP).exists():
             self.close()
             raise InputError(f"{self.path}: another loop began there meanwhile; choose another folder")
+        # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
+        begun = {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed}
+        self.loop = with_seal(begun)[SEAL]
         self.keep_answer(self.state, [])
         self.keep(self.state)
-        # Text inside the file: infinities survive, and what a policy is told stays what it was to the last bit.
-        self._write(LOOP, {"settings": json.dumps(self.settings.to_json()), "trace_seed": self.trace_seed})
+        self._write(LOOP, begun)
         for parent in self.path.absolute().parents:  # it may have been made with the folder
             settle(parent)
 
@@ -154,12 +158,16 @@ class Folder:
         lock = _locked(path)
         try:
             sweep(path)
-            loop, state = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND)
+            loop, state, head = read_sealed(path / LOOP, MEND), read_sealed(path / STATE, MEND), _head(path)[0]
+            own = with_seal(loop)[SEAL]
             with reading(path / LOOP, "it was written by another version of otafl"):
                 settings = from_json(json.loads(loop["settings"]), path)
-                both = _consistent(_state(state)), _consistent(_state(_head(path)[0]))
+                for name, content in ((STATE, state), (ANSWER, head)):
+                    if content.pop("loop", None) != own:
+                        raise InputError(f"{path / name}: belongs to another loop; {MEND}")
+                both = _consistent(_state(state)), _consistent(_state(head))
                 kept = max(both, key=lambda one: (one.last_answered, one.charged))
-                return Folder(path, settings, int(loop["trace_seed"]), kept, lock)
+                return Folder(path, settings, int(loop["trace_seed"]), kept, lock, own)
         except BaseException:
             lock.close()
             raise
@@ -167,7 +175,7 @@ class Folder:
     def keep(self, state: State) -> State:
         """Make a state durable before anything depends on it."""
         if self.path is not None:
-            self._write(STATE, dataclasses.asdict(state))
+            self._write(STATE, {**dataclasses.asdict(state), "loop": self.loop})
         self.state = state
         return state
 
@@ -175,7 +183,7 @@ class Folder:
         """Make an answer durable, and with it that the round has one, in one file."""
         if self.path is not None:
             leaves = [np.ascontiguousarray(leaf, "<f4").data for leaf in flat]
-            head = {**dataclasses.asdict(state), "answer": _hash(leaves)}
+            head = {**dataclasses.asdict(state), "loop": self.loop, "answer": _hash(leaves)}
             self._write(ANSWER, head, leaves)
         self.state = state
         return state
