@@ -139,7 +139,9 @@ class Advice:
         notes += [f"outside the calibrated domain: {text}" for text in
                   merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip
         if best is not None and best.row is not None and (best.row.power_margin_db or 0) > 3:
-            notes.append(f"power is no limit: all send {best.row.power_margin_db:.0f} dB or more below theirs")
+            some = self.prepared is not None and self.prepared.unheard
+            said = "those who are heard send" if some else "power is no limit: all send"
+            notes.append(f"{said} {best.row.power_margin_db:.0f} dB or more below theirs")
         biased = [o.name for o in self.options if o.merit is not None and o.covered < COVERED]
         if biased:
             notes.append(f"{', '.join(biased)}: the mean formed is not the one of the weights (covered < {COVERED})")
