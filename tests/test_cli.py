@@ -575,6 +575,15 @@ def test_a_shell_can_complete_verbs_and_options(tmp_path: Path) -> None:
         assert set(done.stdout.split()) == found
 
 
+def test_a_preset_of_a_comparison_says_that_its_settings_are_chosen_there(otafl: Call) -> None:
+    """`plan demo` found no round for a scheme that `compare demo` ranks."""
+    Path("chosen.toml").write_text(SMALL + "[preset]\nsettings = { trials = 0 }\n")
+    remark = "settings are those of the file; otafl compare chooses others, by plans"
+    assert remark in " ".join(otafl("plan", "chosen.toml")[1].split())
+    assert f"chosen.toml: {remark}\n" in otafl("run", "chosen.toml")[2]
+    assert remark not in " ".join(otafl("plan", "small.toml")[1].split())
+
+
 def test_a_second_value_after_set_says_how_it_is_given(otafl: Call) -> None:
     code, _, said = otafl("run", "small.toml", "--set", "rounds=2", "seeds=1")
     assert code == 2 and "extra argument(s) (seeds=1); --set takes one KEY=VALUE and may be repeated" in said
