@@ -487,6 +487,15 @@ def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl:
     assert set(example) <= set(schema["properties"])
 
 
+@pytest.mark.parametrize("name", ["adascale", "biasvar", "cares", "cdpb", "liu-simeone", "seif"])
+def test_a_plan_that_prints_a_privacy_cost_says_what_an_attacker_finds(name: str, otafl: Call) -> None:
+    Path("job.toml").write_text(otafl("plan", name, "--example")[1])
+    code, said, _ = otafl("plan", name, "job.toml")
+    words = " ".join(said.split())
+    (found,) = re.findall(r"at 1 % false alarms an attacker finds at most ([\d.]+) % of the true cases", words)
+    assert code == 0 and 1 < float(found) <= 100
+
+
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 

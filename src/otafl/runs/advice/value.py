@@ -13,10 +13,10 @@ import tomli_w
 from otafl.bounds import merit
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
-from otafl.privacy.card_text import round_up
+from otafl.privacy.attack import worth
 from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
 from otafl.runs.advice.designs import own_clients
-from otafl.runs.advice.forms import mu_of, tpr_of
+from otafl.runs.advice.forms import mu_of
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
 from otafl.runs.advice.stand_in import SEEDS, Prepared, prepare, stand_in_words
 
@@ -129,11 +129,7 @@ class Advice:
         samples = float(np.mean(q.site.devices.samples))
         basis = "given" if q.agreement is not None else f"guessed from {samples:.4g} samples each"
         fading = ["Rayleigh fading"] if self.assumed_fading else []
-        mu = mu_of(q.eps, q.delta, q.accountant)
-        notes = [
-            f"ε = {q.eps:g} at δ = {q.delta:g} is μ = {round_up(mu)}: at 1 % false alarms an attacker finds at most "
-            f"{round_up(100 * tpr_of(mu))} % of the true cases"
-        ]
+        notes = [f"ε = {q.eps:g} at δ = {q.delta:g} is {worth(mu_of(q.eps, q.delta, q.accountant))}"]
         notes += [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
         notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
         notes += [f"outside the calibrated domain: {text}" for text in
