@@ -487,6 +487,15 @@ def test_planning_files_have_a_schema_that_their_example_meets(name: str, otafl:
     assert set(example) <= set(schema["properties"])
 
 
+@pytest.mark.parametrize("name", ["adascale", "biasvar", "cares", "cdpb", "liu-simeone", "seif"])
+def test_a_plan_that_prints_a_privacy_cost_says_what_an_attacker_finds(name: str, otafl: Call) -> None:
+    Path("job.toml").write_text(otafl("plan", name, "--example")[1])
+    code, said, _ = otafl("plan", name, "job.toml")
+    words = " ".join(said.split())
+    (found,) = re.findall(r"at 1 % false alarms an attacker finds at most ([\d.]+) % of the true cases", words)
+    assert code == 0 and 1 < float(found) <= 100
+
+
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
@@ -573,6 +582,15 @@ def test_a_shell_can_complete_verbs_and_options(tmp_path: Path) -> None:
             [sys.executable, str(script)], env={**os.environ, **asked}, capture_output=True, text=True, check=True
         )
         assert set(done.stdout.split()) == found
+
+
+def test_a_preset_of_a_comparison_says_that_its_settings_are_chosen_there(otafl: Call) -> None:
+    """`plan demo` found no round for a scheme that `compare demo` ranks."""
+    Path("chosen.toml").write_text(SMALL + "[preset]\nsettings = { trials = 0 }\n")
+    remark = "settings are those of the file; otafl compare chooses others, by plans"
+    assert remark in " ".join(otafl("plan", "chosen.toml")[1].split())
+    assert f"chosen.toml: {remark}\n" in otafl("run", "chosen.toml")[2]
+    assert remark not in " ".join(otafl("plan", "small.toml")[1].split())
 
 
 def test_a_second_value_after_set_says_how_it_is_given(otafl: Call) -> None:

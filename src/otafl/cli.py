@@ -95,6 +95,8 @@ def run(
             print(resolved(experiment), end="")
             return
         folder = out_dir or runner.default_folder(Path(file).stem)
+        if experiment.remark and not json_log:
+            err.say(f"{file}: {experiment.remark}")
         with naming(file):
             folder = runner.start(experiment, folder, reporter(err, json_log))
     from otafl.reports import write_report

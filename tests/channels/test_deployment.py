@@ -122,6 +122,7 @@ def test_saved_devices_load_to_the_same_bits(tmp_path, rows):
         ("a,-90,20,100", "a,-90,20,1.5", "row 2, samples=1.5: must be a whole number >= 1"),
         ("a,-90,20,100", "a,-90,20,", "row 2, samples: missing"),
         ("a,-90,20,100", "a,-90,nan,100", "row 2, power_dbm=nan: must be finite"),
+        ("a,-90,20,100", "a,-inf,20,100", "row 2, gain_db=-inf: must be finite; leave out a device without a path"),
         ("a,-90,20,100", "a,-90,1_0,100", "row 2, power_dbm=1_0: must be a number"),
         ("a,-90,20,100", "a,-90,high,100", "row 2, power_dbm=high: must be a number"),
         ("a,-90,20,100", "a,-900,20,100", "row 2, gain_db=-900: must lie in [-400, 400] dB"),

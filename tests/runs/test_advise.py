@@ -211,6 +211,18 @@ def test_that_measured_gains_count_by_their_means_is_said_first_and_how_to_plan_
     assert shlex.quote(override) in (tmp_path / "advice.toml").read_text().splitlines()[0]
 
 
+def test_power_is_called_no_limit_only_where_all_are_heard(tmp_path: Path) -> None:
+    """20 dB more power stood among the changes that help, below "power is no limit"."""
+    rows = [f"node-{n},{gain},10,500" for n, gain in enumerate([-80] * 11 + [-205])]
+    for name, kept in (("far", rows), ("near", rows[:-1])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["name,gain_db,power_dbm,samples", *kept]))
+    far, near = (advise(tmp_path / f"{name}.csv", 200, 8.0, rounds=100, weights="equal") for name in ("far", "near"))
+    assert any(note.startswith("power is no limit: all send ") for note in near.notes)
+    assert any(note.startswith("those who are heard send ") for note in far.notes)
+    assert not any("power is no limit" in note for note in far.notes)
+    assert any(note.endswith("not heard as their weight says: node-11") for note in far.notes)
+
+
 def array_site(folder: Path, rows: int, antennas: int, how: str = "") -> Path:
     """Twelve devices measured at a server with several antennas."""
     rng = np.random.default_rng(0)

@@ -455,6 +455,15 @@ def test_a_comparison_in_place_of_a_run_is_told_with_its_runs(tmp_path: Path) ->
         RunFolder.open(tmp_path)
 
 
+def test_a_loop_in_place_of_a_run_is_told_with_what_reports_on_it(tmp_path: Path) -> None:
+    with otafl.Air("constant", site=5, num_params=2, eps=20.0, rounds=3, noise_std=1.0, folder=tmp_path / "loop"):
+        pass
+    with pytest.raises(InputError, match=r"not a run folder .*; of its loop of otafl.Air tells (.*)") as refusal:
+        RunFolder.open(tmp_path / "loop")
+    told = str(refusal.value).partition(" tells ")[2]
+    assert "# Privacy card" in eval(told, {"otafl": otafl})
+
+
 def test_a_full_disk_under_many_runs_does_not_say_that_none_is_left(tmp_path: Path) -> None:
     """It is said of a sweep's own folder, too, whose points go on from their checkpoints."""
     said = []

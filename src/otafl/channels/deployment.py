@@ -264,7 +264,7 @@ def _gain(record: Record, path_loss: PathLoss | None, chance: Chance | None) -> 
     """Distance (NaN where a gain was given), mean power gain, and the K factor in dB of a 38.901 device."""
     key = record.choose(GAIN)
     if key == "gain_db":
-        return np.nan, float(from_db(record.decibels(key))), -np.inf
+        return np.nan, float(from_db(record.decibels(key, "; leave out a device without a path"))), -np.inf
     if key == "mean_gain":
         return np.nan, record.positive(key, "; a value in dB belongs in gain_db"), -np.inf
     distance = record.positive("distance_m")

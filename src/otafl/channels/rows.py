@@ -52,8 +52,8 @@ class Record(NamedTuple):
             raise InputError(f"{self.source}: {self.place}, {' or '.join(alternatives)}: missing, one is required")
         return given[0] if given else None
 
-    def number(self, key: str) -> float:
-        """A finite number: a TOML number, or a CSV cell that holds one."""
+    def number(self, key: str, endless: str = "") -> float:
+        """A finite number: a TOML number, or a CSV cell that holds one. `endless`: what to do about another."""
         value = self.values.get(key)
         if value is None:
             raise InputError(f"{self.source}: {self.place}, {key}: missing, it is required")
@@ -65,7 +65,7 @@ class Record(NamedTuple):
         except (ValueError, OverflowError):
             raise self.mistake(key, "must be a number") from None
         if not math.isfinite(number):
-            raise self.mistake(key, "must be finite")
+            raise self.mistake(key, "must be finite" + endless)
         return number
 
     def positive(self, key: str, hint: str = "") -> float:
@@ -74,8 +74,8 @@ class Record(NamedTuple):
             raise self.mistake(key, "must be > 0" + hint)
         return number
 
-    def decibels(self, key: str) -> float:
-        number = self.number(key)
+    def decibels(self, key: str, endless: str = "") -> float:
+        number = self.number(key, endless)
         if abs(number) > MAX_DB:
             raise self.mistake(key, f"must lie in [-{MAX_DB:.0f}, {MAX_DB:.0f}] dB")
         return number

@@ -23,6 +23,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_pld import Row, distinct_rows
+from otafl.privacy.card_text import round_up
 from otafl.privacy.ledger import Ledger
 from otafl.privacy.spend import release_square
 
@@ -83,6 +84,20 @@ def equivalent_mu(eps: float, delta: float) -> float:
     if eps == 0 or not np.isfinite(eps):
         return float(2 * scipy.special.ndtri((1 + delta) / 2)) if eps == 0 else np.inf
     return float(np.sqrt(2 * gaussian.budget_rho(eps, delta)))
+
+
+def finds(share: float) -> str:
+    """True positives at one false alarm in a hundred, in words."""
+    return f"at 1 % false alarms an attacker finds at most {round_up(100 * share)} % of the true cases"
+
+
+def worth(mu: float) -> str:
+    """What one Gaussian tells at most, in words.
+
+    >>> worth(1.0)
+    'μ = 1: at 1 % false alarms an attacker finds at most 9.237 % of the true cases'
+    """
+    return f"μ = {round_up(mu, '∞')}: {finds(float(tpr(mu, FPR)))}"
 
 
 def attack_success(ledger: Ledger) -> Attack:

@@ -9,8 +9,9 @@ from scipy.special import ndtri
 
 from otafl.bounds import merit
 from otafl.core.files import write_atomic
+from otafl.privacy.attack import FPR
 from otafl.reports.page import asset, embed, framed
-from otafl.runs.advice.forms import FALSE_POSITIVES, base_of
+from otafl.runs.advice.forms import base_of
 from otafl.runs.advice.value import Advice, option_dict
 
 HEADS = (
@@ -67,7 +68,7 @@ def page_data(advice: Advice) -> dict[str, Any]:
         "rounds_cost": merit.ROUNDS_COST, "steepness": merit.STEEPNESS, "useful": merit.USEFUL,
         "marginal": merit.MARGINAL, "domain": merit.DOMAIN,
         "band": merit.BAND,
-        "false_positive_quantile": float(ndtri(FALSE_POSITIVES)),
+        "false_positive_quantile": float(ndtri(FPR)),
     }  # fmt: skip
     return {"constants": constants, "bases": bases, "devices": advice.prepared.devices if advice.prepared else []}
 

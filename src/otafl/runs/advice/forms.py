@@ -6,12 +6,9 @@ They hold while nearly everybody is heard. `assets/advice.js` has the same forms
 import math
 from typing import Any, NamedTuple
 
-from scipy.special import ndtr, ndtri
-
 from otafl.bounds import merit
 from otafl.privacy import ACCOUNTANTS, Budget
-
-FALSE_POSITIVES = 0.01
+from otafl.privacy.attack import FPR, tpr
 
 
 class Base(NamedTuple):
@@ -46,11 +43,6 @@ def mu_of(eps: float, delta: float, accountant: str) -> float:
     return math.sqrt(2 * Budget(eps, delta, name).zcdp)
 
 
-def tpr_of(mu: float) -> float:
-    """Most true cases that are found at one false alarm in a hundred."""
-    return float(ndtr(mu + ndtri(FALSE_POSITIVES)))
-
-
 def base_of(question: Any, option: Any) -> Base:
     """From a ranked option. Energy follows the receiver's noise only where that is what protects."""
     row, value = option.row, option.merit
@@ -74,7 +66,7 @@ def forms(base: Base, at: State) -> dict[str, Any]:
     margin = None if base.margin_db is None else base.margin_db - 10 * math.log10(louder * base.rounds / at.rounds)
     return {
         "mu": mu, "snr_max": snr_max, "snr": snr, "quality": q, "lift": merit.lift(q, at.rounds),
-        "tpr": tpr_of(mu), "verdict": merit.verdict(q),
+        "tpr": float(tpr(mu, FPR)), "verdict": merit.verdict(q),
         "energy": None if base.energy is None else base.energy * louder, "margin_db": margin,
         "outside": merit.in_domain(at.num_params, at.rounds, at.devices),
     }  # fmt: skip

@@ -16,10 +16,10 @@ from otafl.bounds import merit
 from otafl.core import validate
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
-from otafl.privacy.card_text import round_up
+from otafl.privacy.attack import worth
 from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
 from otafl.runs.advice.designs import own_clients
-from otafl.runs.advice.forms import mu_of, tpr_of
+from otafl.runs.advice.forms import mu_of
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
 from otafl.runs.advice.stand_in import SEEDS, Prepared, prepare, stand_in_words
 from otafl.runs.folder.disk import storage
@@ -139,17 +139,15 @@ class Advice:
         samples = float(np.mean(q.site.devices.samples))
         basis = "given" if q.agreement is not None else f"guessed from {samples:.4g} samples each"
         fading = ["Rayleigh fading"] if self.assumed_fading else []
-        mu = mu_of(q.eps, q.delta, q.accountant)
-        notes = [
-            f"ε = {q.eps:g} at δ = {q.delta:g} is μ = {round_up(mu)}: at 1 % false alarms an attacker finds at most "
-            f"{round_up(100 * tpr_of(mu))} % of the true cases"
-        ]
+        notes = [f"ε = {q.eps:g} at δ = {q.delta:g} is {worth(mu_of(q.eps, q.delta, q.accountant))}"]
         notes += [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
         notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
         notes += [f"outside the calibrated domain: {text}" for text in
                   merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip
         if best is not None and best.row is not None and (best.row.power_margin_db or 0) > 3:
-            notes.append(f"power is no limit: all send {best.row.power_margin_db:.0f} dB or more below theirs")
+            some = self.prepared is not None and self.prepared.unheard
+            said = "those who are heard send" if some else "power is no limit: all send"
+            notes.append(f"{said} {best.row.power_margin_db:.0f} dB or more below theirs")
         biased = [o.name for o in self.options if o.merit is not None and o.covered < COVERED]
         if biased:
             notes.append(f"{', '.join(biased)}: the mean formed is not the one of the weights (covered < {COVERED})")

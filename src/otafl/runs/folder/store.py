@@ -184,6 +184,8 @@ class RunFolder:
             inside = sorted(path.glob("run/manifest.json")) or sorted(path.glob("*/run/manifest.json"))
             runs = ", ".join(str(found.parent) for found in inside)  # of a comparison
             hint = f"it holds {runs}" if runs else "give one that otafl run has written"
+            if (path / "loop.json").exists():
+                hint = f"of its loop of otafl.Air tells otafl.Air.restore({str(path)!r}).report()"
             raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")
         for part in [path / "schemes", *path.glob("schemes/*"), *path.glob("schemes/*/checkpoints")]:
             if part.is_symlink():  # checkpoints are removed, and would be wherever it leads

@@ -253,6 +253,7 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
     """What a reader must know beside the numbers."""
     notes = [f"outside the domain of Q: {text}"
              for text in in_domain(facts.model.num_params, experiment.rounds, experiment.task.clients)]  # fmt: skip
+    notes += filter(None, [experiment.remark])
     if experiment.devices is not None and experiment.task.num_params is None:
         notes.append(f"{experiment.devices.name}: samples are not used, the partition deals the data")
     unlike = sorted({_kind(experiment, scheme) for scheme in experiment.scheme} & UNCALIBRATED)

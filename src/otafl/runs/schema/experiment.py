@@ -155,6 +155,13 @@ class Experiment(FileModel):
         return self
 
     @property
+    def remark(self) -> str:
+        """What to know about settings that stand in this file for a comparison alone; else nothing."""
+        settings = (self.preset or {}).get("settings")
+        chosen = isinstance(settings, dict) and "trials" in settings
+        return "settings are those of the file; otafl compare chooses others, by plans" if chosen else ""
+
+    @property
     def own(self) -> Own:
         return self._own
 

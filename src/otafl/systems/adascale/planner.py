@@ -9,6 +9,7 @@ from rich.console import Console
 
 from otafl.core.errors import InputError
 from otafl.core.files import plain
+from otafl.privacy.attack import finds, from_eps
 from otafl.privacy.card_text import round_up
 from otafl.privacy.pld import pld_eps
 from otafl.systems.adascale import variables
@@ -262,6 +263,8 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"  RDP({report['alpha']}) {totals['rdp_worst']:.4g} worst device, {totals['rdp_mean']:.4g} mean; "
         f"eps {round_up(totals['eps_rdp_worst'])} by RDP{pld} at delta {report['delta']:g} (worst device)"
     )
+    least = min(totals[name] for name in ("eps_rdp_worst", "eps_pld_worst") if name in totals)
+    console.print(f"    {finds(from_eps(least, report['delta'], '').tpr_at_1pct)}")
     if "rounds_skipped" in totals:
         console.print(
             f"  {totals['rounds_skipped']} of {len(rounds['t'])} rounds skipped (deep fades), "

@@ -11,6 +11,7 @@ from rich.console import Console
 from otafl.channels import to_db
 from otafl.core.files import plain
 from otafl.core.plan import Deployment, Message, Plan, Trace
+from otafl.privacy.attack import equivalent_mu, worth
 from otafl.privacy.card_text import round_up
 from otafl.privacy.events import events, inverse_square
 from otafl.privacy.gaussian import eps as gaussian_eps
@@ -216,7 +217,8 @@ def show(report: dict[str, Any], console: Console) -> None:
     if "privacy" in report:
         card = report["privacy"]
         worst = _worst(card["eps"])
-        say(console, f"largest eps: {round_up(card['eps'][worst])}, of {report['devices'][worst]['name']}")
+        told = worth(equivalent_mu(card["eps"][worst], card["delta"]))
+        say(console, f"largest eps: {round_up(card['eps'][worst])}, of {report['devices'][worst]['name']} ({told})")
         console.print(
             f"eps at delta = {card['delta']:g} after {card['rounds']} rounds, {card['unit']} level, "
             f"{card['adjacency']} adjacency; {card['accountant']}; trusted: {card['trusted']}"

@@ -9,6 +9,7 @@ from rich.console import Console
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
+from otafl.privacy.attack import equivalent_mu, worth
 from otafl.privacy.card_text import round_up
 from otafl.systems.cares.certifier import NO_CERTIFICATE, Certificate, auto_grid, certify
 from otafl.systems.cares.from_experiment import keys
@@ -157,6 +158,7 @@ def _show_privacy(report: dict[str, Any], console: Console) -> None:
             f"  {level} level{budgeted}: eps {round_up(classic)} classic, {round_up(exact)} exact, "
             f"delta {report['delta']:g}; {entry['unit']}"
         )
+        console.print(f"    {worth(equivalent_mu(exact, report['delta']))}")
 
 
 def _show_reward(report: dict[str, Any], console: Console) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from otafl.core import validate
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
+from otafl.privacy.attack import equivalent_mu, worth
 from otafl.privacy.card_text import round_up
 from otafl.privacy.gaussian import eps as gaussian_eps
 from otafl.systems.cdpb import design as cdpb
@@ -170,6 +171,7 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"  with channels drawn from seed {paid['seed']}: realised RDP {_number(paid['largest'])} at most, "
         f"{_number(paid['mean'])} on average; eps {round_up(paid['eps_tight'])} exactly"
     )
+    console.print(f"    {worth(equivalent_mu(paid['eps_tight'], report['eps_delta']['delta']))}")
     console.print("  design values plug in mean noise; only the realised loss of a run is certified")
     console.print(f"binding: {', '.join(report['binding']) or 'nothing'}")
     if report["violated"]:

@@ -1,5 +1,6 @@
 """`otafl plan liu-simeone`: how much power every round gets under one privacy budget. No training."""
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +12,7 @@ from otafl.core.arrays import Floats
 from otafl.core.errors import Infeasible
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
+from otafl.privacy.attack import worth
 from otafl.systems.planning import Asked, Planner, example
 from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
 from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
@@ -87,6 +89,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     console.print(
         f"[bold]{free}[/bold]: zCDP {report['spent']:.6g} of {report['budget']:.6g} ({report['budget_rule']})"
     )
+    console.print(f"  {worth(math.sqrt(2 * report['spent']))}")
     console.print(
         f"  amplitude {np.sqrt(square.min()):.4g} to {np.sqrt(square.max()):.4g}; {report['rounds_at_limit']} of "
         f"{len(square)} rounds at the weakest device's limit"

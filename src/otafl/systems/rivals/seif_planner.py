@@ -1,5 +1,6 @@
 """`otafl plan seif`: how much of the energy becomes artificial noise, round by round. No training."""
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from otafl.core import validate
 from otafl.core.files import plain
 from otafl.core.plan import Message
 from otafl.privacy import Budget, calibrate
+from otafl.privacy.attack import worth
 from otafl.systems.planning import Asked, Planner, example
 from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
 from otafl.systems.rivals.split import noise_per_square, power_split
@@ -72,6 +74,7 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"[bold]noise multiplier {report['multiplier']:.6g}[/bold] in each of {report['rounds']} rounds; artificial "
         f"noise in {report['rounds_with_noise']}"
     )
+    console.print(f"  {worth(math.sqrt(report['rounds']) / report['multiplier'])}")
     console.print(
         f"  noise variance of the update: median {np.median(ours):.4g}, worst {ours.max():.4g} per coordinate"
     )
