@@ -44,6 +44,7 @@ delta = 1e-6
 
 SCHEMES = {
     "cares": '[[scheme]]\nname = "cares-static"\narms = [0.2, 0.3]\ndiagnostic = true\n',
+    "cares-auto": '[[scheme]]\nname = "cares-static"\narms = "auto"\nsilence = "bound"\ndiagnostic = true\n',
     "biasvar": '[[scheme]]\nname = "biasvar"\nrho = 0.3\n',
     "cdpb": '[[scheme]]\nname = "cdpb"\nstrategy = "noisy"\n',
     "adascale": (
@@ -96,6 +97,17 @@ def test_cares_certifies_the_problem_of_the_run(file: Path) -> None:
             assert np.all(np.asarray(value) == np.asarray(getattr(of_plan, name))), name
     assert inputs.rounds == 30
     assert inputs.arms == [0.2, 0.3]
+
+
+@pytest.mark.parametrize("rounds", [3, 30, 300])
+@pytest.mark.parametrize("file", ["cares-auto"], indirect=True)
+def test_cares_plans_the_scaling_that_the_run_plays(file: Path, rounds: int) -> None:
+    """The automatic grid of a run leaves out what its rounds cannot spend."""
+    file.write_text(file.read_text().replace("rounds = 30", f"rounds = {rounds}"))
+    report, site = both("cares", file)
+    np.testing.assert_allclose(report["eta_init"], played(site)[0].rx_scale, rtol=1e-12)
+    own: Any = inputs_of("cares", file, ["plan.num_arms=7"])
+    assert (own.arms, own.num_arms) == ("auto", 7)
 
 
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)
