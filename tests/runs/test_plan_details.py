@@ -171,6 +171,24 @@ def test_what_no_scheme_of_the_file_belongs_to_is_one_line(file: Path) -> None:
         inputs_of("cares", file, [])
 
 
+@pytest.mark.parametrize(
+    ("file", "option"),
+    [
+        ("biasvar", "headroom=0.5"),
+        ("biasvar", "design=min-noise"),
+        ("cdpb", "left_over=0.5"),
+        ("cdpb", "debias=true"),
+        ("adascale", "calibration_traces=5"),
+        ("liu-simeone", "access=orthogonal"),
+    ],
+    indirect=["file"],
+)
+def test_options_that_a_plan_would_leave_out_are_refused(file: Path, option: str) -> None:
+    system = next(one for one in SCHEMES if SCHEMES[one] in file.read_text())
+    with pytest.raises(InputError, match=f"{option.partition('=')[0]}=.* is not planned in detail"):
+        inputs_of(system, file, [f"scheme.0.{option}"])
+
+
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)
 def test_own_keys_replace_what_the_blocks_say(file: Path) -> None:
     inputs: Any = inputs_of("biasvar", file, ["plan.rho=2.0", "plan.frontier_points=7"])

@@ -11,9 +11,9 @@ from otafl.core.arrays import Floats
 from otafl.core.errors import Infeasible
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
-from otafl.systems.planning import Asked, Planner, example
+from otafl.systems.planning import Asked, Planner, example, follows
 from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
 from otafl.systems.screen import say_remarks
 
 BUDGETS = {"paper": paper_budget, "zcdp": classic_budget, "gaussian": gaussian_budget}
@@ -32,6 +32,7 @@ class Inputs(Site):
 
 def keys(asked: Asked) -> dict[str, Any]:
     """What FILE would say of an experiment; a budget by its accountant, or the classic one."""
+    follows(asked, access=("air",))
     exact = asked.context.accountant == "gaussian"
     own = {"conditioning": asked.config.conditioning, "budget": "gaussian" if exact else "zcdp"}
     return site_keys(asked) | own
@@ -76,7 +77,8 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "objective": objective(found.square), "objective_online": objective(by_round),
         "objective_one_power": objective(np.full(inputs.rounds, even)), "online_square": by_round,
         "rounds_at_limit": int(np.sum(found.square >= cap * (1 - 1e-12))), "eps": inputs.eps, "delta": inputs.delta,
-        "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit"],
+        "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit",
+                  *idle(inputs)],
     })  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from otafl.core.files import plain
 from otafl.core.plan import Message
 from otafl.privacy import Budget, calibrate
 from otafl.systems.planning import Asked, Planner, example
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
 from otafl.systems.rivals.split import noise_per_square, power_split
 from otafl.systems.screen import say_remarks
 
@@ -61,7 +61,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "update_noise_var": update_noise,  # per coordinate of the update, with all of the receiver's noise
         "reduced_power": {"square": trusted / needed, "update_noise_var": less},
         "rounds_with_noise": int(np.sum(found.artificial > 0)), "rounds": inputs.rounds,
-        "notes": ["others' noise is counted: no local privacy, and none against clients that collude"],
+        "notes": ["others' noise is counted: no local privacy, and none against clients that collude", *idle(inputs)],
     })  # fmt: skip
 
 
