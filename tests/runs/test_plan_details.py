@@ -195,3 +195,32 @@ def test_own_keys_replace_what_the_blocks_say(file: Path) -> None:
     assert (inputs.rho, inputs.frontier_points) == (2.0, 7)
     with pytest.raises(InputError, match="unknown"):
         inputs_of("biasvar", file, ["plan.rhoo=2.0"])
+
+
+@pytest.mark.parametrize(
+    ("system", "override", "key", "value"),
+    [
+        ("cares", "eps=8.0", "eps_target", 8.0),
+        ("cares", "eps_target=8.0", "eps_target", 8.0),
+        ("biasvar", "T=500", "rounds", 500),
+        ("cdpb", "rounds=77", "tau_cap", 77),
+        ("adascale", "C=2.0", "G", 2.0),
+        ("liu-simeone", "rounds=7", "rounds", 7),
+        ("liu-simeone", "clients=7", "num_clients", 7),
+        ("eezofl", "lambda_s=20", "smudging_bits", 20.0),
+    ],
+)
+def test_an_override_replaces_a_key_under_any_of_its_names(
+    system: str, override: str, key: str, value: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(planning.load(system).example)
+    assert getattr(inputs_of(system, file, [override]), key) == value
+
+
+@pytest.mark.parametrize("name", ["count", "N"])
+def test_symbols_that_stand_in_a_table_are_replaced_there(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(planning.load("eezofl").example.replace("count = 10", f"{name} = 10"))
+    inputs: Any = inputs_of("eezofl", file, ["N=4", "sigma=3.0"])
+    assert (inputs.devices.count, inputs.devices.sigma, inputs.devices.mu) == (4, 3.0, 1.0)
