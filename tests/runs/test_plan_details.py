@@ -153,6 +153,36 @@ def test_seif_splits_as_the_run_does(file: Path) -> None:
     np.testing.assert_allclose(report["artificial_var"], info.artificial, rtol=1e-6, atol=1e-15)
 
 
+@pytest.mark.parametrize("errors", [False, True])
+@pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp"])
+@pytest.mark.parametrize("file", ["seif", "liu-simeone"], indirect=True)
+def test_rivals_count_the_target_as_the_run_does(file: Path, accountant: str, errors: bool) -> None:
+    """By the accountant in force, with the gain errors that the channel declares."""
+    text = file.read_text().replace("[privacy]", f'[privacy]\naccountant = "{accountant}"')
+    if errors:
+        text = text.replace(
+            'channel = "cares"', 'channel = { fading = { kind = "rayleigh" }, csi = { gain_error = 0.2 } }'
+        )
+    file.write_text(text)
+    system = "seif" if '"seif"' in text else "liu-simeone"
+    if (system, accountant) == ("liu-simeone", "rdp"):
+        with pytest.raises(InputError, match="accountant='rdp' is not planned in detail"):
+            inputs_of(system, file, [])
+        assert inputs_of(system, file, ["plan.budget=zcdp"]).model_dump()["budget"] == "zcdp"
+        return
+    report, site = both(system, file)
+    np.testing.assert_allclose(np.sqrt(report["square"]), played(site)[0].rx_scale, rtol=1e-9)
+
+
+@pytest.mark.parametrize("file", ["biasvar", "cdpb", "adascale"], indirect=True)
+def test_an_eps_for_known_channels_is_not_told_of_a_run_whose_channels_are_estimated(file: Path) -> None:
+    """The run charges every amplitude as 20 % larger."""
+    system = next(one for one in SCHEMES if SCHEMES[one] in file.read_text())
+    errors = "channel={ fading = { kind = 'rayleigh' }, csi = { gain_error = 0.2 } }"
+    with pytest.raises(InputError, match=r"gain_error=0\.2, which the channel declares"):
+        inputs_of(system, file, [errors])
+
+
 @pytest.mark.parametrize("file", ["orthogonal"], indirect=True)
 def test_orthogonal_counts_the_uses_of_the_first_round(file: Path) -> None:
     report, site = both("orthogonal", file)

@@ -65,6 +65,7 @@ class Planner(NamedTuple):
     show: Callable[[dict[str, Any], Console], None]  # the human output
     pictures: Callable[[dict[str, Any], Path], list[Path]] = no_pictures  # into a folder; returns plots and exports
     antennas: bool = False  # whether it plans for a server with several
+    exact: bool = False  # whether its eps is for devices that know their channels
 
 
 def example(planner: str, name: str) -> str:

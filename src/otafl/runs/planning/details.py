@@ -62,8 +62,13 @@ def asked_of(experiment: Experiment, system: str) -> planning.Asked:
         raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
     wanted, facts = mine[0], facts_of(experiment)
     told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)
-    receiver = told[0].receiver
-    if receiver.antennas > 1 and not planning.load(system).antennas:
+    receiver, planner = told[0].receiver, planning.load(system)
+    if told[0].gain_error > 0 and planner.exact:
+        raise InputError(
+            f"gain_error={float(told[0].gain_error):g}, which the channel declares: the planner of {system} charges "
+            "channels that devices know exactly; `otafl plan FILE` charges the errors too"
+        )
+    if receiver.antennas > 1 and not planner.antennas:
         raise InputError(
             f"channel.antennas={receiver.antennas}: the planner of {system} counts one antenna; `otafl plan FILE` "
             "charges all of them"

@@ -302,4 +302,4 @@ def _show_certificate(proof: dict[str, Any], console: Console) -> None:
     )
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "adascale"), plan, show, pictures)
+PLANNER = Planner(Inputs, keys, example(__file__, "adascale"), plan, show, pictures, exact=True)

@@ -248,4 +248,4 @@ def _cells(row: dict[str, Any], eps: Any) -> list[str]:
     return [row["name"], *numbers, *([] if eps is None else [round_up(eps)]), f"{row['u']:.4g}"]
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "biasvar"), plan, show, pictures)
+PLANNER = Planner(Inputs, keys, example(__file__, "biasvar"), plan, show, pictures, exact=True)

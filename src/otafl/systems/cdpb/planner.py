@@ -255,4 +255,4 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
     return files
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "cdpb"), plan, show, pictures)
+PLANNER = Planner(Inputs, keys, example(__file__, "cdpb"), plan, show, pictures, exact=True)

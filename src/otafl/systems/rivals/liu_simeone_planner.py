@@ -8,7 +8,7 @@ from rich.console import Console
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
-from otafl.core.errors import Infeasible
+from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
 from otafl.systems.planning import Asked, Planner, example, follows
@@ -31,11 +31,16 @@ class Inputs(Site):
 
 
 def keys(asked: Asked) -> dict[str, Any]:
-    """What FILE would say of an experiment; a budget by its accountant, or the classic one."""
+    """What FILE would say of an experiment; a declared gain error counts as that much more of the sensitivity."""
     follows(asked, access=("air",))
-    exact = asked.context.accountant == "gaussian"
-    own = {"conditioning": asked.config.conditioning, "budget": "gaussian" if exact else "zcdp"}
-    return site_keys(asked) | own
+    budget, site = asked.own.get("budget", asked.context.accountant), site_keys(asked)
+    if budget not in BUDGETS:
+        raise InputError(
+            f"liu-simeone: a budget by accountant={budget!r} is not planned in detail; `otafl plan FILE` charges it as "
+            "the run does, budget under [plan] names one of this plan's own"
+        )
+    reach = site["sensitivity"] * (1 + float(asked.deployment.gain_error))
+    return site | {"conditioning": asked.config.conditioning, "budget": budget, "sensitivity": reach}
 
 
 def online(worth: Floats, price: float, cap: Floats, budget: float) -> Floats:

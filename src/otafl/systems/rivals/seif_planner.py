@@ -13,6 +13,7 @@ from otafl.privacy import Budget, calibrate
 from otafl.systems.planning import Asked, Planner, example
 from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
 from otafl.systems.rivals.split import noise_per_square, power_split
+from otafl.systems.rivals.target import round_multiplier
 from otafl.systems.screen import say_remarks
 
 
@@ -28,8 +29,11 @@ class Inputs(Site):
 
 
 def keys(asked: Asked) -> dict[str, Any]:
-    """What FILE would say of an experiment."""
-    return site_keys(asked) | {"num_params": asked.deployment.dim, "multiplier": asked.config.multiplier}
+    """What FILE would say of an experiment; FILE's own target is counted anew."""
+    multiplier = asked.config.multiplier
+    if multiplier is None and not asked.own.keys() & {"eps", "delta", "rounds", "weights", "clip_norm", "sensitivity"}:
+        multiplier = round_multiplier("seif", asked.deployment, asked.message, asked.context)
+    return site_keys(asked) | {"num_params": asked.deployment.dim, "multiplier": multiplier}
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
