@@ -45,6 +45,7 @@ delta = 1e-6
 
 SCHEMES = {
     "cares": '[[scheme]]\nname = "cares-static"\narms = [0.2, 0.3]\ndiagnostic = true\n',
+    "cares-auto": '[[scheme]]\nname = "cares-static"\narms = "auto"\nsilence = "bound"\ndiagnostic = true\n',
     "biasvar": '[[scheme]]\nname = "biasvar"\nrho = 0.3\n',
     "cdpb": '[[scheme]]\nname = "cdpb"\nstrategy = "noisy"\n',
     "adascale": (
@@ -99,6 +100,17 @@ def test_cares_certifies_the_problem_of_the_run(file: Path) -> None:
     assert inputs.arms == [0.2, 0.3]
 
 
+@pytest.mark.parametrize("rounds", [3, 30, 300])
+@pytest.mark.parametrize("file", ["cares-auto"], indirect=True)
+def test_cares_plans_the_scaling_that_the_run_plays(file: Path, rounds: int) -> None:
+    """The automatic grid of a run leaves out what its rounds cannot spend."""
+    file.write_text(file.read_text().replace("rounds = 30", f"rounds = {rounds}"))
+    report, site = both("cares", file)
+    np.testing.assert_allclose(report["eta_init"], played(site)[0].rx_scale, rtol=1e-12)
+    own: Any = inputs_of("cares", file, ["plan.num_arms=7"])
+    assert (own.arms, own.num_arms) == ("auto", 7)
+
+
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)
 def test_biasvar_designs_the_levels_of_the_run(file: Path) -> None:
     report, site = both("biasvar", file)
@@ -142,6 +154,27 @@ def test_seif_splits_as_the_run_does(file: Path) -> None:
     np.testing.assert_allclose(report["artificial_var"], info.artificial, rtol=1e-6, atol=1e-15)
 
 
+@pytest.mark.parametrize("errors", [False, True])
+@pytest.mark.parametrize("accountant", ["zcdp", "gaussian", "rdp"])
+@pytest.mark.parametrize("file", ["seif", "liu-simeone"], indirect=True)
+def test_rivals_count_the_target_as_the_run_does(file: Path, accountant: str, errors: bool) -> None:
+    """By the accountant in force, with the gain errors that the channel declares."""
+    text = file.read_text().replace("[privacy]", f'[privacy]\naccountant = "{accountant}"')
+    if errors:
+        text = text.replace(
+            'channel = "cares"', 'channel = { fading = { kind = "rayleigh" }, csi = { gain_error = 0.2 } }'
+        )
+    file.write_text(text)
+    system = "seif" if '"seif"' in text else "liu-simeone"
+    if (system, accountant) == ("liu-simeone", "rdp"):
+        with pytest.raises(InputError, match="accountant='rdp' is not planned in detail"):
+            inputs_of(system, file, [])
+        assert inputs_of(system, file, ["plan.budget=zcdp"]).model_dump()["budget"] == "zcdp"
+        return
+    report, site = both(system, file)
+    np.testing.assert_allclose(np.sqrt(report["square"]), played(site)[0].rx_scale, rtol=1e-9)
+
+
 @pytest.mark.parametrize("file", ["orthogonal"], indirect=True)
 def test_orthogonal_counts_the_uses_of_the_first_round(file: Path) -> None:
     report, site = both("orthogonal", file)
@@ -159,7 +192,7 @@ def test_a_planner_that_charges_no_channel_error_refuses_one(file: Path, request
     """biasvar promised the ε of exact channels: a run under this error is charged 1.69 times its ρ."""
     system = request.node.callspec.params["file"]
     off = ["channel.csi={gain_error=0.3, phase_error=0.0}"]
-    if system in ("cares", "orthogonal", "eezofl"):
+    if system not in ("biasvar", "cdpb", "adascale"):
         assert inputs_of(system, file, off)
     else:
         with pytest.raises(InputError, match=f"gain_error=0.3: the planner of {system} counts channels"):
@@ -184,9 +217,56 @@ def test_what_no_scheme_of_the_file_belongs_to_is_one_line(file: Path) -> None:
         inputs_of("cares", file, [])
 
 
+@pytest.mark.parametrize(
+    ("file", "option"),
+    [
+        ("biasvar", "headroom=0.5"),
+        ("biasvar", "design=min-noise"),
+        ("cdpb", "left_over=0.5"),
+        ("cdpb", "debias=true"),
+        ("adascale", "calibration_traces=5"),
+        ("liu-simeone", "access=orthogonal"),
+    ],
+    indirect=["file"],
+)
+def test_options_that_a_plan_would_leave_out_are_refused(file: Path, option: str) -> None:
+    system = next(one for one in SCHEMES if SCHEMES[one] in file.read_text())
+    with pytest.raises(InputError, match=f"{option.partition('=')[0]}=.* is not planned in detail"):
+        inputs_of(system, file, [f"scheme.0.{option}"])
+
+
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)
 def test_own_keys_replace_what_the_blocks_say(file: Path) -> None:
     inputs: Any = inputs_of("biasvar", file, ["plan.rho=2.0", "plan.frontier_points=7"])
     assert (inputs.rho, inputs.frontier_points) == (2.0, 7)
     with pytest.raises(InputError, match="unknown"):
         inputs_of("biasvar", file, ["plan.rhoo=2.0"])
+
+
+@pytest.mark.parametrize(
+    ("system", "override", "key", "value"),
+    [
+        ("cares", "eps=8.0", "eps_target", 8.0),
+        ("cares", "eps_target=8.0", "eps_target", 8.0),
+        ("biasvar", "T=500", "rounds", 500),
+        ("cdpb", "rounds=77", "tau_cap", 77),
+        ("adascale", "C=2.0", "G", 2.0),
+        ("liu-simeone", "rounds=7", "rounds", 7),
+        ("liu-simeone", "clients=7", "num_clients", 7),
+        ("eezofl", "lambda_s=20", "smudging_bits", 20.0),
+    ],
+)
+def test_an_override_replaces_a_key_under_any_of_its_names(
+    system: str, override: str, key: str, value: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(planning.load(system).example)
+    assert getattr(inputs_of(system, file, [override]), key) == value
+
+
+@pytest.mark.parametrize("name", ["count", "N"])
+def test_symbols_that_stand_in_a_table_are_replaced_there(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(planning.load("eezofl").example.replace("count = 10", f"{name} = 10"))
+    inputs: Any = inputs_of("eezofl", file, ["N=4", "sigma=3.0"])
+    assert (inputs.devices.count, inputs.devices.sigma, inputs.devices.mu) == (4, 3.0, 1.0)

@@ -1,7 +1,7 @@
 """`otafl plan NAME`: a system, or one scheme, in detail without training. Who plans on its own names a `PLANNER`."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,17 @@ class Asked(NamedTuple):
         """(K,) statistical CSI before the first round."""
         assert self.context.trace is not None
         return np.asarray(self.context.trace.rms_estimate[0], float)
+
+
+def follows(asked: Asked, **values: tuple[Any, ...]) -> None:
+    """Refuse options of a scheme that its planner would leave out of account; `values` are those that it follows."""
+    for name, known in values.items():
+        value = getattr(asked.config, name, known[0])
+        if value not in known:
+            raise InputError(
+                f"{asked.scheme}: {name}={value!r} is not planned in detail, only {' or '.join(map(repr, known))}; "
+                "`otafl plan FILE` charges it as the run does"
+            )
 
 
 def no_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -106,6 +117,13 @@ def warned() -> Iterator[list[str]]:
         warnings.simplefilter("always")
         yield said
     said += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
+
+
+def unread(inputs: BaseModel, *rules: tuple[bool, str, Collection[str]]) -> list[str]:
+    """What a file states and nothing reads; a rule: whether its keys are read, what they belong to, the keys."""
+    usual = {name: field.default for name, field in type(inputs).model_fields.items()}
+    idle = ((key, place) for read, place, keys in rules if not read for key in keys)
+    return [f"{key} has no effect: it belongs to {place}" for key, place in idle if getattr(inputs, key) != usual[key]]
 
 
 def design(scheme: str, inputs: Any, file: Path) -> dict[str, Any]:

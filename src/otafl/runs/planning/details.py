@@ -29,12 +29,30 @@ def inputs_of(system: str, file: Path, overrides: list[str]) -> BaseModel:
     data = read_toml(path)
     if not any(isinstance(data.get(block), dict | list) for block in BLOCKS):
         for override in overrides:
-            assign(data, override)
+            _put(planner.inputs, data, override)
         return parse(planner.inputs, data, path)
     with naming(path):
         asked = asked_of(load(path, overrides), system)
         keys = {name: value for name, value in planner.keys(asked).items() if value is not None}
     return parse(planner.inputs, keys | asked.own, path)
+
+
+def _put(model: type[BaseModel], data: dict[str, Any], override: str) -> None:
+    """Apply an override to a planning file, in place of what stands there under another name of the same key."""
+    name, equals, value = override.partition("=")
+    name, moved = name.strip(), getattr(model, "MOVED", {})
+    table, _, entry = moved.get(name, "").partition(".")
+    if isinstance(inside := data.get(table), dict):
+        data, names = inside, {symbol: key.partition(".")[2] for symbol, key in moved.items() if key.startswith(table)}
+        override = f"{entry}{equals}{value}"
+        name = entry
+    else:
+        names = getattr(model, "SYMBOLS", {})
+    key = names.get(name, name)
+    for other in (key, *(symbol for symbol, known in names.items() if known == key)):
+        if other != name:
+            data.pop(other, None)
+    assign(data, override)
 
 
 def asked_of(experiment: Experiment, system: str) -> planning.Asked:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from otafl.core.errors import InputError
-from otafl.systems.planning import Asked
+from otafl.systems.planning import Asked, follows
 
 METHODS = {
     "adascale": "adascale", "adascale-optimal": "optimal", "adascale-equal": "equal-alloc",
@@ -19,6 +19,7 @@ SAME = 1e-6  # relative; the generator rounds sampling rates
 def keys(asked: Asked) -> dict[str, Any]:
     """Powers in W where the experiment has a bandwidth, else of symbols of one second."""
     config, deployment, message, context = asked.config, asked.deployment, asked.message, asked.context
+    follows(asked, estimate=("mean_of_min",), decay=(1.0,), calibration_traces=(3,), points=(17,))
     if asked.scheme not in METHODS:
         raise InputError(f"scheme {asked.scheme!r} is not planned; use one of {', '.join(METHODS)}")
     if message.unit != "record" or message.adjacency != "zero-out" or context.sizes is None:

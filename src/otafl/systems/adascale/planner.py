@@ -22,7 +22,7 @@ from otafl.systems.adascale.planner_pictures import pictures
 from otafl.systems.adascale.planner_silence import count_silence, sending_devices
 from otafl.systems.adascale.setting import Setting
 from otafl.systems.adascale.tuning import simulated_floors
-from otafl.systems.planning import Planner, example
+from otafl.systems.planning import Planner, example, unread
 from otafl.systems.screen import Fitted, say_remarks
 
 PLD_LIMIT = 100.0  # beyond, a tighter epsilon is no protection either
@@ -57,6 +57,13 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "guarantee": _guarantee(setting),
         "warnings": setting.cautions() + doubts + _remarks(inputs, scene),
     }
+    if inputs.pld and "eps_pld" not in report["totals"]:
+        report["warnings"].append(
+            f"no eps by PLD, which is counted up to an RDP eps of {PLD_LIMIT:g} where its grid holds"
+        )
+    report["warnings"] += unread(
+        inputs, (theorem is not None, "loss_gap, L and learning_rate (lambda)", ("A1", "A2", "C1", "C2"))
+    )
     if not sending.all():
         count_silence(report, noise, sending, scene)
     if theorem is not None:

@@ -23,7 +23,7 @@ from otafl.systems.biasvar.planner_inputs import Inputs, Site, site
 from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.tradeoff import frontier, sensitivity, young_split
 from otafl.systems.biasvar.yardsticks import design_common_gamma, design_lcpc, design_min_noise, design_zero_bias
-from otafl.systems.planning import Planner, example, warned
+from otafl.systems.planning import Planner, example, unread, warned
 from otafl.systems.screen import ROWS, Fitted, say, say_left_out, say_remarks, some_of
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -33,7 +33,13 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     """Solve, certify by the KKT residual, compare, and walk around the optimum."""
     with warned() as said:
         report = _report(inputs, site(inputs, folder))
-    return plain({**report, "warnings": said})
+    idle = unread(
+        inputs,
+        (inputs.distances_m is not None or inputs.devices is not None, "distances", ("path_loss",)),
+        (inputs.power_dbm is not None or inputs.devices is not None, "power_dbm or devices", ("bandwidth_hz",)),
+        (inputs.delta is not None, "delta, which asks for eps", ("adjacency", "trusted_noise")),
+    )
+    return plain({**report, "warnings": said + idle})
 
 
 def _report(inputs: Inputs, place: Site) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from otafl.core.plan import Trace, first_look
 from otafl.systems.cares.checks import WEIGHT_TOLERANCE
-from otafl.systems.cares.policy import problem_of
+from otafl.systems.cares.policy import arms_of, problem_of
 from otafl.systems.planning import Asked
 
 OF_THE_SCHEME = ("arms", "num_arms", "conv_target", "diagnostic")
@@ -30,7 +30,10 @@ def keys(asked: Asked) -> dict[str, Any]:
         stated["exposure"] = _exposure(context.trace)
     if "num_classes" in asked.own:
         stated["loss_gap"] = None
-    return {**stated, **{name: getattr(config, name) for name in OF_THE_SCHEME}, "rounds": context.rounds}
+    stated |= {name: getattr(config, name) for name in OF_THE_SCHEME} | {"rounds": context.rounds}
+    if config.arms == "auto" and not asked.own:  # keys of FILE's own state another problem, and so another grid
+        stated |= {"arms": arms_of(config, problem, context.rounds).tolist(), "num_arms": None}
+    return stated
 
 
 def _exposure(trace: Trace) -> float:

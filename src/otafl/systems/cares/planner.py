@@ -18,7 +18,7 @@ from otafl.systems.cares.planned_sequence import certify_planned
 from otafl.systems.cares.planner_inputs import Inputs, problem_of
 from otafl.systems.cares.relax import reward_alone, rounded_up
 from otafl.systems.cares.summary import summarise
-from otafl.systems.planning import Planner, example
+from otafl.systems.planning import Planner, example, unread
 from otafl.systems.screen import Fitted, say_left_out, say_remarks, some_of
 
 MAX_CLIENTS = 100_000
@@ -38,7 +38,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         raise InputError(f"num_clients={inputs.num_clients} but {problem.weights.size} clients are given")
     certificate = certify(problem, arms, inputs.conv_target, inputs.diagnostic)
     report: dict[str, Any] = plain(summarise(problem, certificate, inputs.rounds))
-    report["warnings"] += warned
+    report["warnings"] += warned + _unread(inputs)
     if inputs.antennas > 1 and "exposure" not in inputs.model_fields_set:
         report["label"] = NO_CERTIFICATE
         report["warnings"].append(
@@ -51,6 +51,18 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
     if not certificate.feasible and not inputs.diagnostic:
         raise Infeasible(reward_alone(problem) or _explain(report, certificate), report)
     return report
+
+
+def _unread(inputs: Inputs) -> list[str]:
+    return unread(
+        inputs,
+        (inputs.arms == "auto", "arms = 'auto'", ("num_arms", "eta_min")),
+        (inputs.rx_scale is not None, "rx_scale", ("predictable",)),
+        (inputs.certify_with == "limits", "certify_with = 'limits'", ("mu_low", "mu_high", "num_pilots")),
+        (inputs.num_pilots is not None, "num_pilots", ("failure_prob",)),
+        (inputs.silence == "bound", "silence = 'bound'", ("batch_size", "batch_sizes")),
+        (inputs.local_steps > 1, "local_steps > 1", ("example_smoothness",)),
+    )
 
 
 def _check_sizes(inputs: Inputs, clients: int) -> None:

@@ -126,10 +126,14 @@ def _heard(obs: Obs, deployment: Deployment, limits: bool) -> tuple[Array, int]:
     return np.asarray(receiver.antenna_rms, float), receiver.antennas
 
 
-def certified_arms(config: Any, problem: Problem, rounds: int | None = None) -> Certificate:
+def arms_of(config: Any, problem: Problem, rounds: int) -> Any:
+    """The configured grid, or the automatic one within the run's rounds."""
+    return auto_grid(problem, config.num_arms, rounds=rounds) if config.arms == "auto" else config.arms
+
+
+def certified_arms(config: Any, problem: Problem, rounds: int) -> Certificate:
     """The certificate on the configured grid; Infeasible where nothing is certified and nobody asked to go on."""
-    arms = auto_grid(problem, config.num_arms, rounds=rounds) if config.arms == "auto" else config.arms
-    answer = certify(problem, arms, config.conv_target, config.diagnostic)
+    answer = certify(problem, arms_of(config, problem, rounds), config.conv_target, config.diagnostic)
     if answer.init is None and (why := reward_alone(problem)):
         raise Infeasible(f"not one round is affordable: {why}", answer)
     if answer.init is None:

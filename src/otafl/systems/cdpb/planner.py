@@ -39,8 +39,14 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         if inputs.best_portion:
             report["best_portion"] = _best_portion(params, charge, inputs, found.design.u)._asdict()
         report["paper"] = _paper(params, inputs.strategy)
-    report["warnings"] = list(dict.fromkeys(said + cdpb.remarks(params)))
+    report["warnings"] = list(dict.fromkeys(said + cdpb.remarks(params) + _as_printed(charge)))
     return plain(report)
+
+
+def _as_printed(charge: Charge) -> list[str]:
+    if charge.repaired or (charge.adjacency == "zero-out" and charge.trust_receiver_noise):
+        return []
+    return ["Theorem 1 as printed knows neither adjacency nor whose noise is trusted: they do not move this design"]
 
 
 def _load(params: Params, u: float) -> float:

@@ -16,7 +16,7 @@ from otafl.crypto.parameters import LEAST_WIDTH, LIMITS, STANDARD, Parameters
 from otafl.systems.eezofl import convergence
 from otafl.systems.eezofl.from_experiment import keys
 from otafl.systems.eezofl.planner_inputs import Devices, Inputs, channel_of, extreme, levelled
-from otafl.systems.planning import Planner, example
+from otafl.systems.planning import Planner, example, unread
 from otafl.systems.screen import Fitted, say_remarks
 
 RINGS = {"4096": rings.RING_4096, "8192": rings.RING_8192}
@@ -202,8 +202,10 @@ def _plan(inputs: Inputs) -> dict[str, Any]:
         "traffic": feasibility.traffic(p, inputs.bandwidth_hz, inputs.mode)._asdict(),
         "security": _security(p),
         "convergence": _theorem(inputs, channel, noise["decoded_variance"]),
-        "warnings": [] if channel.N > 1 else ["N=1: a sum over one device hides nothing from the server"],
+        "warnings": unread(inputs, (inputs.mode != "digital", "modes over the air", ("sigma_w",))),
     }
+    if channel.N == 1:
+        result["warnings"].append("N=1: a sum over one device hides nothing from the server")
     if room.least < 0:
         largest = math.floor(p.scale_bits + room.least)
         raise Infeasible(

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
-from otafl.core.errors import Infeasible
+from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
 from otafl.privacy.attack import worth
-from otafl.systems.planning import Asked, Planner, example
+from otafl.systems.planning import Asked, Planner, example, follows
 from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
 from otafl.systems.screen import say_remarks
 
 BUDGETS = {"paper": paper_budget, "zcdp": classic_budget, "gaussian": gaussian_budget}
@@ -33,10 +33,16 @@ class Inputs(Site):
 
 
 def keys(asked: Asked) -> dict[str, Any]:
-    """What FILE would say of an experiment; a budget by its accountant, or the classic one."""
-    exact = asked.context.accountant == "gaussian"
-    own = {"conditioning": asked.config.conditioning, "budget": "gaussian" if exact else "zcdp"}
-    return site_keys(asked) | own
+    """What FILE would say of an experiment; a declared gain error counts as that much more of the sensitivity."""
+    follows(asked, access=("air",))
+    budget, site = asked.own.get("budget", asked.context.accountant), site_keys(asked)
+    if budget not in BUDGETS:
+        raise InputError(
+            f"liu-simeone: a budget by accountant={budget!r} is not planned in detail; `otafl plan FILE` charges it as "
+            "the run does, budget under [plan] names one of this plan's own"
+        )
+    reach = site["sensitivity"] * (1 + float(asked.deployment.gain_error))
+    return site | {"conditioning": asked.config.conditioning, "budget": budget, "sensitivity": reach}
 
 
 def online(worth: Floats, price: float, cap: Floats, budget: float) -> Floats:
@@ -78,7 +84,8 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "objective": objective(found.square), "objective_online": objective(by_round),
         "objective_one_power": objective(np.full(inputs.rounds, even)), "online_square": by_round,
         "rounds_at_limit": int(np.sum(found.square >= cap * (1 - 1e-12))), "eps": inputs.eps, "delta": inputs.delta,
-        "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit"],
+        "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit",
+                  *idle(inputs)],
     })  # fmt: skip
 
 
@@ -116,4 +123,4 @@ def pictures(report: dict[str, Any], folder: Path) -> list[Path]:
     return [file]
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "liu-simeone"), plan, show, pictures)
+PLANNER = Planner(Inputs, keys, example(__file__, "liu-simeone"), plan, show, pictures, errors=True)

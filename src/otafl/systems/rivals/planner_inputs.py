@@ -8,7 +8,7 @@ from otafl.core import validate
 from otafl.core.arrays import Floats
 from otafl.core.errors import InputError
 from otafl.core.files import FileModel
-from otafl.systems.planning import Asked
+from otafl.systems.planning import Asked, unread
 
 MAX_CELLS = 5e6  # rounds times clients
 
@@ -86,6 +86,11 @@ def checked(inputs: Site) -> None:
     validate.in_open("delta", inputs.delta, 0, 1)
     if inputs.sensitivity is not None:
         validate.positive("sensitivity", inputs.sensitivity)
+
+
+def idle(inputs: Site) -> list[str]:
+    """Of a site whose gains are given."""
+    return unread(inputs, (inputs.gain is None, "drawn gains", ("rms_gain", "seed")))
 
 
 def gains_of(inputs: Site, count: int) -> Floats:

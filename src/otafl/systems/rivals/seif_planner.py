@@ -13,8 +13,9 @@ from otafl.core.plan import Message
 from otafl.privacy import Budget, calibrate
 from otafl.privacy.attack import worth
 from otafl.systems.planning import Asked, Planner, example
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, per_client, site_keys, weights_of
+from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
 from otafl.systems.rivals.split import noise_per_square, power_split
+from otafl.systems.rivals.target import round_multiplier
 from otafl.systems.screen import say_remarks
 
 
@@ -30,8 +31,11 @@ class Inputs(Site):
 
 
 def keys(asked: Asked) -> dict[str, Any]:
-    """What FILE would say of an experiment."""
-    return site_keys(asked) | {"num_params": asked.deployment.dim, "multiplier": asked.config.multiplier}
+    """What FILE would say of an experiment; FILE's own target is counted anew."""
+    multiplier = asked.config.multiplier
+    if multiplier is None and not asked.own.keys() & {"eps", "delta", "rounds", "weights", "clip_norm", "sensitivity"}:
+        multiplier = round_multiplier("seif", asked.deployment, asked.message, asked.context)
+    return site_keys(asked) | {"num_params": asked.deployment.dim, "multiplier": multiplier}
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "update_noise_var": update_noise,  # per coordinate of the update, with all of the receiver's noise
         "reduced_power": {"square": trusted / needed, "update_noise_var": less},
         "rounds_with_noise": int(np.sum(found.artificial > 0)), "rounds": inputs.rounds,
-        "notes": ["others' noise is counted: no local privacy, and none against clients that collude"],
+        "notes": ["others' noise is counted: no local privacy, and none against clients that collude", *idle(inputs)],
     })  # fmt: skip
 
 
@@ -85,4 +89,4 @@ def show(report: dict[str, Any], console: Console) -> None:
     say_remarks(console, notes=report["notes"])
 
 
-PLANNER = Planner(Inputs, keys, example(__file__, "seif"), plan, show)
+PLANNER = Planner(Inputs, keys, example(__file__, "seif"), plan, show, errors=True)
