@@ -80,6 +80,14 @@ def test_errata_quote_the_papers_words(name: str):
     assert quotes and not [quote for quote in quotes if not said(quote, paper_of(name))]
 
 
+@needs_papers
+def test_sentences_without_a_claim_are_the_papers_words():
+    page = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
+    quotes = re.findall(r'^\| ([\w-]+), [^|"]*"([^"]+)"', page, re.MULTILINE)
+    papers = {name: paper_of(name.lower().replace("bias-variance", "biasvar")) for name, _ in quotes}
+    assert quotes and not [quote for name, quote in quotes if not said(quote, papers[name])]
+
+
 PAPER = "The gain is by 2.7 percentage points\n\nFig. 2. A picture.\n\nat $\\eta$ the same state-of-theart budget."
 
 

@@ -57,6 +57,14 @@ def test_numbers_in_the_text_are_those_of_the_runs_or_of_the_presets(system: str
     assert not {number for number in NUMBER.findall(text) if number not in known}
 
 
+@pytest.mark.parametrize("name", [name for name, preset in presets().items() if preset.targets.get("claims")])
+def test_every_claim_of_a_preset_is_on_record_with_its_place(name: str):
+    """A claim that is reworded or added later is not on record until the preset is run again."""
+    told = [(one["claim"], one["place"]) for one in verdicts.on_record()[name]]
+    asked = [(one["text"], one.get("place", "")) for one in presets()[name].targets["claims"]]
+    assert not [text for text, place in asked if not any(text in claim and place == at for claim, at in told)]
+
+
 @pytest.mark.parametrize("name", verdicts.recorded())
 def test_a_claim_on_record_has_its_words_place_and_rule(name: str):
     told = verdicts.recorded()[name]

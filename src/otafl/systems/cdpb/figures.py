@@ -1,7 +1,7 @@
 """Data and pictures of CDPB's analytic figures 2, 3, 6, 7 and 9: records in, no training. Host, float64.
 
-Each `figN` returns a list of flat records. The published constants are not stated, so the defaults are ours
-(`Params()`); what holds and what does not is in docs/systems/cdpb.md.
+Each `figN` returns a list of flat records. Most constants are not published, so the defaults are ours (`Params()`);
+what holds and what does not is in docs/systems/cdpb.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -13,7 +13,10 @@ from otafl.systems.cdpb import figures
 from otafl.systems.cdpb.claims_map import EQUAL, SHARP, WITH_NOISE
 from otafl.systems.cdpb.design import Params
 
-CONSTANTS = "the paper states no constants; ours: P = W = 1, sigma^2 = 0.5, A = 4, mu = 1, d = 1, lam1 = 1, lam2 = 1e-5"
+CONSTANTS = (
+    "the paper states lam1 = 1, lam2 = 1e-5, gbar = 1e-2, ebar = 100 and 100 clients; ours, unless varied: P = W = 1, "
+    "sigma^2 = 0.5, A = 4, mu = 1, d = 1"
+)
 Settings = dict[str, Any]
 Found = tuple[list[Record], list[Grid], list[Verdict], list[Panel]]
 CHARGES = "as printed (Theorem 1, rivals at p = 1) and soundly (visible loss, all alike)"
