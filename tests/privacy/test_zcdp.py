@@ -72,8 +72,25 @@ def test_columns_are_held_to_the_cap_by_their_strict_sums(costs, steps):
     """At the cap itself and a few doubles around it, where a float64 sum alone would decide wrongly."""
     column = np.array(costs)
     table = np.stack([column, column / 3, column[::-1]], axis=1)
-    cap = zcdp.strict_sum(costs)
+    cap = math.fsum(costs)
     for _ in range(abs(steps)):
         cap = float(np.nextafter(cap, np.inf if steps > 0 else -np.inf))
     assert zcdp.within(table, cap) == all(math.fsum(c) <= cap for c in table.T)
-    assert zcdp.largest_sum(table) == max(math.fsum(c) for c in table.T)
+
+
+WIDE = st.lists(st.builds(math.ldexp, st.integers(0, 2**53), st.integers(-1074, 900)), max_size=60)
+HALVES = st.lists(st.sampled_from([1.0, 2.0**-53, 2.0**-54, 3 * 2.0**-53, 2.0**-106, 0.1, 5e-324]), max_size=60)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.one_of(WIDE, HALVES, st.lists(st.floats(0, 1e3), max_size=60)))
+def test_strict_sums_are_correctly_rounded(costs):
+    """Also half-way between two doubles, and where small costs are lost in large ones."""
+    column = np.array(costs, float)
+    table = np.stack([column, column[::-1], np.sort(column), np.full(len(column), 0.1)], axis=1)
+    assert zcdp.strict_sums(table).tolist() == [math.fsum(c) for c in table.T]
+
+
+def test_a_cost_without_end_is_the_sum():
+    costs = np.array([[1.0, np.inf, 1e308], [2.0, 1.0, 1e308]])
+    assert zcdp.strict_sums(costs).tolist() == [3.0, np.inf, np.inf]

@@ -179,10 +179,10 @@ def test_a_scheme_that_leaves_a_seed_out_is_refused(run: Path, otafl: Call) -> N
 def test_a_card_is_held_against_the_seed_that_spent_most(reference: Path) -> None:
     card = json.loads((reference / PLACE / "card.json").read_text())
     ledgers = [Ledger.from_bytes((reference / PLACE / f"ledger-{seed}.bin").read_bytes()) for seed in (0, 1)]
-    recount._card(card, ledgers)
-    louder = replace(ledgers[1], parts=[part._replace(amp=2 * part.amp) for part in ledgers[1].parts])
+    recount._card(card, ledgers, [ledger.worst() for ledger in ledgers])
+    louder = [ledgers[0], replace(ledgers[1], parts=[part._replace(amp=2 * part.amp) for part in ledgers[1].parts])]
     with pytest.raises(ValueError, match="by its ledger"):
-        recount._card(card, [ledgers[0], louder])
+        recount._card(card, louder, [ledger.worst() for ledger in louder])
 
 
 def test_an_eps_is_believed_to_a_rounding() -> None:

@@ -76,8 +76,8 @@ def _plain_rho(name: str, events: Events, terms: Terms) -> Array:
     *lead, _, clients = costs.shape
     extra = release_costs(terms.releases, clients)
     whole = np.concatenate([costs, np.broadcast_to(extra, (*lead, *extra.shape))], axis=-2)
-    columns = np.moveaxis(whole, -2, -1).reshape(math.prod(lead) * clients, whole.shape[-2])
-    return np.array([zcdp.strict_sum(column) for column in columns.tolist()]).reshape(*lead, clients)
+    columns = np.moveaxis(whole, -2, 0).reshape(whole.shape[-2], math.prod(lead) * clients)
+    return zcdp.strict_sums(columns).reshape(*lead, clients)
 
 
 def _from_rho(name: str, convert: Callable[[Array, float], Array]) -> Callable[..., Spend]:

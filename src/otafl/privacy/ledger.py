@@ -2,7 +2,7 @@
 
 It stores events, not results, so any accountant can recount them later; of very many clients it stores exact sums
 (`sums`), which the accountants with additive costs count to the same eps. Costs that add (`zcdp`, `zcdp-optimal`,
-`gaussian`) are summed with `math.fsum` and compared with the cap without tolerance: how a run was cut into chunks
+`gaussian`) are summed correctly rounded and compared with the cap without tolerance: how a run was cut into chunks
 changes nothing. A budget is a cap (CARES E20): where a policy looks at the training, the cap is the guarantee, and
 what was realised is only "spent".
 """
@@ -220,7 +220,7 @@ class Ledger:
         """Total zCDP cost without amplification, (K,), summed exactly; rounds in full where participation averages."""
         if self.sums is not None and not self.parts:
             return self._whole().zcdp()
-        return np.array([zcdp.strict_sum(c) for c in self._costs([], []).T.tolist()])
+        return zcdp.strict_sums(self._costs([], []))
 
     def zcdp_left(self) -> Array:
         """What each client has left, (K,), for accountants with additive costs."""
@@ -253,7 +253,7 @@ class Ledger:
         convert, budget = self.budget.counted.convert, self.budget
         if convert is None or self.sums is not None or budget.accounting not in participation.CERTIFIED:
             return float(self.spent().worst)
-        return float(convert(zcdp.largest_sum(self._costs([], [])), budget.delta))
+        return float(convert(np.max(zcdp.strict_sums(self._costs([], []))), budget.delta))
 
     def guarantee(self) -> float:
         """The eps that holds: the cap where the policy adapts (CARES E20), which is none without one; else the worst

@@ -17,15 +17,9 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation, zcdp
 from otafl.privacy.events import leak_of, pick
+from otafl.privacy.zcdp import two_sum
 
 SPLIT = 2.0**27 + 1
-
-
-def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """a + b rounded, and what the rounding lost, exactly (Knuth)."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
 
 
 def grown(terms: Floats, row: Floats) -> Floats:

@@ -56,8 +56,9 @@ def _check(place: SchemeFolder) -> None:
             raise ValueError(f"its summary is of {summary['label']!r}")
         for ledger in ledgers:
             _same_terms(ledger, summary, card)
-        _summary(summary, ledgers)
-        _card(card, ledgers)
+        eps = [ledger.worst() for ledger in ledgers]
+        _summary(summary, ledgers, eps)
+        _card(card, ledgers, eps)
         _tables(place.read("rounds"), place.read("evaluations"), summary)
         if inert(place.content("card.md").decode()) != markdown(card):  # earlier versions wrote a < as it is
             raise ValueError("card.md and card.json are two different cards")
@@ -88,17 +89,17 @@ def _same_terms(ledger: Ledger, summary: dict[str, Any], card: dict[str, Any]) -
         raise ValueError(f"target_eps={summary['target_eps']} is {budget.eps} in its ledger")
 
 
-def _summary(summary: dict[str, Any], ledgers: list[Ledger]) -> None:
+def _summary(summary: dict[str, Any], ledgers: list[Ledger], eps: list[float]) -> None:
     """Seed by seed. A scheme that is marked as not private is told with an infinite eps whatever it spent."""
-    for said, ledger in zip(numbers(summary["final_eps"]), ledgers):
+    for said, own in zip(numbers(summary["final_eps"]), eps):
         if summary["private"]:
-            _not_less("final_eps", said, ledger.worst())
+            _not_less("final_eps", said, own)
     for place, ledger in enumerate(ledgers):
         _attack({name: (summary.get(name) or {place: None})[place] for name in ATTACK}, ledger)
 
 
-def _card(card: dict[str, Any], ledgers: list[Ledger]) -> None:
-    worst = max(ledgers, key=Ledger.worst)
+def _card(card: dict[str, Any], ledgers: list[Ledger], eps: list[float]) -> None:
+    worst = ledgers[int(np.argmax(eps))]
     guarantee = float(card["guarantee"]["eps"])
     _not_less("guarantee.eps", guarantee, worst.guarantee())
     if "meaning" in card and card["meaning"] != meaning(
