@@ -12,9 +12,9 @@ import numpy as np
 
 from otafl.core.arrays import Array
 from otafl.systems.cdpb import figures
-from otafl.systems.cdpb.accounting import VISIBLE, eps_round, theorem1
+from otafl.systems.cdpb.accounting import VISIBLE, eps_round
 from otafl.systems.cdpb.model import IDLE, NOISE_FREE, NOISY, Params, Scheme, Stats, stats
-from otafl.systems.cdpb.paper import PAPER, best_load, lemma1, stage1
+from otafl.systems.cdpb.paper import PAPER, best_load, lemma1
 from otafl.systems.cdpb.portion import best_portion
 
 AXES = ("alpha", "receiver_noise", "A", "P", "K")
@@ -61,16 +61,24 @@ def utility_claims(setting: dict[str, float], taus: list[int], q: float, charge:
     """The four sentences on Figure 3."""
     found = figures.fig3(params_of(setting), taus, CHARGES[charge], q, setting["receiver_noise"])
     G = {name: np.array([r["G"] for r in found if r["scheme"] == name]) for name in (*WITH_NOISE, "Noise-Free")}
+    return dict(zip([name for name in CLAIMS if name[0] == "3"], utility_rules(G)))
+
+
+def utility_rules(G: dict[str, Array]) -> tuple[bool, bool, bool, bool]:
+    """Whether each of them holds for these utilities over the rounds, by scheme; in the order of `CLAIMS`."""
     best, quiet = np.minimum(G["CDPB-i"], G["CDPB-n"]), G["Noise-Free"]
     rivals = np.min([G[name] for name in WITH_NOISE[2:]], axis=0)
-    falling = all(np.all(np.diff(G[name]) < 0) for name in WITH_NOISE)
-    answers = (
-        falling,
-        np.all(best <= rivals * (1 + 1e-9)),
-        quiet[0] < min(G[name][0] for name in WITH_NOISE),
-        quiet[-1] >= SHARP * quiet.min() and quiet[-1] > best[-1],
+    return (
+        all(rises(-G[name]) for name in WITH_NOISE),
+        bool(np.all(best <= rivals * (1 + 1e-9))),
+        bool(quiet[0] < min(G[name][0] for name in WITH_NOISE)),
+        bool(quiet[-1] >= SHARP * quiet.min() and quiet[-1] > best[-1]),
     )
-    return dict(zip([name for name in CLAIMS if name[0] == "3"], map(bool, answers)))
+
+
+def rises(values: Array) -> bool:
+    """Every step is upwards, by more than rounding."""
+    return bool(np.all(np.diff(values) > EQUAL * np.abs(values[:-1])))
 
 
 def designs(setting: dict[str, float], tau: int, q: float) -> dict[str, Stats]:
@@ -93,11 +101,8 @@ def losses(setting: dict[str, float], tau: int, q: float) -> dict[str, dict[str,
     params, quiet, at = params_of(setting), _quiet(setting), designs(setting, tau, q)
     free, _ = at.pop("Noise-Free"), at.pop("gbar-based")
 
-    def rival(one: Stats) -> float:
-        return float(theorem1(params.alpha, 1.0, params.W**2 / (one.v + params.sz2)))
-
     own = {name: float(eps_round(params, at[name], PAPER)) for name in ("CDPB-i", "CDPB-n")}
-    printed = own | {name: rival(at[name]) for name in ("h_min-based", "IS")}
+    printed = own | {name: float(figures.printed_rival(params, at[name])) for name in ("h_min-based", "IS")}
     sound = {name: float(eps_round(params, one, VISIBLE)) for name, one in at.items()}
     return {
         "printed": printed | {"Noise-Free": float(eps_round(quiet, free, PAPER))},
@@ -116,9 +121,9 @@ def loss_claims(setting: dict[str, float], tau: int, q: float) -> dict[str, dict
 
 def set_claims(setting: dict[str, float]) -> dict[str, bool]:
     """The premise of Figure 6 and the size of both sets T, with the lemmas repaired."""
-    (low_i, high_i), (low_n, high_n) = (stage1(params_of(setting), way, repaired=True) for way in (IDLE, NOISY))
-    sizes = [max(0, high - low + 1) for low, high in ((low_i, high_i), (low_n, high_n))]
-    return dict(zip([name for name in CLAIMS if name[0] == "6"], (high_i == high_n, sizes[1] < sizes[0])))
+    (at,) = figures.fig6(params_of(setting), clients=[int(setting["K"])])
+    held = at["tau_emax_idle"] == at["tau_emax_noisy"], at["size_gap"] > 0
+    return dict(zip([name for name in CLAIMS if name[0] == "6"], held))
 
 
 def gap(setting: dict[str, float], charge: str, most: int) -> float:

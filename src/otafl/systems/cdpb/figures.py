@@ -80,6 +80,11 @@ def best_at(params: Params, tau: int, way: Scheme, loss: Callable[[Stats], Array
     return zoom(utility, np.geomspace(LEAST_LOAD * min(1.0, top_load(params)), top_load(params), GRID))[1]
 
 
+def printed_rival(params: Params, at: Stats) -> Array:
+    """What the paper charges a round of a rival whose server sees who takes part: Theorem 1 at p = 1."""
+    return theorem1(params.alpha, 1.0, params.W**2 / (at.v + params.sz2))
+
+
 def fig3(
     params: Params, taus: Iterable[int], charging: str = "paper", q: float = 0.5, receiver_noise: float = 1.0
 ) -> list[Record]:
@@ -99,8 +104,8 @@ def fig3(
     def rival(at: Stats) -> Array:
         if charging == "visible":
             return own(at)
-        inverse = params.W**2 / (at.v + params.sz2)
-        return params.alpha * inverse if charging == "plain" else theorem1(params.alpha, 1.0, inverse)
+        plain = params.alpha * (params.W**2 / (at.v + params.sz2))
+        return plain if charging == "plain" else printed_rival(params, at)
 
     def at_point(at: Stats, tau: int, loss: Callable[[Stats], Array]) -> float:
         return float(params.lam1 * gamma_of(params, error_energy(params, at), tau) + params.lam2 * tau * loss(at))

@@ -10,7 +10,7 @@ from otafl.reproductions.findings import Grid, Record, Verdict, by_accounting
 from otafl.reproductions.pictures import Line, Panel, line
 from otafl.reproductions.reproduction import Analysis, Reproduction
 from otafl.systems.cdpb import figures
-from otafl.systems.cdpb.claims_map import EQUAL, SHARP, WITH_NOISE
+from otafl.systems.cdpb.claims_map import SHARP, WITH_NOISE, rises, utility_rules
 from otafl.systems.cdpb.design import Params
 
 CONSTANTS = (
@@ -44,11 +44,6 @@ def column(records: list[Record], name: str, **where: Any) -> np.ndarray:
 
 def curve(label: str, records: list[Record], x: str, y: str, **where: Any) -> Line:
     return line(label, column(records, x, **where), [column(records, y, **where)])
-
-
-def rises(values: np.ndarray) -> bool:
-    """Every step is upwards, by more than rounding."""
-    return bool(np.all(np.diff(values) > EQUAL * np.abs(values[:-1])))
 
 
 def listed(names: Any, values: Any, scale: float = 1.0) -> str:
@@ -152,29 +147,29 @@ def utility_verdicts(G: dict[str, dict[str, np.ndarray]], taus: list[int]) -> li
     best = {c: np.minimum(at["CDPB-i"], at["CDPB-n"]) for c, at in G.items()}
     rivals = {c: np.min([at[name] for name in WITH_NOISE[2:]], axis=0) for c, at in G.items()}
     quiet = {c: at["Noise-Free"] for c, at in G.items()}
+    falling, ahead, early, sharp = zip(*(utility_rules(G[charging]) for charging in ("paper", "visible")))
 
-    def both(text: str, rule: str, held: Callable[[str], bool], said: Callable[[str], str]) -> Verdict:
+    def both(text: str, rule: str, held: tuple[bool, bool], said: Callable[[str], str]) -> Verdict:
         told = f"as printed {said('paper')}; sound {said('visible')}"
-        word = by_accounting(held("paper"), held("visible"))
-        return Verdict(text, word, told, ON_FIG3, f"{rule}, {CHARGES}")
+        return Verdict(text, by_accounting(*held), told, ON_FIG3, f"{rule}, {CHARGES}")
 
     ends = f"τ = {taus[0]} and {taus[-1]}"
     return [
         both("CDPB consistently outperforming the others across all ranges",
              "at every τ the better of CDPB-i and CDPB-n has the least G of the schemes with noise",
-             lambda c: bool(np.all(best[c] <= rivals[c] * (1 + 1e-9))),
+             ahead,
              lambda c: f"G at τ = {taus[-1]}: CDPB {best[c][-1]:.3g}, best rival {rivals[c][-1]:.3g}"),
         both("As iterations progress, all approaches except Noise-Free show a decreasing trend",
              "G of the other five falls from each τ to the next",
-             lambda c: all(rises(-G[c][name]) for name in WITH_NOISE),
+             falling,
              lambda c: f"CDPB-i at {ends}: {G[c]['CDPB-i'][0]:.3g}, {G[c]['CDPB-i'][-1]:.3g}"),
         both("in the early iterations, Noise-Free achieves better performance than any other strategy",
              f"least G of all six at τ = {taus[0]}",
-             lambda c: bool(quiet[c][0] < min(G[c][name][0] for name in WITH_NOISE)),
+             early,
              lambda c: f"{quiet[c][0]:.3g} against {min(G[c][name][0] for name in WITH_NOISE):.3g}"),
         both("as iterations increase, the G(ρ, τ) for Noise-Free rises sharply due to the loss of RDP",
              f"at τ = {taus[-1]} G is at least {SHARP:g} times its least and above CDPB's",
-             lambda c: bool(quiet[c][-1] >= SHARP * quiet[c].min() and quiet[c][-1] > best[c][-1]),
+             sharp,
              lambda c: f"least {quiet[c].min():.3g}, at τ = {taus[-1]} {quiet[c][-1]:.3g}"),
     ]  # fmt: skip
 

@@ -8,8 +8,9 @@ from otafl.reproductions.claims import fact
 from otafl.reproductions.findings import Grid, Record, Verdict, by_accounting, by_case
 from otafl.reproductions.pictures import Panel
 from otafl.systems.cdpb import figures
+from otafl.systems.cdpb.claims_map import rises
 from otafl.systems.cdpb.design import PAPER, VISIBLE, Params, best_portion
-from otafl.systems.cdpb.reproduce import Found, Settings, analysis_of, column, curve, grid_of, listed, rises
+from otafl.systems.cdpb.reproduce import Found, Settings, analysis_of, column, curve, grid_of, listed
 
 # --- Figure 6 -----------------------------------------------------------------------------------------------------
 
