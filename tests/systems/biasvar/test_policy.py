@@ -202,16 +202,6 @@ def test_drifting_statistics_are_designed_for_row_by_row():
     assert plan.rx_scale[0] == plan.rx_scale[2] != plan.rx_scale[1]
 
 
-def test_each_distinct_row_is_designed_once():
-    calls = []
-    lookup = bv.once_per_row(lambda rows: (calls.append(len(rows)) or rows * 2, rows.sum(-1)))
-    double, total = lookup(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
-    lookup(np.array([3.0, 4.0]))
-    assert calls == [2]
-    assert double.tolist() == [[2, 4], [6, 8], [2, 4]]
-    assert total.tolist() == [3, 7, 3]
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_opc_post_scale_minimises_the_error(n):
     rng = np.random.default_rng(n)

@@ -13,8 +13,9 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, check_bound, stateless
 from otafl.systems.biasvar.design import check, params_from_rho
-from otafl.systems.biasvar.policy import once_per_row, radio, truncated_plan
+from otafl.systems.biasvar.policy import radio, truncated_plan
 from otafl.systems.biasvar.yardsticks import design_lcpc
+from otafl.systems.remembered import once_per_row
 
 
 @dataclass(frozen=True)

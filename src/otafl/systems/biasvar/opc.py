@@ -20,7 +20,7 @@ import numpy as np
 from otafl.core import streams, validate
 from otafl.core.arrays import Array
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
-from otafl.systems.biasvar.policy import once_per_row
+from otafl.systems.remembered import once_per_row
 
 
 @dataclass(frozen=True)

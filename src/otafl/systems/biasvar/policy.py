@@ -5,7 +5,6 @@ it, and stays silent where a message at the declared bound would break its energ
 shape (least noise, best zero bias, best common pre-scaler) differ only in how gamma is chosen. Host, NumPy, float64.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,6 +18,7 @@ from otafl.systems.biasvar import design as designs
 from otafl.systems.biasvar.exact import normal, optimum
 from otafl.systems.biasvar.sca import solve_sca
 from otafl.systems.biasvar.yardsticks import design_common_gamma
+from otafl.systems.remembered import once_per_row
 
 DESIGNS = ("exact", "sca", "zero-bias", "min-noise", "common-gamma")
 
@@ -125,21 +125,3 @@ def truncated_plan(gamma: Array, alpha: Array, prob: Array, obs: Obs, deployment
         tx = np.where(dead, 0, gamma / obs.estimate)
     max_norm = np.where(dead, -1.0, silent_by_bound(tx, deployment.energy, message.bound))
     return Plan(tx, np.zeros_like(tx), max_norm, alpha, prob, np.ones(np.shape(alpha), bool))
-
-
-def once_per_row(design: Callable[[Array], tuple[Array, ...]]) -> Callable[[Array], tuple[Array, ...]]:
-    """Turn a design for rows (R, K) into one for arrays (..., K) that solves each distinct row once, ever."""
-    known: dict[bytes, tuple[Array, ...]] = {}
-
-    def lookup(rms: Array) -> tuple[Array, ...]:
-        rms = np.ascontiguousarray(rms, float)
-        rows, back = np.unique(rms.reshape(-1, rms.shape[-1]), axis=0, return_inverse=True)
-        new = [row for row in rows if row.tobytes() not in known]
-        if new:
-            found = design(np.stack(new))
-            known.update((row.tobytes(), tuple(leaf[i] for leaf in found)) for i, row in enumerate(new))
-        leaves = zip(*(known[row.tobytes()] for row in rows))
-        shape = rms.shape[:-1]
-        return tuple(np.stack(leaf)[back.reshape(-1)].reshape(shape + np.shape(leaf[0])) for leaf in leaves)
-
-    return lookup

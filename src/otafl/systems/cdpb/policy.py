@@ -10,7 +10,6 @@ noise is set from the declared bound W, never from the message (CDPB E22), and t
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import CSI, Context, Deployment, Message, Obs, Plan, Policy, check_bound, silent_by_bound
+from otafl.systems.remembered import once_per_row
 
 
 @dataclass(frozen=True)
@@ -122,37 +122,31 @@ def params_at(power: Array, deployment: Deployment, message: Message, **constant
 
 def load_solver(
     config: Any, deployment: Deployment, message: Message, tau: int, scheme: Any
-) -> Callable[[Array], float]:
-    """The best load for a channel law given as mean power gains (K,); remembers the laws it has seen."""
+) -> Callable[[Array], Array]:
+    """The best load (...) for channel laws given as mean power gains (..., K)."""
     from otafl.systems.cdpb.design import Charge, best_load
 
     trusted = deployment.trusted_noise_var >= deployment.noise_var
     charge = Charge(config.accounting, "zero-out", trusted, assume_hidden=True)
+    constants = {name: getattr(config, name) for name in ("A", "mu", "alpha", "lam1", "lam2")}
 
-    @lru_cache(maxsize=4096)
-    def solved(law: bytes) -> float:
-        constants = {name: getattr(config, name) for name in ("A", "mu", "alpha", "lam1", "lam2")}
-        return best_load(params_at(np.frombuffer(law), deployment, message, **constants), tau, scheme, charge)
+    def solved(laws: Array) -> tuple[Array]:
+        sites = (params_at(law, deployment, message, **constants) for law in laws)
+        return (np.array([best_load(site, tau, scheme, charge) for site in sites]),)
 
-    return lambda power: solved(np.ascontiguousarray(power, float).tobytes())
+    loads = once_per_row(solved)
+    return lambda power: loads(power)[0]
 
 
 def rho_rule(config: Any, deployment: Deployment, message: Message, tau: int, scheme: Any) -> Callable[[Array], Array]:
     """rho (...) from mean power gains (..., K): a fixed load, or the best one for each law."""
-    if config.load is not None:
-        validate.positive("load", config.load)
     energy = np.asarray(deployment.energy, float)
-    solver = None if config.load is not None else load_solver(config, deployment, message, tau, scheme)
-
-    def rho_for(power: Array) -> Array:
-        if solver is None:
-            load: Array = config.load
-        else:
-            laws, where = np.unique(power.reshape(-1, power.shape[-1]), axis=0, return_inverse=True)
-            load = np.array([solver(law) for law in laws])[where].reshape(power.shape[:-1])
-        return load * np.mean(energy * power, -1) / message.bound**2  # CDPB (7)
-
-    return rho_for
+    if config.load is None:
+        load_for = load_solver(config, deployment, message, tau, scheme)
+    else:
+        validate.positive("load", config.load)
+        load_for = lambda power: config.load  # noqa: E731
+    return lambda power: load_for(power) * np.mean(energy * power, -1) / message.bound**2  # CDPB (7)
 
 
 def _checked(config: Config, deployment: Deployment, message: Message) -> None:

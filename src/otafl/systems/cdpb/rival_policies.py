@@ -5,14 +5,15 @@ the published comparison charges its competitors a looser one (CDPB E9).
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from otafl.core import validate
+from otafl.core.arrays import Array
 from otafl.core.plan import Context, Deployment, Message, Obs, Plan, Policy, always, stateless
 from otafl.systems.cdpb.policy import Info, balance, params_at, receive_scale, rho_rule, send_probability
+from otafl.systems.remembered import once_per_row
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,19 @@ def gbar_based(config: GbarConfig, deployment: Deployment, message: Message, con
     validate.positive("gbar", config.gbar)
     way = scheme(config.strategy)
 
-    @lru_cache(maxsize=4096)
-    def design(law: bytes) -> tuple[float, int]:
-        params = params_at(np.frombuffer(law), deployment, message, A=config.A, mu=config.mu, gbar=config.gbar)
+    def design(law: Array) -> tuple[float, int]:
+        params = params_at(law, deployment, message, A=config.A, mu=config.mu, gbar=config.gbar)
         u = lemma1(params, way)
         error = float(error_energy(params, stats(params, u, way)))
         return float(params.rho(u)), int(np.ceil(6 * error / (config.mu * config.gbar)))
 
+    designed = once_per_row(lambda laws: tuple(map(np.array, zip(*map(design, laws)))))
+
     def step(state: tuple[()], obs: Obs) -> tuple[tuple[()], Plan, Info]:
-        shape = obs.rms.shape[:-1]
-        designs = [design(np.ascontiguousarray(law).tobytes()) for law in obs.rms.reshape(-1, obs.rms.shape[-1]) ** 2]
-        rho, tau_gmin = (np.array(column).reshape(shape) for column in zip(*designs))
+        rho, tau_gmin = designed(obs.rms**2)
         tx, noise, max_norm = balance(rho, obs, deployment, message, way.portion)
         prob = send_probability(rho, obs, deployment, message)
-        live = np.broadcast_to(np.asarray(obs.round) < tau_gmin, shape)
+        live = np.broadcast_to(np.asarray(obs.round) < tau_gmin, np.shape(rho))
         return state, Plan(tx, noise, max_norm, receive_scale(rho, prob.sum(-1)), prob, live), Info(max_norm > 0, rho)
 
     return Policy("cdpb-gbar", stateless, step, loop="open", csi="own", gate="bound")
