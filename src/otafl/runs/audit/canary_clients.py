@@ -8,23 +8,20 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, patterns, totals, width_of
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, heard, patterns, totals, width_of
 
 
 def message_trials(target: Target, seed: int) -> list[Trial]:
     """A client at its bound against its opposite or against nothing, always and in balanced turns; the latter within
     one or two leaves of the message each."""
     who = chosen(*totals(target), width_of(target))
-    parts = 1 if target.gain is None else target.gain.shape[1]
-    gain = target.link.weight[:, None] if target.gain is None else target.gain
-    noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
-    opposite = -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
+    (gain, noise), opposite = heard(target), opposite_of(target)
     sent, arrived = sizes_of(target)
     trials = []
     for name, sign in patterns(arrived > 0).items():
         stage = worlds.message_stage(
             target.template, target.clients.clip_norm, target.uplink, target.link, who, seed, by_leaf=name == "balanced"
-        )._replace(parts=parts)
+        )._replace(parts=gain.shape[1])
         world = functools.partial(worlds.message_world, target.template, stage, target.seed, who)
         frozen = np.ones(sent.shape)
         ours, theirs = frozen.copy(), frozen.copy()
@@ -41,6 +38,11 @@ def message_trials(target: Target, seed: int) -> list[Trial]:
             )
         )
     return trials
+
+
+def opposite_of(target: Target) -> float:
+    """What a canary sends in the other world, over what it sends in this one: the opposite, or nothing."""
+    return -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
 
 
 def sizes_of(target: Target) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from otafl.core.arrays import Array
 from otafl.core.uplink import FLOAT32_SLACK
 from otafl.privacy import scores
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, filtered, loudness, patterns, totals
+from otafl.runs.audit.target import Target, Trial, adds_noise, chosen, filtered, heard, loudness, patterns, totals
 
 
 def record_trials(target: Target) -> list[Trial]:
@@ -18,7 +18,7 @@ def record_trials(target: Target) -> list[Trial]:
     width = int(target.template.shape[0])
     who = chosen(*totals(target), width)
     basis, steady = np.eye(width, dtype=np.float32), np.ones((len(target.link.live), width), np.float32)
-    parts = 1 if target.gain is None else target.gain.shape[1]
+    parts = heard(target)[0].shape[1]
     stage = worlds.Stage(target.clients, target.uplink, target.link, steady, basis, len(who), parts)
     loud = worlds.LOUD * target.records.clip_norm
     there, gone = _facts(target, who, 0), _facts(target, who, 1 if target.message.adjacency == "add-remove" else 0)
@@ -99,9 +99,8 @@ def _gate_score(target: Target, who: Array, limit: float) -> tuple[Callable[[Arr
     rest, one = size * (held - 1) / held, clip / held
     arrived = [np.where(np.abs(rest + turn * one) <= np.asarray(target.link.max_norm)[:, who], rest + turn * one, 0)
                for turn in (1, -1)]  # fmt: skip
-    gain = target.link.weight[:, None, who] if target.gain is None else target.gain[..., who]
-    noise = (target.link.noise_std**2)[:, None, None] if target.noise is None else target.noise
-    return lambda seen: scores.gaussian_score(seen, gain, noise, *arrived), size
+    gain, noise = heard(target)
+    return lambda seen: scores.gaussian_score(seen, gain[..., who], noise, *arrived), size
 
 
 def _crowd_score(target: Target, who: Array, there: _Facts, gone: _Facts) -> Callable[[Array], Array]:

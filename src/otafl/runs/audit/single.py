@@ -6,8 +6,8 @@ from otafl.core.errors import InputError
 from otafl.privacy import scores
 from otafl.privacy.one_run import OneRun, one_run
 from otafl.runs.audit import canaries as worlds
-from otafl.runs.audit.canary_clients import sizes_of
-from otafl.runs.audit.target import Target, adds_noise, chosen, totals, width_of
+from otafl.runs.audit.canary_clients import opposite_of, sizes_of
+from otafl.runs.audit.target import Target, adds_noise, chosen, heard, totals, width_of
 
 QUIET = 64  # directions along which nobody sends, at most: they tell the noise
 
@@ -27,15 +27,13 @@ def single_run(target: Target, beta: float, seed: int = 0) -> OneRun:
     # The last direction is that of clients that are no canaries.
     stage = stage._replace(basis=worlds.orthonormal(count, width, seed), number=count - 1)
     sent, arrived = sizes_of(target)
-    opposite = -1.0 if target.message.unit == "record" or target.message.adjacency == "replace" else 0.0
+    (gain, noise), opposite = heard(target), opposite_of(target)
     signs = np.random.default_rng([seed, 1]).choice([-1.0, 1.0], len(who))
     amplitude = sent.copy()
     amplitude[:, who] *= np.where(signs > 0, 1.0, opposite)
     world = worlds.message_world(target.template, stage, target.seed, who, amplitude)
     [seen] = worlds.play(stage, world, 1, seed)
-    noise = np.asarray(target.link.noise_std)
     present, absent = arrived[:, who], opposite * arrived[:, who]
-    found = scores.gaussian_score(
-        seen[..., : len(who)], target.link.weight[:, None, who], (noise**2)[:, None, None], present, absent
-    )
-    return one_run(found[0], signs, (seen[0, :, 0, len(who) :] / noise[:, None]).ravel(), beta)
+    found = scores.gaussian_score(seen[..., : len(who)], gain[..., who], noise, present, absent)
+    others = seen[0, :, 0, len(who) :] / target.link.noise_std[:, None]
+    return one_run(found[0], signs, others.ravel(), beta)

@@ -73,6 +73,14 @@ def squares(target: Target) -> Array:
     return participation.charged(target.events, participation.certified(target.accounting))
 
 
+def heard(target: Target) -> tuple[Array, Array]:
+    """(T, R, K) what a unit message becomes in the R numbers per coordinate that the observer gets, and the covariance
+    (T, R, R) of their noise."""
+    if target.gain is None:
+        return target.link.weight[:, None], (target.link.noise_std**2)[:, None, None]
+    return target.gain, target.noise
+
+
 def loudness(target: Target) -> tuple[Array, Array]:
     """(T, K) what a unit message becomes in the best scalar that the observer can form, and its variance (T,).
 
