@@ -86,11 +86,12 @@ def _one_honest(inputs: Inputs) -> str:
 
 
 def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, Any]:
-    """None for each where nothing is sent by radio."""
-    largest, gain = float(channel.Omega.max()), budget.air_gain(p, channel, inputs.mode)
-    tolerance = feasibility.grid_tolerance(p, channel, inputs.tau, inputs.mode)
+    """What the air asks for; of digital links, what it would ask for in their place."""
+    mode = inputs.mode if _by_radio(inputs.mode) else "fixed-point"
+    largest, gain = float(channel.Omega.max()), budget.air_gain(p, channel, mode)
+    tolerance = feasibility.grid_tolerance(p, channel, inputs.tau, mode)
     needed = feasibility.accepted_snr_db(p.log2_q, p.scale_bits, inputs.tau, p.ring.n, channel.S_O, gain)
-    found = {
+    return {
         "snr_db_unit_noise": feasibility.amplitude_snr_db(p.log2_q, largest, p.sigma_w),
         "snr_db_sum": feasibility.amplitude_snr_db(p.log2_q, channel.S_O, p.sigma_w),  # independent: powers add
         "snr_db_for_tau": needed,
@@ -99,7 +100,10 @@ def _radio(p: Parameters, channel: budget.Fading, inputs: Inputs) -> dict[str, A
         "delta_for_tau_log2": math.log2(tolerance),
         "grid_assumption": feasibility.GRID_ASSUMPTION,
     }
-    return found if inputs.mode != "digital" else dict.fromkeys(found)
+
+
+def _by_radio(mode: str) -> bool:
+    return mode != "digital"
 
 
 def _security(p: Parameters) -> dict[str, Any]:
@@ -159,10 +163,10 @@ def _on_site(inputs: Inputs, path: Path) -> dict[str, Any]:
     result = _plan(inputs.model_copy(update={"devices": site.devices, "bandwidth_hz": site.bandwidth_hz}))
     result["site"] = {"file": path.name, "snr_db": site.snr_db}
     result["warnings"].append(f"{path.name}: samples are not used: encrypted sums weigh every device alike")
-    if (needed := result["radio"]["snr_db_for_tau"]) is not None:
+    if _by_radio(inputs.mode):
         result["warnings"].append(
             f"{path.name}: gains are levelled to the weakest device, which offers an SNR of {site.snr_db:.1f} dB; "
-            f"tau needs {needed:.1f} dB"
+            f"tau needs {result['radio']['snr_db_for_tau']:.1f} dB"
         )
     return result
 
@@ -246,7 +250,7 @@ def _facts(result: dict[str, Any]) -> Fitted:
         ("headroom", f"{room['least']:.1f} bits ({room['binding']})"),
         ("flooding", f"sigma_phi 2^{smudging['sigma_phi_log2']:.1f}, {smudging['label']}; {smudging['covers']}"),
         ("whole job", f"{smudging['smudging_bits_total']:.1f} bits for {smudging['coefficients_times_rounds']} values"),
-        *(_on_the_air(radio) if radio["receiver_bits"] is not None else []),
+        *(_on_the_air(radio) if _by_radio(result["mode"]) else []),
         ("ciphertext", f"{traffic['ciphertext_bytes']:,} bytes, {traffic['expansion']:,.0f} times the scalar"),
         ("uplink", f"{traffic['uplink_bits']:,} bits{_lasting(traffic['digital_seconds'], ' at 1 bit/s/Hz')}"),
         ("analog", f"{traffic['symbols']:,} symbols{_lasting(traffic['analog_seconds'])}"),
