@@ -40,8 +40,8 @@ WORDS = (  # of true positives at 1 % false positives, below
 class Attack(NamedTuple):
     """Bounds on the best attacker against the worst client."""
 
-    mu: float | None  # None where rounds are sampled: no such number says anything there
-    mu_equivalent: float | None  # under sampling: the Gaussian with the same eps at this delta, nothing more
+    mu: float | None  # None where rounds are sampled, or a channel may pass its declaration: none says anything there
+    mu_equivalent: float | None  # in its place: the Gaussian with the same eps at this delta, nothing more
     tpr_at_1pct: float
     advantage: float
     basis: str  # what the numbers come from
@@ -89,12 +89,14 @@ def attack_success(ledger: Ledger) -> Attack:
     """The best attacker against the worst client of everything recorded, by the same guarantee as the ledger's.
 
     A policy that looks at the training is charged its cap. Participation that only averages is charged in full. Where a
-    channel may pass its declaration, which no data decide, the attacker may win in every such run.
+    channel may pass its declaration, which no data decide, the attacker may win in every such run: no mu holds then.
     """
     found, missed = _while_declared(ledger), ledger.budget.missed
     if missed == 0:
         return found
     return found._replace(
+        mu=None,
+        mu_equivalent=found.mu_equivalent if found.mu is None else found.mu,
         tpr_at_1pct=min(1.0, found.tpr_at_1pct + missed),
         advantage=min(1.0, found.advantage + missed),
         basis=f"{found.basis}, but for a chance of {missed:.3g} that a channel passes its declaration",
