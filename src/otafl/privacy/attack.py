@@ -23,7 +23,7 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_pld import Row, distinct_rows
-from otafl.privacy.ledger import Ledger
+from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.spend import release_square
 
 FPR = 0.01
@@ -96,11 +96,16 @@ def attack_success(ledger: Ledger) -> Attack:
         return found
     return found._replace(
         mu=None,
-        mu_equivalent=found.mu_equivalent if found.mu is None else found.mu,
+        mu_equivalent=_at(found.mu_equivalent if found.mu is None else found.mu, ledger.budget),
         tpr_at_1pct=min(1.0, found.tpr_at_1pct + missed),
         advantage=min(1.0, found.advantage + missed),
         basis=f"{found.basis}, but for a chance of {missed:.3g} that a channel passes its declaration",
     )
+
+
+def _at(mu: float | None, budget: Budget) -> float | None:
+    """The Gaussian with the same eps at the whole delta, that chance included."""
+    return None if mu is None else equivalent_mu(float(gaussian.eps(mu, budget.delta)), budget.holds_at)
 
 
 def _while_declared(ledger: Ledger) -> Attack:
