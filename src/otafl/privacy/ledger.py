@@ -197,7 +197,9 @@ class Ledger:
         """
         if not self.budget.counted.additive:
             raise InputError(f"accountant {self.budget.accountant!r} needs every round; sums are for {_ADDITIVE}")
-        before = self.rounds()
+        before, held = self.rounds(), self.opening(sums.rate, sums.sensitivity)
+        if sums.rounds < before or np.any(sums.zcdp() < held.zcdp()):
+            raise InputError("these sums do not hold what the ledger has spent before: begin them with its `opening`")
         beside = [r._replace(times=r.times * (sums.rounds - before)) for r in each_round if sums.rounds > before]
         trial = Ledger(self.budget, self.clients, [], [*self.releases, *beside], sums=sums)
         if not trial._fits(None, (), margin=0.0):
