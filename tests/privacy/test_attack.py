@@ -4,7 +4,8 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as reference
 from scipy.special import ndtr, ndtri
 
-from otafl.privacy import Budget, Ledger, Release, gaussian
+from otafl.core.errors import InputError
+from otafl.privacy import Budget, Ledger, Release, attack, gaussian
 from otafl.privacy.attack import Attack, advantage, attack_success, bayes, equivalent_mu, from_eps, tpr
 
 TABLE = [  # mu, eps at 1e-5, tpr at 1 % in %, advantage in %, all rounded up
@@ -32,6 +33,25 @@ def test_published_table(mu, eps, power, most, make_events):
     assert most - 0.1 < 100 * found.advantage <= most + 1e-9
     assert gaussian.eps(mu, 1e-5) == pytest.approx(eps, abs=10.0 ** -(len(str(eps).split(".")[1])))
     assert equivalent_mu(eps, 1e-5) == pytest.approx(mu, rel=2e-3)
+
+
+@pytest.mark.parametrize("accounting", ["visible", "hidden"])
+def test_a_cap_on_averages_over_who_takes_part_bounds_no_attacker(accounting, make_events):
+    """Of a closed loop every round could be one in which the client sends: the card bounded its attacker by the cap."""
+    terms = {"accountant": "rdp", "order": 8.0, "adaptive": True, "eps": 2.0}
+    assert attack_success(spent(make_events, np.full((4, 1), 1e3), **terms)).tpr_at_1pct < 0.08
+    found = attack_success(spent(make_events, np.full((4, 1), 1e3), **terms, accounting=accounting))
+    assert (found.mu, found.tpr_at_1pct, found.advantage) == (None, 1.0, 1.0)
+
+
+def test_without_loss_distributions_no_attacker_is_bounded_by_an_average(make_events, monkeypatch):
+    def absent(*row):
+        raise InputError("accountant 'pld' needs the package dp-accounting")
+
+    monkeypatch.setattr(attack, "_of_row", absent)
+    found = [attack_success(spent(make_events, np.full((4, 1), 9.0), 0.5, accountant="rdp", accounting=how)).advantage
+             for how in ("none", "visible")]  # fmt: skip
+    assert found[0] < 0.5 and found[1] == 1.0
 
 
 def test_an_attacker_may_win_wherever_a_channel_passes_its_declaration(make_events):

@@ -112,6 +112,8 @@ def _while_declared(ledger: Ledger) -> Attack:
     """The same while channels do as declared."""
     budget, sampled = ledger.budget, ledger.sampled
     if budget.adaptive:
+        if budget.accounting not in participation.CERTIFIED:
+            return from_eps(np.inf, budget.delta, "a cap on averages, which single runs may pass")
         if not budget.counted.additive or np.isinf(budget.eps):
             return from_eps(budget.eps, budget.delta, "the cap alone")
         mu = float(np.sqrt(2 * budget.zcdp))
@@ -132,7 +134,8 @@ def _while_declared(ledger: Ledger) -> Attack:
     try:
         each = [_of_row(row, budget.adjacency == "replace") for row in rows]
     except InputError:  # without dp-accounting
-        return from_eps(float(ledger.spent().worst), budget.delta, budget.accountant)
+        eps = np.inf if charged else float(ledger.spent().worst)
+        return from_eps(eps, budget.delta, budget.accountant)
     eps = max(row.eps(budget.delta, budget.adjacency == "replace", pld.BINS) for row in rows)
     best = np.max(each, axis=0)
     return Attack(None, equivalent_mu(eps, budget.delta), float(best[0]), float(best[1]), f"PLD{charged}")
