@@ -134,6 +134,12 @@ def test_liu_simeone_allocates_as_the_run_does(file: Path) -> None:
     assert report["spent"] == pytest.approx(report["budget"], rel=1e-9)
 
 
+@pytest.mark.parametrize("file", ["liu-simeone"], indirect=True)
+def test_liu_simeone_plans_no_superposition_for_a_run_of_slots(file: Path) -> None:
+    with pytest.raises(InputError, match="access='orthogonal': this planner gives one superposition"):
+        inputs_of("liu-simeone", file, ["scheme.0.access=orthogonal"])
+
+
 @pytest.mark.parametrize("file", ["seif"], indirect=True)
 def test_seif_splits_as_the_run_does(file: Path) -> None:
     report, site = both("seif", file)

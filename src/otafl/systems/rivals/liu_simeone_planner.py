@@ -8,7 +8,7 @@ from rich.console import Console
 
 from otafl.core import validate
 from otafl.core.arrays import Floats
-from otafl.core.errors import Infeasible
+from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import plain
 from otafl.privacy import classic_budget, gaussian_budget
 from otafl.systems.planning import Asked, Planner, example
@@ -32,6 +32,10 @@ class Inputs(Site):
 
 def keys(asked: Asked) -> dict[str, Any]:
     """What FILE would say of an experiment; a budget by its accountant, or the classic one."""
+    if asked.config.access != "air":
+        raise InputError(
+            f"access={asked.config.access!r}: this planner gives one superposition its power; use `otafl plan FILE`"
+        )
     exact = asked.context.accountant == "gaussian"
     own = {"conditioning": asked.config.conditioning, "budget": "gaussian" if exact else "zcdp"}
     return site_keys(asked) | own
