@@ -83,9 +83,9 @@ def test_papers_are_written_when_a_run_breaks_off(stopped):
 
 
 def test_papers_tell_the_eps_of_the_ledger_whatever_the_record_says(stopped):
-    rows = json.loads(str(np.load(stopped / "model.npz")["rounds"]))
-    forged = {**np.load(stopped / "model.npz"), "rounds": np.array(json.dumps([{**rows[0], "eps": 0.0, "mu": 0.0}]))}
-    np.savez(stopped / "model.npz", **forged)
+    rows = json.loads(str(np.load(stopped / "progress.npz")["rounds"]))
+    forged = {**np.load(stopped / "progress.npz"), "rounds": np.array(json.dumps([{**rows[0], "eps": 0.0, "mu": 0.0}]))}
+    np.savez(stopped / "progress.npz", **forged)
     made, _ = go_on(stopped)
     ledgers = [made.air.ledger_after(n) for n in (1, 2, 3)]
     counted, mu = [one.spent().worst for one in ledgers], [attack_success(one).mu for one in ledgers]
@@ -95,9 +95,25 @@ def test_papers_tell_the_eps_of_the_ledger_whatever_the_record_says(stopped):
 
 
 def test_a_record_of_rounds_that_were_not_charged_is_refused(stopped):
-    rows = json.loads(str(np.load(stopped / "model.npz")["rounds"]))
-    np.savez(stopped / "model.npz", **{**np.load(stopped / "model.npz"), "rounds": np.array(json.dumps(rows * 3))})
+    kept = dict(np.load(stopped / "progress.npz"))
+    rows = json.loads(str(kept["rounds"]))
+    np.savez(stopped / "progress.npz", **{**kept, "rounds": np.array(json.dumps(rows * 3))})
     with pytest.raises(InputError, match="3 rounds, 2 were charged"):
+        strategy(stopped)
+
+
+def test_a_model_that_is_published_tells_nothing_but_the_model(stopped):
+    """The record beside it has every device's energy, hence the norm of its update."""
+    with np.load(stopped / "model.npz") as alone, np.load(stopped / "progress.npz") as kept:
+        assert set(kept) - set(alone) == {"rounds"} and "energy-j" in str(kept["rounds"])
+        assert all(np.array_equal(alone[name], kept[name]) for name in alone)
+
+
+def test_a_run_whose_record_is_gone_does_not_begin_again(stopped):
+    made, _ = go_on(stopped)
+    made.air.close()
+    (stopped / "progress.npz").unlink()
+    with pytest.raises(InputError, match="its record has 0 rounds, 3 were charged and 3 answered"):
         strategy(stopped)
 
 
@@ -175,12 +191,12 @@ def test_two_servers_at_once_are_refused(tmp_path):
 
 
 def test_damaged_model_is_refused(stopped):
-    whole = dict(np.load(stopped / "model.npz"))
+    whole = dict(np.load(stopped / "progress.npz"))
     for rows in (b"PK", "{}", "[3]", "[" * 10**5):
         if isinstance(rows, bytes):
-            (stopped / "model.npz").write_bytes(rows)
+            (stopped / "progress.npz").write_bytes(rows)
         else:
-            np.savez(stopped / "model.npz", **{**whole, "rounds": np.array(rows)})
+            np.savez(stopped / "progress.npz", **{**whole, "rounds": np.array(rows)})
         with pytest.raises(InputError, match="cannot be read"):
             strategy(stopped)
 

@@ -59,6 +59,14 @@ def test_a_level_is_not_given_without_its_noise(ring, name, width):
     assert "security none" in said and "128 bits" not in said
 
 
+@pytest.mark.parametrize("secret", ["sign", "ternary"])
+def test_a_level_of_the_table_is_told_for_the_secrets_it_is_for(secret):
+    """The table has ternary secrets; cards said "128 bits" of signs too, of which only the planner knew better."""
+    job = uplink.Job(Parameters(RING_4096, secret=secret), TEN, "analytic")
+    said = " ".join(uplink.remarks(job))
+    assert "128 bits by the public table" in said and ("not estimated for these signs" in said) == (secret == "sign")
+
+
 @pytest.mark.parametrize("width", [0.05, 1e-3, 1e-300, np.nan, np.inf, -1.0, 0.0])
 @pytest.mark.parametrize("name", ["sigma_e", "sigma_phi"])
 def test_noise_that_rounds_to_zero_is_refused_even_in_experiments(name, width):

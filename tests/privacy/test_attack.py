@@ -4,7 +4,8 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as reference
 from scipy.special import ndtr, ndtri
 
-from otafl.privacy import Budget, Ledger, Release, gaussian
+from otafl.core.errors import InputError
+from otafl.privacy import Budget, Ledger, Release, attack, gaussian
 from otafl.privacy.attack import Attack, advantage, attack_success, bayes, equivalent_mu, from_eps, tpr
 
 TABLE = [  # mu, eps at 1e-5, tpr at 1 % in %, advantage in %, all rounded up
@@ -34,6 +35,25 @@ def test_published_table(mu, eps, power, most, make_events):
     assert equivalent_mu(eps, 1e-5) == pytest.approx(mu, rel=2e-3)
 
 
+@pytest.mark.parametrize("accounting", ["visible", "hidden"])
+def test_a_cap_on_averages_over_who_takes_part_bounds_no_attacker(accounting, make_events):
+    """Of a closed loop every round could be one in which the client sends: the card bounded its attacker by the cap."""
+    terms = {"accountant": "rdp", "order": 8.0, "adaptive": True, "eps": 2.0}
+    assert attack_success(spent(make_events, np.full((4, 1), 1e3), **terms)).tpr_at_1pct < 0.08
+    found = attack_success(spent(make_events, np.full((4, 1), 1e3), **terms, accounting=accounting))
+    assert (found.mu, found.tpr_at_1pct, found.advantage) == (None, 1.0, 1.0)
+
+
+def test_without_loss_distributions_no_attacker_is_bounded_by_an_average(make_events, monkeypatch):
+    def absent(*row):
+        raise InputError("accountant 'pld' needs the package dp-accounting")
+
+    monkeypatch.setattr(attack, "_of_row", absent)
+    found = [attack_success(spent(make_events, np.full((4, 1), 9.0), 0.5, accountant="rdp", accounting=how)).advantage
+             for how in ("none", "visible")]  # fmt: skip
+    assert found[0] < 0.5 and found[1] == 1.0
+
+
 def test_an_attacker_may_win_wherever_a_channel_passes_its_declaration(make_events):
     """A mechanism that gives all away with that chance, and is one Gaussian else: its best test is the bound."""
     missed = 0.04
@@ -42,6 +62,8 @@ def test_an_attacker_may_win_wherever_a_channel_passes_its_declaration(make_even
     assert seen <= found.tpr_at_1pct == pytest.approx(float(tpr(1.0, 0.01)) + missed, rel=1e-12)
     assert missed + (1 - missed) * advantage(1.0) <= found.advantage == pytest.approx(advantage(1.0) + missed)
     assert "a chance of 0.04 that a channel passes" in found.basis
+    assert found.mu is None  # at few false alarms 0.04 is above any curve
+    assert gaussian.delta(gaussian.eps(1.0, 1e-5), found.mu_equivalent) == pytest.approx(0.04001)
     assert attack_success(spent(make_events, np.full((4, 1), 0.01), missed=missed)).tpr_at_1pct == 1.0
 
 

@@ -3,6 +3,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,6 +87,15 @@ def test_what_a_closed_loop_spent_is_no_certificate_and_without_a_cap_nothing_ho
     card = make_card(free, message())
     assert free.guarantee() == np.inf and card.attack.tpr_at_1pct == 1.0
     assert "No guarantee: ε = ∞" in card.to_markdown() and "so nothing holds" in card.to_markdown()
+
+
+def test_a_card_tells_the_delta_at_which_its_eps_holds(ledger):
+    """The chance of a channel that passes its declaration was left out of it."""
+    budget = replace(ledger.budget, delta=9e-6, missed=1e-6)
+    risky = Ledger(budget, ledger.clients, ledger.parts, ledger.releases)
+    card = make_card(risky, message(), accountants=["gaussian"])
+    assert card.delta == 9e-6 + 1e-6 == budget.holds_at
+    assert card.spends[0].worst == float(risky.spent("gaussian").worst) > float(ledger.spent("gaussian").worst)
 
 
 def test_numbers_are_those_of_the_ledger(ledger):

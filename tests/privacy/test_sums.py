@@ -107,6 +107,21 @@ def test_a_run_goes_on_from_the_sums_of_an_earlier_one(make_events: Make) -> Non
     np.testing.assert_array_equal(first.zcdp(), whole.zcdp())
 
 
+@pytest.mark.parametrize("kept", ["rounds", "sums"])
+def test_sums_that_forget_what_was_spent_are_refused(make_events: Make, kept: str) -> None:
+    """They took the place of all rounds before them: eps fell."""
+    run = make_events(np.full((20, 2), 8.0))
+    ledger = Ledger(Budget(50.0, 1e-5), 2)
+    if kept == "rounds":
+        ledger.spend(run)
+    else:
+        ledger.charge(no_rounds(run.rate, run.sensitivity).add(run))
+    spent = ledger.worst()
+    with pytest.raises(InputError, match="do not hold what the ledger has spent before"):
+        ledger.charge(no_rounds(run.rate, run.sensitivity).add(pick(run, slice(12))))
+    assert ledger.worst() == spent and ledger.rounds() == 20
+
+
 def test_accountants_that_need_rounds_say_so(make_events: Make) -> None:
     run = make_events(np.full((4, 2), 5.0), rate=0.5)
     _, summed = both(run, Budget(50.0, 1e-5, "gaussian"))

@@ -19,6 +19,7 @@ from otafl.core.files import to_json
 from otafl.core.plan import Events, Message
 from otafl.privacy import OUTSIDE, Budget, Ledger, Release
 from otafl.privacy.card import round_up
+from otafl.privacy.participation import DESIGN
 from otafl.privacy.zcdp import classic_eps
 from otafl.reports.data import collect
 from otafl.reports.tables import comparison, footer
@@ -29,7 +30,7 @@ from otafl.runs.folder import recount
 from otafl.runs.folder.disk import StorageError, locked
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.folder.store import SchemeFolder, read_table
-from otafl.runs.folder.summaries import DESIGN, guaranteed, is_design, summaries
+from otafl.runs.folder.summaries import guaranteed, is_design, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.planning.planned import Planned
 from otafl.runs.planning.prior_spend import eps_left, open_ledger

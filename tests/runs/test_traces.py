@@ -192,7 +192,7 @@ def test_the_chance_of_a_miss_is_part_of_delta():
     with pytest.raises(InputError, match=r"adds 1e-05 to delta, all of privacy\.delta=1e-05; lower it"):
         delta_left(privacy, OLD, 1000, 100)
     (line,) = said_of(OLD, 100, 20)
-    assert "2e-07, which is part of the declared delta" in line
+    assert "2e-07, which is part of delta" in line
 
 
 def test_what_an_earlier_run_missed_stays_part_of_delta(tmp_path):

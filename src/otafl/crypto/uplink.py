@@ -308,7 +308,8 @@ def remarks(job: Job) -> tuple[str, ...]:
     p, mode, hidden = job.parameters, modes.MODES[job.mode], modes.secrecy(job.mode, job.parameters)
     places = job.computed.f
     level = p.security_bits
-    sized = f"{level} bits by the public table" if level else "security none: too small or too little noise"
+    signs = ", which is for ternary secrets and was not estimated for these signs" if p.secret == "sign" else ""
+    sized = f"{level} bits by the public table{signs}" if level else "security none: too small or too little noise"
     if job.mode == "lifted":
         sized = "q is never used to reduce, so its size protects nothing"
     lines = [

@@ -24,7 +24,7 @@ from otafl.core.errors import InputError
 from otafl.privacy import gaussian, participation, pld
 from otafl.privacy.by_pld import Row, distinct_rows
 from otafl.privacy.card_text import round_up
-from otafl.privacy.ledger import Ledger
+from otafl.privacy.ledger import Budget, Ledger
 from otafl.privacy.spend import release_square
 
 FPR = 0.01
@@ -41,8 +41,8 @@ WORDS = (  # of true positives at 1 % false positives, below
 class Attack(NamedTuple):
     """Bounds on the best attacker against the worst client."""
 
-    mu: float | None  # None where rounds are sampled: no such number says anything there
-    mu_equivalent: float | None  # under sampling: the Gaussian with the same eps at this delta, nothing more
+    mu: float | None  # None where rounds are sampled, or a channel may pass its declaration: none says anything there
+    mu_equivalent: float | None  # in its place: the Gaussian with the same eps at this delta, nothing more
     tpr_at_1pct: float
     advantage: float
     basis: str  # what the numbers come from
@@ -104,22 +104,31 @@ def attack_success(ledger: Ledger) -> Attack:
     """The best attacker against the worst client of everything recorded, by the same guarantee as the ledger's.
 
     A policy that looks at the training is charged its cap. Participation that only averages is charged in full. Where a
-    channel may pass its declaration, which no data decide, the attacker may win in every such run.
+    channel may pass its declaration, which no data decide, the attacker may win in every such run: no mu holds then.
     """
     found, missed = _while_declared(ledger), ledger.budget.missed
     if missed == 0:
         return found
     return found._replace(
+        mu=None,
+        mu_equivalent=_at(found.mu_equivalent if found.mu is None else found.mu, ledger.budget),
         tpr_at_1pct=min(1.0, found.tpr_at_1pct + missed),
         advantage=min(1.0, found.advantage + missed),
         basis=f"{found.basis}, but for a chance of {missed:.3g} that a channel passes its declaration",
     )
 
 
+def _at(mu: float | None, budget: Budget) -> float | None:
+    """The Gaussian with the same eps at the whole delta, that chance included."""
+    return None if mu is None else equivalent_mu(float(gaussian.eps(mu, budget.delta)), budget.holds_at)
+
+
 def _while_declared(ledger: Ledger) -> Attack:
     """The same while channels do as declared."""
     budget, sampled = ledger.budget, ledger.sampled
     if budget.adaptive:
+        if budget.accounting not in participation.CERTIFIED:
+            return from_eps(np.inf, budget.delta, "a cap on averages, which single runs may pass")
         if not budget.counted.additive or np.isinf(budget.eps):
             return from_eps(budget.eps, budget.delta, "the cap alone")
         mu = float(np.sqrt(2 * budget.zcdp))
@@ -140,7 +149,8 @@ def _while_declared(ledger: Ledger) -> Attack:
     try:
         each = [_of_row(row, budget.adjacency == "replace") for row in rows]
     except InputError:  # without dp-accounting
-        return from_eps(float(ledger.spent().worst), budget.delta, budget.accountant)
+        eps = np.inf if charged else float(ledger.spent().worst)
+        return from_eps(eps, budget.delta, budget.accountant)
     eps = max(row.eps(budget.delta, budget.adjacency == "replace", pld.BINS) for row in rows)
     best = np.max(each, axis=0)
     return Attack(None, equivalent_mu(eps, budget.delta), float(best[0]), float(best[1]), f"PLD{charged}")

@@ -176,7 +176,7 @@ def make_card(
     return PrivacyCard(
         unit=message.unit,
         adjacency=message.adjacency,
-        delta=budget.delta,
+        delta=budget.holds_at,
         clients=ledger.clients,
         rounds=ledger.rounds(),
         cap_eps=budget.eps,
@@ -190,7 +190,7 @@ def make_card(
         sampled=bool(np.any(np.asarray(message.rate) < 1)),
         assumptions=(*message.published, *_assumed(ledger), *assumptions),
         outside=tuple(OUTSIDE.get(item, item) for item in outside),
-        alarms=(*alarms, *_large_delta(budget.delta, message.unit, many)),
+        alarms=(*alarms, *_large_delta(budget.holds_at, message.unit, many)),
         reward=reward,
         attack=attack_success(ledger),
         observers=(*_observers(ledger, guarantee, {one.observer for one in observers}, bool(trusted)), *observers),

@@ -50,7 +50,7 @@ class Budget:
     order: float | None = None
     colluders: tuple[int, ...] = ()
     unit: str | None = None  # whose data differ between neighbours; None: not told
-    missed: float = 0.0  # chance that a channel passes what it was declared to do: beside delta, and no part of it
+    missed: float = 0.0  # chance that a channel passes what it was declared to do: not in delta, see `holds_at`
 
     def __post_init__(self) -> None:
         validate.in_left_open("eps", self.eps, 0, np.inf)  # inf: nothing is capped, everything is counted
@@ -82,6 +82,11 @@ class Budget:
 
     def __str__(self) -> str:
         return f"eps={self.eps:g}, delta={self.delta:g} ({self.accountant})"
+
+    @property
+    def holds_at(self) -> float:
+        """The delta at which eps holds, whatever the channel does."""
+        return self.delta + self.missed
 
     @property
     def counted(self) -> Accountant:
@@ -192,7 +197,9 @@ class Ledger:
         """
         if not self.budget.counted.additive:
             raise InputError(f"accountant {self.budget.accountant!r} needs every round; sums are for {_ADDITIVE}")
-        before = self.rounds()
+        before, held = self.rounds(), self.opening(sums.rate, sums.sensitivity)
+        if sums.rounds < before or np.any(sums.zcdp() < held.zcdp()):
+            raise InputError("these sums do not hold what the ledger has spent before: begin them with its `opening`")
         beside = [r._replace(times=r.times * (sums.rounds - before)) for r in each_round if sums.rounds > before]
         trial = Ledger(self.budget, self.clients, [], [*self.releases, *beside], sums=sums)
         if not trial._fits(None, (), margin=0.0):

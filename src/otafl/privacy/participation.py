@@ -23,6 +23,7 @@ from otafl.privacy.rdp import ORDERS, sampled_gaussian_rdp, total_rdp
 
 ACCOUNTINGS = ("none", "realised", "visible", "hidden")
 CERTIFIED = frozenset({"none", "realised"})
+DESIGN = "ε averages over who takes part, a design value that guarantees nothing"  # said of the others
 
 
 def certified(accounting: str) -> str:

@@ -59,7 +59,7 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
         "label": label, "csi": air.job.policy.csi, "uplink": air.job.uplink.name, "alarm": air.job.uplink.alarm,
         "hindsight": in_hindsight(label, air.settings.scheme.config), "private": bool(np.isfinite(air.eps)),
         "loop": air.job.policy.loop, "capped": air.job.capped, "target_eps": target,
-        "delta": air.job.budget.delta, "unit": air.job.message.unit,
+        "delta": air.job.budget.holds_at, "unit": air.job.message.unit,
         "adjacency": air.job.message.adjacency, "accountant": air.job.budget.accountant,
         "accounting": air.job.budget.accounting,
         **summarise(evaluations, per_round, devices, np.inf if target is None else target, 1, metric),

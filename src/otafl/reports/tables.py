@@ -7,11 +7,12 @@ import numpy as np
 from rich.markup import escape
 
 from otafl.privacy.card_text import round_up
+from otafl.privacy.participation import DESIGN
 from otafl.runs.comparing.statistics import mean_sd, numbers
 from otafl.runs.folder.results import figures
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
-from otafl.runs.folder.summaries import DESIGN, guaranteed, is_design, on_air, summaries
+from otafl.runs.folder.summaries import guaranteed, is_design, on_air, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.systems.screen import Fitted
 

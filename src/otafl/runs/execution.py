@@ -286,7 +286,7 @@ class Execution(Planned):
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""
         site, sent = self.setup.sites[0], self.experiment.client_choice(self.scheme)
-        return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.delta, sent.kind)
+        return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.holds_at, sent.kind)
 
     # --- progress ----------------------------------------------------------------------------------------------------
 

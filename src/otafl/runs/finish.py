@@ -78,7 +78,7 @@ def _facts(run: "Execution") -> dict[str, Any]:
     first = run.setup.sites[0]
     return {"csi": run.csi, "hindsight": run.hindsight,
             "uplink": run.uplink.name, "radio": run.uplink.radio, "alarm": run.uplink.alarm, "loop": run.loop,
-            "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.delta,
+            "unit": first.message.unit, "adjacency": first.message.adjacency, "delta": run.budget.holds_at,
             "accountant": run.budget.accountant, "accounting": run.budget.accounting,
             "target_eps": run.experiment.privacy.eps, "capped": run.capped,
             "channel_uses": _uses(run), "run_energy": run.run_energy, **traffic(run),

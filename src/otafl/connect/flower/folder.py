@@ -1,7 +1,8 @@
 """What a federation leaves behind, beside what `otafl.Air` keeps in the same folder to go on from.
 
     flower.json   what the strategy was asked for: a folder goes on with the same, or is refused
-    model.npz     the global model and the record of all rounds so far, in one file that is replaced at once
+    progress.npz  the global model and the record of all rounds so far, in one file that is replaced at once
+    model.npz     that model alone, which may be published: the record tells of single messages
     rounds.json   that record to read: who was asked, silent, missing or at fault; SNR, energy
     ledger.bin    what was released: `otafl.privacy.Ledger.load` recounts it
     card.md, card.json, report.md, report.html
@@ -22,6 +23,7 @@ from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert, table
 
+PROGRESS = "progress.npz"
 Row = dict[str, Any]
 
 
@@ -32,8 +34,8 @@ class RunFolder:
         self.path = Path(path)
         self.rows: list[Row] = []
         self.model = like
-        if (self.path / "model.npz").exists():
-            self.model, self.rows = unpacked(self.path / "model.npz", like)
+        if (self.path / PROGRESS).exists():
+            self.model, self.rows = unpacked(self.path / PROGRESS, like)
 
     def keep_asked(self, asked: Row) -> None:
         """Write down what a new run was started with."""
@@ -57,7 +59,7 @@ class RunFolder:
         """The model after a round, with its record."""
         self.rows.append(row)
         self.model = model
-        write_atomic(self.path / "model.npz", packed(model, self.rows))
+        write_atomic(self.path / PROGRESS, packed(model, rounds=np.array(to_json(self.rows))))
 
     def evaluated(self, rounds: int, found: Row) -> None:
         """What the model after so many rounds reached on public data; kept with the next round, or at the end."""
@@ -65,10 +67,11 @@ class RunFolder:
             self.rows[rounds - 1]["evaluated"] = found
 
     def write_papers(self, air: Any) -> None:
-        """Rounds, ledger, card and report of what was charged so far."""
+        """Model, rounds, ledger, card and report of what was charged so far."""
         from otafl.reports.federation import PRIVATE, federation_page, recounted
 
         card, rows = air.card, recounted(air, self.rows)
+        write_atomic(self.path / "model.npz", packed(self.model))
         write_atomic(self.path / "rounds.json", to_json(rows))
         write_atomic(self.path / "ledger.bin", air.ledger_bytes())
         write_atomic(self.path / "card.json", card.to_json())
@@ -79,10 +82,10 @@ class RunFolder:
         write_atomic(self.path / "report.html", page)
 
 
-def packed(model: ArrayRecord, rows: list[Row]) -> bytes:
+def packed(model: ArrayRecord, **beside: np.ndarray) -> bytes:
     leaves = {f"leaf{n}": array.numpy() for n, array in enumerate(model.values())}
     content = io.BytesIO()
-    np.savez(content, names=np.array(list(model)), rounds=np.array(to_json(rows)), **leaves)  # type: ignore[arg-type]
+    np.savez(content, names=np.array(list(model)), **leaves, **beside)  # type: ignore[arg-type]
     return content.getvalue()
 
 

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from otafl.connect.flower.folder import Row, RunFolder, form
+from otafl.connect.flower.folder import PROGRESS, Row, RunFolder, form
 from otafl.connect.flower.leaves import Leaves, arrays_of, on_air, replaced, update_of
 from otafl.connect.flower.mod import CLIP_NORM, NAMES, RECORD
 from otafl.connect.flower.nodes import Nodes
@@ -87,9 +87,10 @@ class OverTheAir(Strategy):
             self.folder.keep_asked(asked)
         self.nodes = Nodes(self.air.num_clients)
         self._first = len(self.folder.rows)  # rounds that an earlier start has finished
-        if self._first > self.air.rounds_charged:
-            told = f"{self._first} rounds, {self.air.rounds_charged} were charged"
-            raise InputError(f"{folder}/model.npz: its record has {told}; the run cannot go on")
+        charged, answered = self.air.rounds_charged, self.air.state.answers
+        if self._first > charged or answered > self._first + 1:
+            told = f"{self._first} rounds, {charged} were charged and {answered} answered"
+            raise InputError(f"{folder}/{PROGRESS}: its record has {told}; the run cannot go on")
         self._round: Any = None
 
     @property

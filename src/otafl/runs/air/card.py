@@ -105,7 +105,7 @@ def report_of(air: "Air") -> dict[str, Any]:
         "retired": air.retired if job.retires else None,
         "eps": air.eps,
         "target_eps": air.settings.privacy["eps"],
-        "delta": job.budget.delta,
+        "delta": job.budget.holds_at,
         "accountant": job.budget.accountant,
         "unit": job.message.unit,
         "adjacency": job.message.adjacency,

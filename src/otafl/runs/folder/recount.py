@@ -67,7 +67,7 @@ def _check(place: SchemeFolder) -> None:
 def _same_terms(ledger: Ledger, summary: dict[str, Any], card: dict[str, Any]) -> None:
     """What every eps is told for."""
     budget, cap = ledger.budget, card["cap"]
-    stated = {"delta": budget.delta, "adjacency": budget.adjacency, "clients": ledger.clients}
+    stated = {"delta": budget.holds_at, "adjacency": budget.adjacency, "clients": ledger.clients}
     if budget.unit is not None:
         stated["unit"] = budget.unit
     for name, value in stated.items():

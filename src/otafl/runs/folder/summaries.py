@@ -11,8 +11,6 @@ from otafl.runs.folder.recount import believed
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder
 
-DESIGN = "ε averages over who takes part, a design value that guarantees nothing"
-
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
     """The summary of every finished scheme, in the order of the config, with its time."""

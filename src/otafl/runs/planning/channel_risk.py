@@ -34,7 +34,7 @@ def said_of(channel: Channel, rounds: int, clients: int) -> list[str]:
     return [
         f"channel estimates are {channel.stale.age_rounds} round(s) old: devices below {channel.least_gain:g} of their "
         f"rms gain stay silent, and gain_error={channel.gain_error:.4g} holds but for a probability of {risk:.3g}, "
-        "which is part of the declared delta and no part of the delta above"
+        "which is part of delta: eps is counted at what it leaves"
     ]
 
 

@@ -14,9 +14,8 @@ from otafl.bounds.merit import DOMAIN, Merit, guessed_agreement, in_domain, lear
 from otafl.core import validate
 from otafl.core.errors import BudgetExceeded, Infeasible
 from otafl.privacy import attack_success
-from otafl.privacy.participation import CERTIFIED
+from otafl.privacy.participation import CERTIFIED, DESIGN
 from otafl.runs import build
-from otafl.runs.folder.summaries import DESIGN
 from otafl.runs.frames import as_html, as_text
 from otafl.runs.limits import check_traces
 from otafl.runs.planning.facts import Facts, facts_of
