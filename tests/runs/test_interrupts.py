@@ -170,13 +170,29 @@ with immediate_stop():
 def test_a_signal_while_python_ends_is_one_line_too() -> None:
     program = """
 import atexit, os, signal, sys
-atexit.register(os.kill, os.getpid(), signal.SIGINT)
 from otafl import cli
-sys.argv = ["otafl", "--version"]
+own, sys.argv = cli.main, ["otafl", "--version"]
+cli.main = lambda: atexit.register(os.kill, os.getpid(), signal.SIGINT) and own()
 cli.process()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 130 and done.stderr.startswith("otafl: stopped at once"), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_end_does_not_change_the_exit_code(number: signal.Signals) -> None:
+    program = f"""
+import os, sys
+class Late:
+    def __del__(self, kill=os.kill, process=os.getpid()):  # Python takes objects down after its signal handlers
+        kill(process, {int(number)})
+late = Late()
+from otafl import cli
+sys.argv = ["otafl", "plan", "no-such-file"]
+cli.process()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
 def test_other_threads_leave_signals_alone() -> None:

@@ -156,6 +156,15 @@ RADIO = "radio = { bandwidth_hz = 1e6, noise_figure_db = 6.0, path_loss = { kind
 
 
 @pytest.mark.filterwarnings("ignore::otafl.channels.IgnoredWarning")
+def test_a_declared_task_has_as_many_clients_as_its_site_has_devices(tmp_path: Path) -> None:
+    (tmp_path / "site.csv").write_text(SITE)
+    task = "task = { num_params = 50, clients = 4 }\n"
+    head = f"rounds = 4\nseeds = 1\ndevices = 'site.csv'\n{RADIO}{task}privacy = {{ eps = 1e6 }}\n"
+    with pytest.raises(InputError, match=r"site\.csv: has 3 devices but task\.clients=4"):
+        plan(experiment_of(tmp_path, head, "weakest"))
+
+
+@pytest.mark.filterwarnings("ignore::otafl.channels.IgnoredWarning")
 def test_a_csv_of_devices_reaches_every_scheme(tmp_path: Path) -> None:
     """Powers, noise, samples as weights and bandwidth, from one file; clients are counted there."""
     (tmp_path / "site.csv").write_text(SITE)

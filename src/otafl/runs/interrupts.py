@@ -6,6 +6,7 @@ Files are written whole or not at all, so nothing is lost by that but the last r
 not ours to end, a second Ctrl-C raises KeyboardInterrupt, again at the end of the run if it was lost on its way.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -85,6 +86,11 @@ def immediate_stop() -> Iterator[None]:
 
 
 def immediate_stop_to_the_end() -> None:
-    """The same for a process of our own until it is gone: Python takes a while to end, and would speak of it itself."""
+    """The same for a process of our own until it is gone: Python takes a while to end, and would speak of it itself.
+
+    In the last of that it gives signals back to the system, and a late one would be its end instead of its exit code;
+    only those that are ignored stay so.
+    """
     for number in SIGNALS:
         signal.signal(number, leave)
+        atexit.register(signal.signal, number, signal.SIG_IGN)

@@ -31,6 +31,11 @@ def devices_of(experiment: Experiment) -> Site:
     return _read(path, receiver, _stamp(path))
 
 
+def check_count(experiment: Experiment, site: Site) -> None:
+    if (count := len(site.devices.names)) != experiment.task.clients:
+        raise InputError(f"{experiment.devices}: has {count} devices but task.clients={experiment.task.clients}")
+
+
 @lru_cache(maxsize=4)
 def _read(path: Path, receiver: Receiver | None, stamp: tuple[int, int]) -> Site:
     return load_site(path, receiver)
@@ -104,8 +109,7 @@ def site_of(experiment: Experiment, message: Message, sizes: np.ndarray) -> tupl
         trusted = radio.trusted_share * noise_var
         return channel, Deployment(energy, noise_var, trusted, weights, message.dim, **channel.declared)
     site = devices_of(experiment)
-    if len(site.devices.names) != count:
-        raise InputError(f"{experiment.devices}: has {len(site.devices.names)} devices but task.clients={count}")
+    check_count(experiment, site)
     channel = with_gains(channel, site.devices.mean_power_gain, site.devices.k_factor_db)
     made = to_deployment(site, message.dim)
     made = made._replace(weights=weights, **channel.declared)

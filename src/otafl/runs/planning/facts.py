@@ -8,7 +8,7 @@ from otafl.core import streams
 from otafl.core.errors import InputError
 from otafl.core.plan import Trace
 from otafl.runs.schema import Experiment, options_of
-from otafl.runs.sites import devices_of
+from otafl.runs.sites import check_count, devices_of
 from otafl.tasks import features, own_data, partitions
 from otafl.tasks.demand import Source
 from otafl.tasks.models import MODELS, UNKNOWN_FOOTPRINT, Model
@@ -37,7 +37,9 @@ def facts_of(experiment: Experiment) -> Facts:
     if wanted.num_params is not None:
         samples = wanted.samples
         if samples is None and experiment.devices is not None:
-            samples = devices_of(experiment).devices.samples.tolist()
+            site = devices_of(experiment)
+            check_count(experiment, site)
+            samples = site.devices.samples.tolist()
         sizes = np.broadcast_to(np.asarray(samples or 1), (wanted.clients,)).copy()
         seeds = len(experiment.seed_list)
         return Facts(declared_model(wanted.num_params), [sizes] * seeds, DECLARED_CLASSES, public_samples=1, drawn={})
