@@ -11,6 +11,7 @@ from otafl.core.plan import first_look
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import account, events
 from otafl.runs import build
+from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.details import inputs_of
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.schema import load
@@ -108,6 +109,31 @@ def test_cares_plans_the_scaling_that_the_run_plays(file: Path, rounds: int) -> 
     np.testing.assert_allclose(report["eta_init"], played(site)[0].rx_scale, rtol=1e-12)
     own: Any = inputs_of("cares", file, ["plan.num_arms=7"])
     assert (own.arms, own.num_arms) == ("auto", 7)
+
+
+OTHER_LAWS = {
+    "real_gaussian": "channel={ fading = { kind = 'real_gaussian', mean = 1.0, std = 1.0 } }",
+    "rician": "channel={ fading = { kind = 'rician', k_factor_db = 6.0 } }",
+    "constant": "channel={ fading = { kind = 'constant' } }",
+}
+
+
+@pytest.mark.parametrize("law", OTHER_LAWS)
+@pytest.mark.parametrize("file", ["cares-auto"], indirect=True)
+def test_cares_certifies_rayleigh_fading_alone(file: Path, law: str) -> None:
+    """Real normal gains silence many times what the envelope of Rayleigh fading says."""
+    with pytest.raises(InputError, match="cares certifies Rayleigh fading"):
+        inputs_of("cares", file, [OTHER_LAWS[law]])
+    experiment = load(file, [OTHER_LAWS[law], "rounds=400"])
+    assert not statistics_known(experiment)
+    site = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites[0]
+    plan, info = played(site)
+    assert not np.any(info.certified)
+    silent = np.mean(plan.max_norm < site.message.bound)
+    if law == "real_gaussian":
+        assert silent > 2 * np.max(info.dropped_weight)
+    rayleigh = load(file, ["channel={ fading = { kind = 'ar1', rho = 0.5 } }"])
+    assert statistics_known(rayleigh)
 
 
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)
