@@ -209,6 +209,15 @@ def test_an_eps_for_known_channels_is_not_told_of_a_run_whose_channels_are_estim
         inputs_of(system, file, [errors])
 
 
+@pytest.mark.parametrize("file", ["biasvar", "cdpb"], indirect=True)
+def test_a_plan_of_one_law_is_not_told_of_a_channel_that_drifts(file: Path) -> None:
+    """The run designs anew when the law changes, and pays for what it then sends."""
+    system = next(one for one in SCHEMES if SCHEMES[one] in file.read_text())
+    with pytest.raises(InputError, match="planned in detail for one law of the channel"):
+        inputs_of(system, file, ["channel.drift={ every = 5 }"])
+    assert inputs_of(system, file, ["channel.drift={ every = 30 }"])
+
+
 @pytest.mark.parametrize("file", ["orthogonal"], indirect=True)
 def test_orthogonal_counts_the_uses_of_the_first_round(file: Path) -> None:
     report, site = both("orthogonal", file)
