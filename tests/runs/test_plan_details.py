@@ -11,6 +11,7 @@ from otafl.core.plan import first_look
 from otafl.core.rounds import plan_ahead
 from otafl.privacy import Budget, Ledger, Release, account, events
 from otafl.runs import build
+from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.details import inputs_of
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
@@ -111,6 +112,31 @@ def test_cares_plans_the_scaling_that_the_run_plays(file: Path, rounds: int) -> 
     assert (own.arms, own.num_arms) == ("auto", 7)
 
 
+OTHER_LAWS = {
+    "real_gaussian": "channel={ fading = { kind = 'real_gaussian', mean = 1.0, std = 1.0 } }",
+    "rician": "channel={ fading = { kind = 'rician', k_factor_db = 6.0 } }",
+    "constant": "channel={ fading = { kind = 'constant' } }",
+}
+
+
+@pytest.mark.parametrize("law", OTHER_LAWS)
+@pytest.mark.parametrize("file", ["cares-auto"], indirect=True)
+def test_cares_certifies_rayleigh_fading_alone(file: Path, law: str) -> None:
+    """Real normal gains silence many times what the envelope of Rayleigh fading says."""
+    with pytest.raises(InputError, match="cares certifies Rayleigh fading"):
+        inputs_of("cares", file, [OTHER_LAWS[law]])
+    experiment = load(file, [OTHER_LAWS[law], "rounds=400"])
+    assert not statistics_known(experiment)
+    site = build.build_scheme(experiment, experiment.scheme[0], facts_of(experiment)).sites[0]
+    plan, info = played(site)
+    assert not np.any(info.certified)
+    silent = np.mean(plan.max_norm < site.message.bound)
+    if law == "real_gaussian":
+        assert silent > 2 * np.max(info.dropped_weight)
+    rayleigh = load(file, ["channel={ fading = { kind = 'ar1', rho = 0.5 } }"])
+    assert statistics_known(rayleigh)
+
+
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)
 def test_biasvar_designs_the_levels_of_the_run(file: Path) -> None:
     report, site = both("biasvar", file)
@@ -173,6 +199,15 @@ def test_rivals_count_the_target_as_the_run_does(file: Path, accountant: str, er
         return
     report, site = both(system, file)
     np.testing.assert_allclose(np.sqrt(report["square"]), played(site)[0].rx_scale, rtol=1e-9)
+
+
+@pytest.mark.parametrize("file", ["biasvar", "cdpb"], indirect=True)
+def test_a_plan_of_one_law_is_not_told_of_a_channel_that_drifts(file: Path) -> None:
+    """The run designs anew when the law changes, and pays for what it then sends."""
+    system = next(one for one in SCHEMES if SCHEMES[one] in file.read_text())
+    with pytest.raises(InputError, match="planned in detail for one law of the channel"):
+        inputs_of(system, file, ["channel.drift={ every = 5 }"])
+    assert inputs_of(system, file, ["channel.drift={ every = 30 }"])
 
 
 @pytest.mark.parametrize("file", ["orthogonal"], indirect=True)

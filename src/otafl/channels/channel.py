@@ -13,7 +13,7 @@ import numpy as np
 from otafl.channels.antennas import BEAMS
 from otafl.channels.csi import CsiError, estimates
 from otafl.channels.drift import Drift, Levels
-from otafl.channels.fading import Fading, by_parts_law, law_of
+from otafl.channels.fading import REMEMBER, Fading, by_parts_law, law_of
 from otafl.channels.geometry import Geometry, distances
 from otafl.channels.large_scale import large_scale, roll
 from otafl.channels.measured import Recording, open_recording, play
@@ -142,6 +142,11 @@ class Channel:
                 "draw_order='single' needs Rayleigh fading, coherence_rounds=1, one antenna, no shadowing and no "
                 "placement_seed"
             )
+
+    @property
+    def rayleigh(self) -> bool:
+        """Whether a gain is Rayleigh given its rms: the law that closed forms of silence rest on."""
+        return self.fading.kind in ("rayleigh", *REMEMBER)
 
     @property
     def gain_error(self) -> float:

@@ -181,6 +181,7 @@ class Context(NamedTuple):
     sizes: Array = None  # (K,) records of each client; None where the adjacency keeps them secret
     first: Obs | None = None  # statistics before the first round; estimate and coin are NaN
     trace: Trace | None = None  # only for policies that are labelled hindsight: a real server has no such thing
+    rayleigh: bool = True  # whether gains are Rayleigh given their rms; of measured ones nobody knows
 
 
 class Feedback(NamedTuple):

@@ -21,7 +21,7 @@ from otafl.runs.evaluation import HeldOut, blocks
 from otafl.runs.planning.facts import Drawn, Facts, deal, model_of, parts_of, source_of
 from otafl.runs.schema import Experiment, Server, options_of
 from otafl.runs.server import optimizer_of, server_of
-from otafl.runs.sites import limited, played_by, site_of
+from otafl.runs.sites import limited, played_by, rayleigh, site_of
 from otafl.tasks import own_model, partitions
 from otafl.tasks.ghost import evaluated_at_once
 from otafl.tasks.models import Model
@@ -256,5 +256,6 @@ def context_of(
         seed=seed,
         stop=experiment.privacy.stop,
         sizes=sizes,
+        rayleigh=rayleigh(experiment),
         trace=trace,
     )

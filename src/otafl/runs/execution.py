@@ -34,6 +34,7 @@ from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
 from otafl.runs.server import with_numbers
+from otafl.runs.sites import rayleigh
 from otafl.runs.workbench import End
 
 
@@ -286,7 +287,8 @@ class Execution(Planned):
     def certificate(self, rows: list[SequenceCertificate | None]) -> dict[str, Any]:
         """The certificates of all seeds as they are written down."""
         site, sent = self.setup.sites[0], self.experiment.client_choice(self.scheme)
-        return certificates.certificate(rows, site, self.task, self.setup.server, self.budget.holds_at, sent.kind)
+        found = certificates.certificate(rows, site, self.task, self.setup.server, self.budget.holds_at, sent.kind)
+        return found if rayleigh(self.experiment) else found | {"notes": [*found["notes"], certificates.OTHER_LAW]}
 
     # --- progress ----------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,11 @@ def _receiver(radio: Radio) -> Receiver | None:
     return Receiver(radio.bandwidth_hz, radio.noise_w, radio.trusted_share * radio.noise_w, radio.path_loss)
 
 
+def rayleigh(experiment: Experiment) -> bool:
+    """Whether closed forms of silence hold: gains are drawn, and Rayleigh given their rms."""
+    return experiment.channel.rayleigh and played_by(experiment) is None
+
+
 def played_by(experiment: Experiment) -> Played | None:
     """The trace that an experiment or its deployment file names; only estimates and coins may be drawn beside it."""
     channel, listed = experiment.channel, experiment.devices is not None

@@ -40,6 +40,16 @@ class Asked(NamedTuple):
         return np.asarray(self.context.trace.rms_estimate[0], float)
 
 
+def one_law(asked: Asked) -> None:
+    """Refuse a channel whose statistics change, for a plan that is made of those before the first round."""
+    assert asked.context.trace is not None
+    if np.any(np.asarray(asked.context.trace.rms_estimate) != asked.rms):
+        raise InputError(
+            f"{asked.scheme} is planned in detail for one law of the channel, and this one's changes (channel.drift or "
+            "channel.pilots); `otafl plan FILE` charges every round as it is"
+        )
+
+
 def follows(asked: Asked, **values: tuple[Any, ...]) -> None:
     """Refuse options of a scheme that its planner would leave out of account; `values` are those that it follows."""
     for name, known in values.items():

@@ -382,3 +382,11 @@ def test_what_would_not_end_is_refused(changes, said):
     with pytest.raises(InputError) as refusal:
         planned(**changes)
     assert str(refusal.value).startswith(said)
+
+
+def test_a_small_excess_over_a_deep_fade_keeps_its_digits():
+    """y = nu by EqualAlloc, over floors 1e9 times as large: the difference of two noise energies would lose it."""
+    fades = {"h": [[1e-8, 1e-6]] * 3, "distances_m": None, "M": None, "T": None, "nu": 1e-9, "tuning": "hindsight"}
+    report = planned(method="equal-alloc", **fades, V=None, compare=["equal-alloc"])
+    assert min(report["rounds"]["f"]) > 1
+    assert report["rounds"]["y"] == [1e-9] * 3 and report["totals"]["mean_y"] == pytest.approx(1e-9, rel=1e-15)

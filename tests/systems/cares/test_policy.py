@@ -217,3 +217,17 @@ def test_one_arm_inside_the_loop_trains_the_model_of_the_static_choice():
 
 def test_the_papers_grid():
     assert len(PAPER_ARMS) == 10 and PAPER_ARMS[0] == 0.25 and PAPER_ARMS[-1] == 0.40
+
+
+@pytest.mark.parametrize("make", [adaptive, static_policy])
+def test_nothing_is_certified_under_fading_of_another_law(make: Any) -> None:
+    """The same arm is played: only the label goes, and the bandit still chooses among the arms of F_H."""
+    for rayleigh in (True, False):
+        told = context(4, rayleigh=rayleigh)
+        policy = make(told)
+        if make is static_policy:
+            _, plan, info = plan_ahead(policy, policy.init(None), told.trace)
+            assert np.all(plan.rx_scale == ARMS[-1]) and np.all(info.certified == rayleigh)
+        else:
+            table = policy.init(None).table
+            assert table.allowed.any() and table.certified.any() == rayleigh

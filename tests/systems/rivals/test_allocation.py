@@ -18,6 +18,7 @@ from otafl.privacy.uplink_checks import check_links
 from otafl.systems.rivals import slots
 from otafl.systems.rivals.allocation import allocate, caps, paper_budget, price_of, worths
 from otafl.systems.rivals.liu_simeone import Config, problem_of, solve
+from otafl.systems.rivals.liu_simeone_planner import online
 
 ROUNDS = 40
 MESSAGE = Message(53, 1.0, np.ones(4), np.full(4, 2.0), np.ones(4), "client", "replace")
@@ -177,3 +178,17 @@ def test_a_conditioning_outside_its_range_is_told_the_range(conditioning: float)
     assert np.all(worths(3, 0.0) == 1)
     with pytest.raises(InputError, match=r"must lie in \[0, 1\)"):
         worths(3, conditioning)
+
+
+@pytest.mark.parametrize("conditioning", [0.0, 1e-6, 0.01, 0.3])
+@pytest.mark.parametrize("budget", [1e-4, 0.3, 3.0, 30.0, 1e4])
+def test_the_planners_online_rounds_are_those_of_the_allocation_solved_anew(conditioning: float, budget: float) -> None:
+    cap = np.random.default_rng(4).exponential(1.0, 50)
+    worth, price, left = worths(50, conditioning), 0.7, budget
+    expected = np.zeros(50)
+    for t in range(50):
+        rest = 50 - t
+        if left > 0:
+            expected[t] = allocate(worth[t:], np.full(rest, price), np.full(rest, cap[t]), left).square[0]
+            left -= price * expected[t]
+    np.testing.assert_allclose(online(worth, price, cap, budget), expected, rtol=1e-9, atol=1e-12)

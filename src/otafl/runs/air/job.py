@@ -83,7 +83,7 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
     context = Context(
         rounds=settings.rounds, eps=np.inf if left is None else left, delta=delta, accountant=privacy.accountant,
         step_size=settings.step_size, classes=settings.classes, seed=trace_seed, stop=privacy.stop, trace=trace,
-        sizes=None if message.adjacency == "add-remove" else sizes,
+        sizes=None if message.adjacency == "add-remove" else sizes, rayleigh=channel.rayleigh and played is None,
     )  # fmt: skip
     try:
         policy = numerically(settings.scheme.name, systems.make, settings.scheme.name, settings.scheme.config,

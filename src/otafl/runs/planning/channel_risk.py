@@ -5,7 +5,7 @@ from otafl.channels.measured import remarks
 from otafl.core.errors import InputError
 from otafl.runs.planning.prior_spend import read_ledger
 from otafl.runs.schema import Experiment, Privacy
-from otafl.runs.sites import played_by
+from otafl.runs.sites import played_by, rayleigh
 
 
 def missed(channel: Channel, rounds: int, clients: int) -> float:
@@ -46,6 +46,6 @@ def said_of_channel(experiment: Experiment, rounds: int) -> list[str]:
 
 
 def statistics_known(experiment: Experiment) -> bool:
-    """Whether the law of the channel is known, not estimated, so that a plan made in advance can be a certificate."""
-    channel, played = experiment.channel, played_by(experiment)
-    return channel.pilots is None and channel.stale is None and (played is None or played.rms_gain is not None)
+    """Whether the law of the channel is known and the one that silence is computed by, not estimated or another: only
+    then can a plan made in advance be a certificate."""
+    return experiment.channel.pilots is None and experiment.channel.stale is None and rayleigh(experiment)

@@ -51,8 +51,8 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "alpha": inputs.alpha,
         "delta": inputs.delta,
         "setting": _described(setting),
-        "rounds": _rounds(noise, floors, setting) | {"R": scene.leakage.total(noise)},
-        "totals": _totals(noise, sending, scene, inputs),
+        "rounds": _rounds(excess[inputs.method], floors, setting) | {"R": scene.leakage.total(noise)},
+        "totals": _totals(excess[inputs.method], sending, scene, inputs),
         "comparison": _compared(excess, scene, inputs.delta),
         "guarantee": _guarantee(setting),
         "warnings": setting.cautions() + doubts + _remarks(inputs, scene),
@@ -131,15 +131,15 @@ def _described(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _rounds(noise: np.ndarray, floors: np.ndarray, setting: Setting) -> dict[str, Any]:
-    deployment, message = setting.deployment(), setting.message()
+def _rounds(excess: np.ndarray, floors: np.ndarray, setting: Setting) -> dict[str, Any]:
+    deployment, message, noise = setting.deployment(), setting.message(), floors + excess
     energy = floors * setting.x_max  # D = d sigma_n^2 / h_min^2
     return {
         "t": np.arange(len(noise)),
         "h_min": np.sqrt(setting.d * setting.noise_power / energy),
         "D": energy,
         "f": floors,
-        "y": noise - floors,
+        "y": excess,
         "N": noise,
         "x": setting.x_max * floors / noise,
         "eta": variables.receive_scaling(noise, deployment),
@@ -147,8 +147,8 @@ def _rounds(noise: np.ndarray, floors: np.ndarray, setting: Setting) -> dict[str
     }
 
 
-def _totals(noise: np.ndarray, sending: np.ndarray, scene: Scene, inputs: Inputs) -> dict[str, Any]:
-    deployment, message = scene.setting.deployment(), scene.setting.message()
+def _totals(excess: np.ndarray, sending: np.ndarray, scene: Scene, inputs: Inputs) -> dict[str, Any]:
+    deployment, message, noise = scene.setting.deployment(), scene.setting.message(), scene.floors[0] + excess
     per_round = np.where(sending, scene.leakage.per_device(noise), 0.0)
     rdp = per_round.sum(0)
     if sending.all():
@@ -164,7 +164,7 @@ def _totals(noise: np.ndarray, sending: np.ndarray, scene: Scene, inputs: Inputs
         "eps_rdp_worst": eps.max(),
         "worst_device": int(np.argmax(eps)),
         "rdp_per_round_worst": per_round.max(-1),
-        "mean_y": (noise - scene.floors[0]).mean(),
+        "mean_y": excess.mean(),
         "mean_f": scene.floors[0].mean(),
     }
     if np.any(np.isnan(rdp)) or np.any(np.isnan(eps)):

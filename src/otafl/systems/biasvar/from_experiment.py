@@ -7,7 +7,7 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.core.plan import check_bound
 from otafl.systems.biasvar.policy import Config, bound_params, radio
-from otafl.systems.planning import Asked, follows
+from otafl.systems.planning import Asked, follows, one_law
 
 
 def keys(asked: Asked) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def keys(asked: Asked) -> dict[str, Any]:
         raise InputError(f"scheme {asked.scheme!r} has no design of its own; add a [[scheme]] with name = 'biasvar'")
     if message.adjacency == "add-remove" or message.unit != "client":
         raise InputError("biasvar plans for clients that are replaced or zeroed out, not for records")
+    one_law(asked)
     follows(asked, design=("exact", "sca"), headroom=(1.0,))
     check_bound(message)
     seen, par = radio(asked.rms, deployment), bound_params(config, deployment, message)

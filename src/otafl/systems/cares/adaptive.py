@@ -118,7 +118,7 @@ class Controller:
         cost, budget = answer.arms.zcdp_cost, answer.zcdp_budget
         if self.context.stop == "each":
             cost, budget = longest(problem, arms, self.context.rounds)
-        table = Table(arms, cost, certified, allowed, np.float64(budget), problem.weights,
+        table = Table(arms, cost, certified & self.context.rayleigh, allowed, np.float64(budget), problem.weights,
                       np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
                       np.float64(problem.truncation_factor))  # fmt: skip
         models = 1 if config.shared_model else len(arms)

@@ -53,7 +53,7 @@ class Info(NamedTuple):
 
 class State(NamedTuple):
     rx_scale: float
-    certified: bool  # False only in diagnostic mode with nothing certified
+    certified: bool  # False in diagnostic mode with nothing certified, and under fading of another law
 
 
 def problem_of(
@@ -169,7 +169,8 @@ def cares_static(config: Config, deployment: Deployment, message: Message, conte
             answer = certified_arms(config, problem_with(*rounds[0]), context.rounds)
             assert answer.eta_init is not None
             # At an array a round costs more, by an angle that no closed form bounds: the horizon is the ledger's.
-            state = State(answer.eta_init, answer.feasible and deployment.receiver.antennas == 1)
+            sure = context.rayleigh and deployment.receiver.antennas == 1
+            state = State(answer.eta_init, answer.feasible and sure)
         plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)
         found = np.array([envelopes(state.rx_scale, *row) for row in rounds]).T
         dropped, gap = found.reshape(2, *plan.rx_scale.shape)

@@ -7,7 +7,7 @@ import numpy as np
 from otafl.core.errors import InputError
 from otafl.systems.cdpb.model import scheme
 from otafl.systems.cdpb.policy import Config, rho_rule
-from otafl.systems.planning import Asked, follows
+from otafl.systems.planning import Asked, follows, one_law
 
 SHARED = ("strategy", "portion", "accounting", "alpha", "A", "mu", "lam1", "lam2")
 FREE = {"rho", "u", "tau", "tau_cap", "rounds", "gbar", "ebar"}  # given under [plan], the rest is solved for
@@ -20,6 +20,7 @@ def keys(asked: Asked) -> dict[str, Any]:
         raise InputError(f"scheme {asked.scheme!r} has no design of its own; add a [[scheme]] with name = 'cdpb'")
     if message.unit != "client" or not np.isfinite(message.bound):
         raise InputError("cdpb plans for messages of clients with a norm bound, not for records")
+    one_law(asked)
     follows(asked, left_over=(1.0,), debias=(False,))
     power, energy = asked.rms**2, np.asarray(deployment.energy, float)
     rounds, way = asked.context.rounds, scheme(config.strategy, config.portion)

@@ -1,6 +1,7 @@
 """`otafl plan liu-simeone`: how much power every round gets under one privacy budget. No training."""
 
 import math
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -47,13 +48,27 @@ def keys(asked: Asked) -> dict[str, Any]:
 
 def online(worth: Floats, price: float, cap: Floats, budget: float) -> Floats:
     """Squared amplitudes when each round is solved as if the rest had its limit."""
-    out, left = np.zeros(len(cap)), budget
+    out, left, shape = np.zeros(len(cap)), budget, np.sqrt(worth / price)
+    before = np.concatenate([[0.0], np.cumsum(shape)])
     for t, limit in enumerate(cap):
         if limit > 0 and left > 0:
-            rest = len(cap) - t
-            out[t] = allocate(worth[t:], np.full(rest, price), np.full(rest, limit), left).square[0]
+            out[t] = _first(left / price, float(limit), shape, before, t)
             left -= price * out[t]
     return out
+
+
+def _first(left: float, limit: float, shape: Floats, before: Floats, t: int) -> float:
+    """`allocate(...).square[0]` of the rounds from t on, all with one limit, in log T steps.
+
+    Later rounds are worth no less: the last are at the limit, and the others share what those leave.
+    """
+    count = len(shape)
+
+    def level(full: int) -> float:
+        return float((left - full * limit) / (before[count - full] - before[t]))
+
+    full = bisect_left(range(count - t), True, key=lambda full: level(full) * shape[count - 1 - full] <= limit)
+    return limit if full == count - t else min(limit, level(full) * float(shape[t]))
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
