@@ -252,7 +252,9 @@ def test_the_first_steps(otafl: Call) -> None:
     assert set(json.loads(some)["schemes"]) == {"cares-static", "cares-adaptive"} & set(json.loads(some)["schemes"])
     assert otafl("list", "model", "--json")[1] == otafl("list", "models", "--json")[1]
     code, out, err = otafl("list", "nosuchthing")
-    assert code == 2 and "nothing is called 'nosuchthing'" in err
+    assert code == 2 and "nothing is called 'nosuchthing'; the kinds are schemes, " in err
+    for near, name in (("schemez", "schemes"), ("cares-statik", "cares-static")):
+        assert otafl("list", near)[2] == f"otafl: nothing is called '{near}'; did you mean '{name}'?\n"
 
 
 def test_a_comparison_with_one_seed_and_trials(otafl: Call) -> None:

@@ -59,6 +59,14 @@ def test_editors_see_what_the_front_door_gives():
     assert not {"Any", "TYPE_CHECKING"} & set(dir(otafl))
 
 
+@pytest.mark.parametrize(("wrong", "right"), [("constnat", "constant"), ("swep", "sweep"), ("air", "Air")])
+def test_a_misspelt_name_of_the_front_door_is_told_with_the_right_one(wrong, right):
+    with pytest.raises(AttributeError, match=f"module 'otafl' has no attribute '{wrong}'; did you mean '{right}'"):
+        getattr(otafl, wrong)
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
+        getattr(otafl, "xyzzy")  # noqa: B009
+
+
 def test_planning_loads_nothing_that_only_results_need():
     code = "import sys, otafl.commands.before_training, otafl.reports.plans; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()

@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_FRONT[name]), name)
     if name.startswith("_") or find_spec(f"otafl.{name}"):  # `from otafl import systems` asks here first
         raise AttributeError(f"module 'otafl' has no attribute {name!r}")
-    return import_module("otafl.runs.schemes").factory_named(name)
+    return import_module("otafl.runs.schemes").factory_named(name, _FRONT)
 
 
 def __dir__() -> list[str]:

@@ -239,6 +239,17 @@ def test_the_eps_of_every_observer_is_seen_without_scrolling(browser, page, widt
     assert cut(browser, ".card .scroll") == []
 
 
+def test_no_tick_stands_between_two_rounds_or_devices(browser, make_run, tmp_path):
+    run = make_run("short", {"one": {}}, seeds=(0,), rounds=3, clients=3)
+    path = tmp_path / "short.html"
+    path.write_text(render(collect([run])), encoding="utf-8")
+    browser.open(path)
+    labels = "[...document.querySelectorAll('figure.chart svg text[text-anchor=middle]')].map(t => t.textContent)"
+    told = browser.run(labels)
+    assert {"round", "device", "1", "2", "3"} <= set(told)
+    assert [text for text in told if "." in text] == []
+
+
 def test_ten_thousand_devices(browser, make_run, tmp_path):
     run = make_run("big", {"one": {}}, seeds=(0,), rounds=12, clients=10_000)
     path = tmp_path / "big.html"

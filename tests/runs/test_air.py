@@ -17,6 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import otafl
 from otafl import systems
@@ -484,3 +485,14 @@ def test_a_disk_that_locks_no_folders_still_has_one_loop_at_a_time_or_none(
     air.close()
     with otafl.Air.restore(tmp_path / "loop") as again:
         assert again.rounds_charged == 1
+
+
+def test_figures_of_a_loop_say_what_an_attacker_finds() -> None:
+    """Before the first round nothing; then what the card says."""
+    air = opened(eps=50.0)
+    assert air.summary["mu"] == 0 and air.summary["tpr_at_1pct"] == pytest.approx(0.01)
+    for r in air:
+        r.send(replies(r))
+    attack = air.card.to_dict()["attack"]
+    assert air.summary["mu"] == pytest.approx(attack["mu"]) and air.summary["mu"] > 0
+    assert air.summary["tpr_at_1pct"] == pytest.approx(norm.sf(norm.isf(0.01) - attack["mu"]))

@@ -1,5 +1,6 @@
 """Own arrays: what is taken as it stands, what becomes a label, who is a client, and what is refused in one line."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,7 @@ TABLE = pd.DataFrame({"a": X[:, 0], "b": Y})
         (lambda: task(X, {"a": Y}, clients=2), "y is a dict"),
         (lambda: task(X, np.stack([Y, Y], 1) + 2**40, clients=2), "y has whole numbers beyond 32 bits"),
         (lambda: task(X, np.array([None, "a", "b"])[Y], clients=2), "y has samples without a label"),
-        (lambda: task(X, pd.Series([None, *Y[1:]]), clients=2), "has no value in some rows"),
+        (lambda: task(X, pd.Series([None, *Y[1:]]), clients=2), "has no value in row 0"),
         (lambda: task(X, Y, owner=np.where(Y == 1, np.nan, Y)), "owner names nobody for some samples"),
         (lambda: task(X, np.array([pd.NA, "a", "b"], object)[Y], clients=2), "y has samples without a label"),
         (lambda: task(X, Y, owner=np.array([pd.NA, "a", "b"], object)[Y]), "owner names nobody for some samples"),
@@ -227,3 +228,15 @@ def test_what_a_file_holds_is_told_in_a_short_line(tmp_path):
     with pytest.raises(InputError, match=r"no column 'label'; the columns are 'a\\nb', .*\(10002 in all\)") as refusal:
         task(tmp_path / "wide.csv", y="label", clients=2)
     assert len(str(refusal.value)) < 1000 and "\n" not in str(refusal.value)
+
+
+def test_owners_whose_samples_are_all_held_out_are_named() -> None:
+    """A share of all samples took the only sample of an owner, who was then no client, and nobody said so."""
+    owner = np.repeat(["a", "b", "c", "d"], [27, 1, 1, 1])
+    with pytest.warns(UserWarning, match=r"held_out=0\.5 takes all samples of \d of 4 owners, .*: .*; give a held_out"):
+        made = [task(X, Y, owner=owner, held_out=0.5, split_seed=seed) for seed in range(8)]
+    assert min(one.clients for one in made) < 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task(X, Y, owner=owner, held_out=(X[:6], Y[:6]))
+        task(X, Y, owner=np.arange(30) % 3, held_out=0.2)

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.commands.console import AsJson, out
+from otafl.core import validate
 from otafl.core.errors import InputError
 
 
@@ -66,7 +67,8 @@ def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, 
     }
     found = {kind: entries for kind, entries in found.items() if entries}
     if not found:
-        raise InputError(f"nothing is called {word!r}; the kinds are {', '.join(everything)}")
+        near = validate.meant(want, [*everything, *(name for entries in everything.values() for name in entries)])
+        raise InputError(f"nothing is called {word!r}" + (near or f"; the kinds are {', '.join(everything)}"))
     return found
 
 

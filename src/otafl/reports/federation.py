@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from otafl.core.files import plain
 from otafl.privacy import attack_success, eps_curve
-from otafl.reports.data import NUMBERS, by_seed, differences, long_names, short_card
+from otafl.reports.data import NUMBERS, by_seed, differences, long_names, short_card, tradeoff
 from otafl.reports.devices import read_devices
 from otafl.reports.page import render
 from otafl.reports.tables import footer
@@ -54,7 +54,7 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
     devices = _devices(air, rounds, seed)
     table = io.BytesIO(parquet(devices._asdict()))
     label = air.settings.scheme.name
-    target = air.settings.privacy["eps"]
+    target, attack = air.settings.privacy["eps"], attack_success(air.ledger)
     told = {
         "label": label, "csi": air.job.policy.csi, "uplink": air.job.uplink.name, "alarm": air.job.uplink.alarm,
         "hindsight": in_hindsight(label, air.settings.scheme.config), "private": bool(np.isfinite(air.eps)),
@@ -62,11 +62,13 @@ def federation_page(air: Air, rounds: Sequence[Row], title: str, name: str, conf
         "delta": air.job.budget.holds_at, "unit": air.job.message.unit,
         "adjacency": air.job.message.adjacency, "accountant": air.job.budget.accountant,
         "accounting": air.job.budget.accounting,
+        "mu": [attack.mu], "tpr_at_1pct": [attack.tpr_at_1pct],
         **summarise(evaluations, per_round, devices, np.inf if target is None else target, 1, metric),
     }  # fmt: skip
     scheme = {
         "id": 0, "label": label, "run": name, "finished": True, "summary": told, "seconds": None,
         "card": short_card(air.card.to_dict()), "certificate": None,
+        "tradeoff": tradeoff(told),
         "evaluations": by_seed(_known(evaluations.columns(metric)), NUMBERS // 4),
         "rounds": by_seed(_known(per_round.columns()), NUMBERS),
         "devices": read_devices(table, air.num_clients, len(rounds)) if len(devices.client) else None,

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import io
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -70,11 +70,15 @@ def factory_names() -> list[str]:
     return [name.replace("-", "_") for name in systems.SCHEMES]
 
 
-def factory_named(attribute: str) -> Factory:
-    """The function behind `otafl.<attribute>`; AttributeError as Python wants it if there is no such scheme."""
+def factory_named(attribute: str, others: Collection[str] = ()) -> Factory:
+    """The function behind `otafl.<attribute>`; AttributeError as Python wants it if there is no such scheme.
+
+    others: further names that may have been meant.
+    """
     names = {name.replace("-", "_"): name for name in systems.SCHEMES}
     if attribute not in names:
-        raise AttributeError(f"module 'otafl' has no attribute {attribute!r}")
+        near = validate.meant(attribute, [*names, *others])
+        raise AttributeError(f"module 'otafl' has no attribute {attribute!r}{near}")
     return _factory(names[attribute], systems.scheme(names[attribute]))
 
 

@@ -9,6 +9,7 @@ zero on are labels; text and other whole numbers become labels in sorted order; 
 """
 
 import dataclasses
+import warnings
 from typing import Annotated, Any
 
 import numpy as np
@@ -221,7 +222,20 @@ def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int
     if not len(test) or not len(train):
         raise InputError(f"held_out={held_out} of {len(features)} samples leaves an empty part")
     owners = None if found.owner is None else found.owner[train]
+    if owners is not None:
+        _name_who_is_left_out(owners_of(found.owner, None)[1], owners_of(owners, None)[1], held_out)
     return (features[train], targets[train]), (features[test], targets[test]), owners
+
+
+def _name_who_is_left_out(everybody: tuple[str, ...], left: tuple[str, ...], held_out: float) -> None:
+    """A share of all samples may take all that somebody has, who is then no client."""
+    if lost := sorted(set(everybody) - set(left)):
+        named = ", ".join(lost[:5]) + (", ..." if len(lost) > 5 else "")
+        warnings.warn(
+            f"held_out={held_out:g} takes all samples of {len(lost)} of {len(everybody)} owners, who do not take part: "
+            f"{named}; give a held_out=(x, y) of its own, or another split_seed",
+            UserWarning, stacklevel=4,
+        )  # fmt: skip
 
 
 def _other(found: Columns, y: Any, owner: Any, held_out: Any) -> Columns:

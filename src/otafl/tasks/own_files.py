@@ -124,8 +124,9 @@ def _values(column: Any) -> Any:
         return None
     if not hasattr(column, "to_numpy"):
         return column
-    if np.any(column.isna()):
-        raise InputError(f"column {getattr(column, 'name', None)!r} has no value in some rows")
+    if np.any(missing := np.asarray(column.isna())):
+        row = int(np.argmax(missing))
+        raise InputError(f"column {getattr(column, 'name', None)!r} has no value in row {row}")
     values = column.to_numpy()
     return values if values.dtype.kind in "buif" else np.asarray([str(value) for value in values])
 

@@ -84,6 +84,8 @@ const path = (points) => {
   return text;
 };
 
+const COUNTED = ["round", "device"];  // no tick stands between two of them
+
 /** Axes, grid and labels; returns the svg and its inner box. */
 function canvas(place, height, xs, ys, labels) {
   const width = paperWidth(place) || Math.max(260, place.clientWidth);
@@ -95,7 +97,8 @@ function canvas(place, height, xs, ys, labels) {
     svg.append(node("line", { class: "grid", x1: box.left, x2: box.right, y1: y(tick), y2: y(tick) }));
     svg.append(node("text", { x: box.left - 7, y: y(tick) + 4, "text-anchor": "end" }, show(tick)));
   }
-  for (const tick of x.ticks(Math.max(3, Math.round(width / 110)))) {
+  const counted = COUNTED.includes(labels.x);
+  for (const tick of x.ticks(Math.max(3, Math.round(width / 110))).filter((at) => !counted || Number.isInteger(at))) {
     svg.append(node("line", { class: "axis", x1: x(tick), x2: x(tick), y1: box.bottom, y2: box.bottom + 4 }));
     svg.append(node("text", { x: x(tick), y: box.bottom + 17, "text-anchor": "middle" }, show(tick)));
   }

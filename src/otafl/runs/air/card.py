@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otafl import __version__
-from otafl.privacy import PrivacyCard, make_card
+from otafl.privacy import PrivacyCard, attack_success, make_card
 from otafl.privacy.participation import credits_coins
 from otafl.runs.feedback import in_words as reward_in_words
 from otafl.runs.finish import HINDSIGHT, alarms_of
@@ -95,7 +95,7 @@ def _assertions(air: "Air") -> list[str]:
 
 def report_of(air: "Air") -> dict[str, Any]:
     """Figures of a loop so far."""
-    state, job = air.state, air.job
+    state, job, attack = air.state, air.job, attack_success(air.ledger)
     return {
         "scheme": repr(air.settings.scheme),
         "clients": air.num_clients,
@@ -104,6 +104,8 @@ def report_of(air: "Air") -> dict[str, Any]:
         "affordable_rounds": air.affordable_rounds,
         "retired": air.retired if job.retires else None,
         "eps": air.eps,
+        "mu": attack.mu,
+        "tpr_at_1pct": attack.tpr_at_1pct,
         "target_eps": air.settings.privacy["eps"],
         "delta": job.budget.holds_at,
         "accountant": job.budget.accountant,
