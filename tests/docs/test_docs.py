@@ -186,6 +186,14 @@ def test_modules_named_exist(page):
         assert place.is_dir() or place.with_suffix(".py").is_file() or attribute, f"{name_of(page)}: {dotted}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_of_the_repository_that_are_named_exist(page):
+    named = re.findall(
+        r"(?<![\w/.-])(?:tests|examples|benchmarks|tools|src)/[\w./-]+\.\w+", page.read_text(encoding="utf-8")
+    )
+    assert not [file for file in named if not (ROOT / file).exists()]
+
+
 # --- the site ------------------------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,7 @@ def test_claims_are_the_papers_words(name: str):
 def test_errata_quote_the_papers_words(name: str):
     page = re.sub(r"```.*?```", "", (ROOT / "docs" / "errata" / f"{name}.md").read_text(encoding="utf-8"), flags=re.S)
     statements = re.findall(r"\*\*Statements?\.\*\*.*?(?=\n\n\*\*|\n## )", page, re.S)
+    statements += re.findall(r"^\| [^|]*", page, re.MULTILINE)  # of tables
     quotes = [quote for statement in statements for quote in re.findall(r'"([^"]+)"', statement)]
     assert quotes and not [quote for quote in quotes if not said(quote, paper_of(name))]
 

@@ -31,6 +31,7 @@ from otafl.runs.comparing.statistics import Gap, fewest, paired, seeds_needed
 
 MOST = 10_000  # seeds, beyond which their number is not told
 ENDLESS = 10**9
+FEW = "two seeds at least are needed to say how many would decide it"
 Values = Mapping[Any, float]  # seed (or run and seed) -> value
 
 
@@ -85,12 +86,13 @@ class Part(NamedTuple):
     evidence: str
     needs: int | None = None  # seeds that would decide it
     fails: bool = False  # with so many seeds
+    few: bool = False  # too few for a spread
 
 
 def ahead(gap: Gap, margin: float = 0.0, least: float = 0.0) -> Part:
     """Whether the mean is above margin.
 
-    >>> ahead(Gap(0.04, 0.01, 30)).verdict, ahead(Gap(0.01, 0.02, 10))[::2], ahead(Gap(-0.04, 0.01, 30)).verdict
+    >>> ahead(Gap(0.04, 0.01, 30)).verdict, ahead(Gap(0.01, 0.02, 10))[:3:2], ahead(Gap(-0.04, 0.01, 30)).verdict
     ('holds', ('undecided', 33), 'does not hold')
     >>> ahead(Gap(0.001, 0.002, 30), least=0.01).verdict, ahead(Gap(0.009, 0.002, 30), least=0.01).verdict
     ('does not hold', 'holds')
@@ -102,7 +104,7 @@ def ahead(gap: Gap, margin: float = 0.0, least: float = 0.0) -> Part:
     above = seeds_needed(gap, ENDLESS, margin) if gap.mean > margin else None
     below = seeds_needed(gap, ENDLESS, margin + least) if gap.mean < margin + least else None
     fails = below is not None and (above is None or below < above)
-    return Part(UNDECIDED, "", below if fails else above, fails)
+    return Part(UNDECIDED, "", below if fails else above, fails, gap.pairs < 2)
 
 
 def comparable(gap: Gap, within: float) -> Part:
@@ -110,13 +112,14 @@ def comparable(gap: Gap, within: float) -> Part:
 
     >>> comparable(Gap(0.001, 0.002, 30), 0.01).verdict, comparable(Gap(0.03, 0.01, 30), 0.01).verdict
     ('holds', 'does not hold')
-    >>> comparable(Gap(0.008, 0.01, 10), 0.01)[::2]
+    >>> comparable(Gap(0.008, 0.01, 10), 0.01)[:3:2]
     ('undecided', 191)
     """
     room = within - abs(gap.mean)
     if abs(room) > gap.half_width:
         return Part(HOLDS if room > 0 else FAILS, "")
-    return Part(UNDECIDED, "", seeds_needed(gap, ENDLESS, math.copysign(within, gap.mean)), room < 0)
+    needs = seeds_needed(gap, ENDLESS, math.copysign(within, gap.mean))
+    return Part(UNDECIDED, "", needs, room < 0, gap.pairs < 2)
 
 
 def level(
@@ -126,12 +129,12 @@ def level(
 
     >>> level([0.79, 0.81, 0.80, 0.80], 0.806, 10, 0.02).verdict, level([0.79, 0.81, 0.80, 0.80], 0.9, 10, 0.02).verdict
     ('holds', 'does not hold')
-    >>> level([0.7, 0.9, 0.8, 0.8], 0.806, 1, 0.02)[::2]  # one seed of the paper's leaves more than that
+    >>> level([0.7, 0.9, 0.8, 0.8], 0.806, 1, 0.02)[:3:2]  # one seed of the paper's leaves more than that
     ('undecided', None)
     """
     ours = np.asarray([value for value in values if math.isfinite(value)], float)
     if ours.size < 2:
-        return Part(UNDECIDED, f"{ours.size} seeds")
+        return Part(UNDECIDED, f"{ours.size} seeds", few=True)
     spread, gap = float(np.std(ours, ddof=1)), float(np.mean(ours)) - said
 
     def apart(count: int) -> float:
@@ -202,7 +205,7 @@ def joined(text: str, parts: Sequence[Part], place: str = "", rule: str = "") ->
     lost = [part.needs for part in open_parts if part.fails and part.needs]
     all_of_them = [part.needs or math.inf for part in open_parts]
     needs = min(lost) if lost else None if math.inf in all_of_them else int(max(all_of_them))
-    told = would_decide(needs)
+    told = FEW if needs is None and any(part.few for part in open_parts) else would_decide(needs)
     return Verdict(text, UNDECIDED, f"{evidence}; {told}" if evidence else told, place, rule, needs)
 
 

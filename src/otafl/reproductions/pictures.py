@@ -148,12 +148,14 @@ def _paint(axes: Any, panel: Panel) -> None:
 
 
 def _points(axes: Any, points: Sequence[Point]) -> None:
+    apart = 0.1 if any(one.said is not None for one in points) else 0.0
     for n, one in enumerate(points):
         interval = [[one.mean - one.low], [one.high - one.mean]]
-        axes.errorbar([n - 0.1], [one.mean], interval, fmt="o", color=COLOURS[0], capsize=3,
+        axes.errorbar([n - apart], [one.mean], interval, fmt="o", color=COLOURS[0], capsize=3,
                       label=("ours" if one.low == one.high else "ours, 95 % interval") if n == 0 else None)  # fmt: skip
         if one.said is not None:
             width = [one.spread] if one.spread else None
-            axes.errorbar([n + 0.1], [one.said], width, ecolor="black", capsize=2, **PAPER)
+            axes.errorbar([n + apart], [one.said], width, ecolor="black", capsize=2, **PAPER)
     turn = 20 if len(points) <= 8 else 60
+    axes.set_xlim(-0.5, len(points) - 0.5)
     axes.set_xticks(range(len(points)), [one.label for one in points], rotation=turn, ha="right")

@@ -82,7 +82,7 @@ def _below(claim: Record, column: Callable[..., np.ndarray], nus: list[float]) -
         told = f"{rival} leaks {', '.join(f'{ratio:.3g}' for ratio in ratios)} times as much over nu"
         for row, ratio in zip(np.log(theirs / ours), ratios):
             part = ahead(from_zero(row))
-            parts.append(Part(FAILS if ratio <= 1 else part.verdict, told, part.needs))
+            parts.append(part._replace(verdict=FAILS if ratio <= 1 else part.verdict, evidence=told))
             told = ""
     rule = "at every nu the mean is smaller, and the mean log ratio over realisations is above 0"
     return parts, f"{claim['metric']}: {rule}"
