@@ -273,7 +273,6 @@ def test_a_device_is_no_ledger() -> None:
         Ledger.load(Path("/dev/zero"))
 
 
-
 def test_restored_ledger_refuses_where_the_first_would(make_events):
     run = make_events(np.full((30, 1), 4.0), rate=0.3)
     for name in ("gaussian", "rdp"):

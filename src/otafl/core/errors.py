@@ -1,6 +1,5 @@
 """The few ways in which otafl refuses to go on, each with the exit code the command line gives it."""
 
-
 LONGEST = 300  # letters of somebody else's words in a message of ours
 
 
