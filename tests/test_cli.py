@@ -71,6 +71,8 @@ def otafl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         (2, ["run", "small.toml", "--set", "scheme.7.name=constant"]),
         (2, ["run", "small.toml", "--set", "rounds.x.y=1"]),
         (2, ["run", "none.toml"]),
+        (2, ["plan", "none\notafl: none.toml"]),
+        (2, ["plan", "x" * 300]),
         (2, ["sweep", "small.toml"]),
         (2, ["sweep", "small.toml", "-m", "rounds"]),
         (2, ["sweep", "small.toml", "-m", "rouns=1,2"]),

@@ -256,7 +256,7 @@ def _open_what_was_closed() -> None:
 
 
 def _say(text: str, code: int) -> int:
-    err.say(f"otafl: {text}")
+    err.say(f"otafl: {' '.join(text.splitlines())}")  # a file's name may have lines
     return code
 
 
