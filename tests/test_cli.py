@@ -18,6 +18,7 @@ from otafl.core.errors import PrivacyViolation
 from otafl.runs.presets import packaged
 from otafl.runs.schema import Experiment, load, resolved
 from otafl.systems import planning
+from processes import ENVIRONMENT
 
 SMALL = """
 rounds = 3
@@ -71,6 +72,8 @@ def otafl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         (2, ["run", "small.toml", "--set", "scheme.7.name=constant"]),
         (2, ["run", "small.toml", "--set", "rounds.x.y=1"]),
         (2, ["run", "none.toml"]),
+        (2, ["plan", "none\notafl: none.toml"]),
+        (2, ["plan", "x" * 300]),
         (2, ["sweep", "small.toml"]),
         (2, ["sweep", "small.toml", "-m", "rounds"]),
         (2, ["sweep", "small.toml", "-m", "rouns=1,2"]),
@@ -611,3 +614,10 @@ def test_a_system_that_is_not_in_the_experiment_is_refused_in_one_line(otafl: Ca
     code, _, said = otafl("plan", "cares", "small.toml")
     assert code == 2 and said.startswith("otafl: small.toml: no scheme of cares in this experiment; add a [[scheme]]")
     assert said.count("\n") == 1
+
+
+def test_a_backend_that_matplotlib_has_no_more_breaks_no_command() -> None:
+    program = "from otafl import cli; cli.main = lambda: __import__('matplotlib'); cli.process()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env={**ENVIRONMENT, "MPLBACKEND": "Qt4Agg"})  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -245,6 +245,7 @@ def process() -> None:
     """`main` as a whole process: `otafl`, `python -m otafl`."""
     gc.set_threshold(300_000)  # imports leave objects that stay: looking through them takes a tenth of a short command
     immediate_stop_to_the_end()
+    os.environ.pop("MPLBACKEND", None)  # of windows, which nothing opens; importing matplotlib fails on one it has not
     _open_what_was_closed()
     warnings.formatwarning = lambda message, *where: f"warning: {message}\n"  # not where in our source
     for stream in (sys.stdout, sys.stderr):
@@ -263,7 +264,7 @@ def _open_what_was_closed() -> None:
 
 
 def _say(text: str, code: int) -> int:
-    err.say(f"otafl: {text}")
+    err.say(f"otafl: {' '.join(text.splitlines())}")  # a file's name may have lines
     return code
 
 

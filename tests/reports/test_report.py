@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -63,6 +64,14 @@ def table(run: Path, label: str, name: str) -> pd.DataFrame:
 
 def test_a_run_in_a_folder_whose_name_is_no_utf_8_has_its_page(make_run):
     assert (write_report([make_run(os.fsdecode(b"M\xe4rz"), TWO)])[0]).exists()
+
+
+def test_a_page_leaves_no_file_open(make_run):
+    run = make_run("one", {"a": {}})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ResourceWarning)
+        assert collect([run])["schemes"][0]["devices"]
+    assert not [str(one.message) for one in said if one.category is ResourceWarning]
 
 
 @pytest.mark.parametrize("name", ["rounds", "evaluations"])

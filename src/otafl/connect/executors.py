@@ -18,7 +18,8 @@ def opened(wanted: Any) -> Iterator[Executor]:
     """The executor of `local`, `local:4`, `ray`, `ray:ADDRESS`, closed afterwards; one that was given stays open."""
     if not isinstance(wanted, str):
         if not callable(getattr(wanted, "submit", None)):
-            raise InputError(f"executor={wanted!r} must be local[:N], ray[:ADDRESS] or have submit(function, argument)")
+            found = f"executor={validate.shown(wanted)}"
+            raise InputError(f"{found} must be local[:N], ray[:ADDRESS] or have submit(function, argument)")
         yield wanted
         return
     kind, _, rest = wanted.partition(":")

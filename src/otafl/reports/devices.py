@@ -1,9 +1,8 @@
 """Who was silent, and what it cost to transmit: a run's largest table, read in pieces and summed into a picture."""
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,13 +17,16 @@ PIECE = 1 << 20  # rows in memory at a time
 Columns = dict[str, np.ndarray]
 
 
-def read_devices(path: Path | io.BytesIO, devices: int, rounds: int, schemes: int = 1) -> dict[str, Any] | None:
+def read_devices(path: Path | BinaryIO, devices: int, rounds: int, schemes: int = 1) -> dict[str, Any] | None:
     """The device view of one of so many schemes, of so many devices and rounds; None where no round was run.
 
     `heat`: silent and total transmissions, over seeds, per group of devices and of rounds. `bars`: per group of devices
     the mean and the largest energy, and its largest share of the limit. A group is one item where all fit.
     """
-    file = pq.ParquetFile(path.open("rb") if isinstance(path, Path) else path)  # a path would be taken for text
+    if isinstance(path, Path):
+        with path.open("rb") as opened:  # a path would be taken for text
+            return read_devices(opened, devices, rounds, schemes)
+    file = pq.ParquetFile(path)
     if rounds == 0:
         return None
     finer = min(1.0, np.sqrt(HEAT_CELLS / (schemes * HEAT_ROWS * HEAT_COLUMNS)))
