@@ -411,6 +411,25 @@ def test_a_comparison_goes_on_with_the_data_and_the_model_that_it_was_given_befo
         compared(**({"y": samples["y_train"][::-1].copy()} if other == "data set" else {"start": 0.5}))
 
 
+def test_a_scheme_that_was_written_anew_is_not_given_the_results_of_the_former(tiny: Tiny, tmp_path: Path) -> None:
+    """Neither by a comparison's runs, nor by a resumed run; what it computes decides, not how its text is laid out."""
+
+    def written(share: float) -> Experiment:
+        @otafl.scheme("mine")
+        def mine(deployment: Any) -> dict[str, Any]:
+            # a comment is no change
+            return {"tx": share * np.sqrt(deployment.energy), "rx_scale": 1.0}
+
+        return tiny("scheme=[{name='mine'}]", "rounds=1", "privacy.eps=1e6")
+
+    folder = runner.start(written(1.0), tmp_path / "run")
+    assert runner.run_in(folder, written(1.0)) == folder
+    other = written(0.01)
+    for again in (lambda: runner.run_in(folder, other), lambda: runner.resume(folder)):
+        with pytest.raises(InputError, match="scheme mine has changed since the run began; put it back, or run anew"):
+            again()
+
+
 def test_no_run_no_resume(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run folder"):
         runner.resume(tmp_path)

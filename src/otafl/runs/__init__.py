@@ -2,6 +2,7 @@
 
 schema           what a file may say; described: the same from keywords; schemes, own_scheme: schemes as values
 build            an experiment as arrays and functions; sites, server, evaluation and feedback are parts of it
+beside           what an experiment names beside its file, by hash: other files, code that is not otafl's
 planning         every scheme planned and charged before a gradient
 runner           all schemes of an experiment into one folder; lanes: side by side; workbench: what they share
 execution        one scheme, chunk by chunk; streamed: where its rounds are too many to keep

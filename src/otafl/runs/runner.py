@@ -10,6 +10,7 @@ from otafl import systems
 from otafl.core.errors import BudgetExceeded, InputError, Interrupted
 from otafl.core.files import sweep
 from otafl.runs import build, doctor, limits
+from otafl.runs.beside import named_by
 from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.execution import Execution
 from otafl.runs.folder.disk import locked, storage
@@ -18,7 +19,6 @@ from otafl.runs.interrupts import GOES_ON, graceful_stop
 from otafl.runs.lanes import run_all
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import Experiment, Own, config_hash, load, resolved
-from otafl.runs.sites import files_named_by
 from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.execution import StreamedExecution
 from otafl.runs.workbench import Workbench
@@ -40,7 +40,7 @@ def start(
     config, reporter, shared = resolved(experiment), reporter or Reporter(), shared or Workbench()
     RunFolder.free(path, config)
     task = _task(experiment, shared)
-    files = files_named_by(experiment)
+    files = named_by(experiment)
     folder = RunFolder(path, config_hash(experiment), task.sources, files)
     executions = _prepare(experiment, task, folder, reporter)
     refuse_all_unaffordable(executions)
@@ -70,7 +70,7 @@ def resume(
         experiment = load(folder.path / "config.toml").bring(own or Own())
         if config_hash(experiment) != folder.config:
             raise InputError(f"{path}/config.toml: is read otherwise by this version; start a new run instead")
-        folder.check_files(files_named_by(experiment))
+        folder.check_files(named_by(experiment))
         task = _task(experiment, shared)
         _refuse_another(task, folder)
         executions = _prepare(experiment, task, folder, reporter)
@@ -96,14 +96,14 @@ def run_in(
 
 
 def held_in(folder: Path, experiment: Experiment, shared: Workbench) -> RunFolder:
-    """The run in a folder; InputError unless it is of this experiment, with the files, data and model it began with.
+    """The run in a folder; InputError unless it is of this experiment, with files, code, data and model as they were.
 
     Data and models that were given in Python, or in a file, stand in a config by their kind alone.
     """
     found = RunFolder.open(folder)
     if found.config != config_hash(experiment):
         raise InputError(f"{folder}: holds a run with other settings; use another folder")
-    found.check_files(files_named_by(experiment))
+    found.check_files(named_by(experiment))
     if experiment.own != Own() or experiment.task.data.path is not None:
         _refuse_another(shared.task(experiment), found)
     return found

@@ -89,11 +89,6 @@ def hashes_of(site: Path | None, channel: Channel, earlier: Path | None) -> dict
     return {str(path): file_digest(path, "it is needed here") for path in named}
 
 
-def files_named_by(experiment: Experiment) -> dict[str, str]:
-    """The files beside an experiment's own, and their hashes."""
-    return hashes_of(experiment.devices, experiment.channel, experiment.privacy.already_spent)
-
-
 def _stamp(path: Path) -> tuple[int, int]:
     """Tells a changed file from the one that was read."""
     try:

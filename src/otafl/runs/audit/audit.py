@@ -13,11 +13,11 @@ from otafl.privacy.card_text import round_up
 from otafl.runs.audit.attack import Canary, attack
 from otafl.runs.audit.target import Target
 from otafl.runs.audit.targets import Prepared, prepare
+from otafl.runs.beside import named_by
 from otafl.runs.executors import Outcome, attempt
 from otafl.runs.folder.store import RunFolder, run_of
 from otafl.runs.remote import Elsewhere, Task, arrived, task_of, values_of
 from otafl.runs.schema import Experiment, Own, config_hash, load
-from otafl.runs.sites import files_named_by
 
 DEAREST = 0.99  # of the largest charge: such clients decide whether an attack was weak
 RUNS = 1000  # of each world of each pattern
@@ -187,7 +187,7 @@ def _run(path: Path, own: Own) -> tuple[Experiment, RunFolder]:
     experiment = load(folder.path / "config.toml").bring(own)
     if config_hash(experiment) != folder.config:
         raise InputError(f"{folder.path}/config.toml: is read otherwise by this version; run the experiment again")
-    folder.check_files(files_named_by(experiment))
+    folder.check_files(named_by(experiment))
     return experiment, folder
 
 

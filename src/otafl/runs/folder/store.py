@@ -1,6 +1,6 @@
 """The run folder: everything a run leaves behind, written so that a kill at any moment loses little and breaks nothing.
 
-    RUN/config.toml, manifest.json (with the hashes of data and of files that the config names), report.html, plots/
+    RUN/config.toml, manifest.json (with the hashes of data, files and code that the config names), report.html, plots/
     RUN/schemes/<label>/rounds.parquet    one row per seed and round
                         devices.parquet   one row per seed, round and client
                         evaluations.parquet  one row per seed and evaluation
