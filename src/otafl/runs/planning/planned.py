@@ -6,6 +6,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,16 @@ from otafl.core import uplink
 from otafl.core.arrays import Array
 from otafl.core.draws import check_generator
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
-from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
-from otafl.core.rounds import plan_ahead
+from otafl.core.plan import Events, Link, Plan, Trace, ours
 from otafl.privacy import Ledger, check_release, release, uplink_checks
-from otafl.privacy.participation import credits_coins
-from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
 from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least_eps, unaffordable
 from otafl.runs.planning.channel_risk import delta_left
-from otafl.runs.planning.energy import check_energy, within_run
+from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.facts import Facts
+from otafl.runs.planning.open_loop import charged_ahead
 from otafl.runs.planning.prior_spend import budget_of, eps_left, open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Experiment, extreme_numbers
@@ -115,32 +114,23 @@ class Planned:
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""
+        keep_noise = self.experiment.privacy.retired_noise
         for s, (site, state, ledger) in enumerate(zip(self.setup.sites, self.states, self.ledgers)):
-            _, wanted, info = plan_ahead(site.policy, state, site.trace)
-            check_silence(site.policy, site.message, wanted)
-            plan = wanted
-            if self.run_energy is not None:
-                self._refuse_private_silence(plan, site)
-                plan = within_run(plan, site.message, self.run_energy, self.uplink)
-            plan = self._retire(plan, site, ledger)
-            silenced = (plan.max_norm < 0) & (wanted.max_norm >= 0)
-            charged = self._charge(plan, site, site.trace, ledger)
-            self._check_radiated(s, charged, charged.live, 0)
-            self._try_uplink(charged, site.trace, site)
-            if self.capped and not np.any(charged.live):
-                released = self.released(plan, site.trace, site)
-                self.least_eps.append(least_eps(ledger, released))
-            self.plans.append(charged)
-            self.ran.append(int(np.sum(charged.live)))
-            self.infos.append(certified_where(info, ~np.any(silenced, axis=-1)))
-
-    def _refuse_private_silence(self, plan: Plan, site: build.Site) -> None:
-        """What a client has radiated follows from its coins: so would its last round, and what it is charged for."""
-        if credits_coins(self.released(plan, site.trace, site), site.message):
-            raise InputError(
-                f"{self.label}: radio.run_energy silences a client by the coins that its charge counts on as private; "
-                "leave out run_energy, or charge every round"
-            )
+            release = partial(self.released, trace=site.trace, site=site)
+            found = charged_ahead(
+                site, state, ledger, self.uplink, release, capped=self.capped, retires=self.retires,
+                keep_noise=keep_noise, run_energy=self.run_energy,
+            )  # fmt: skip
+            self._check_radiated(s, found.plan, found.plan.live, 0)
+            self._try_uplink(found.plan, site.trace, site)
+            if self.capped and not np.any(found.plan.live):
+                self.least_eps.append(least_eps(ledger, found.released))
+            if self.retires:
+                last = np.flatnonzero(np.any(found.inside, axis=-1))[-1:]
+                self.retired.append(int(np.sum(~found.inside[last])))
+            self.plans.append(found.plan)
+            self.ran.append(int(np.sum(found.plan.live)))
+            self.infos.append(found.info)
 
     def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
         """What plans of some rounds (T, K) release through this scheme's uplink."""
@@ -157,27 +147,12 @@ class Planned:
         site, where = self.setup.sites[s], f"{self.label}: seed {self.experiment.seed_list[s]}"
         check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
 
-    def _retire(self, plan: Plan, site: build.Site, ledger: Ledger) -> Plan:
-        """Clients that reach their own cap fall silent, where the experiment says so; the others go on."""
-        if not self.retires:
-            return plan
-        released, keep_noise = self.released(plan, site.trace, site), self.experiment.privacy.retired_noise
-        inside = rounds_in(ledger, released, keep_noise)
-        last = np.flatnonzero(np.any(inside, axis=-1))[-1:]
-        self.retired.append(int(np.sum(~inside[last])))
-        return retired(plan, inside, keep_noise)
-
     def _held(self, s: int) -> build.Site:
         """The site of one seed, a closed loop that retires or is somebody else's with its privacy filters."""
         site, horizon = self.setup.sites[s], self.experiment.horizon(self.scheme)
         given = (self.ledgers[s], site.deployment, site.message, horizon, self.releases[s])
         keep_noise = self.experiment.privacy.retired_noise
         return site._replace(policy=held(site.policy, self.foreign, self.retires, *given, keep_noise))
-
-    def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
-        """Clear `live` from the first round on that the budget does not cover."""
-        released = self.checked_release(plan, trace, site)
-        return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
 
     def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
         """An uplink from outside is tried out on plans that it is to carry, or has carried."""
