@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from otafl.channels import dbm_to_w
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import parse
 from otafl.systems.adascale import variables
@@ -44,6 +45,12 @@ def test_example_reproduces_the_published_cell(example):
     totals = example["totals"]
     assert totals["eps_pld_worst"] < totals["eps_rdp_worst"] < 2.84
     assert totals["eps_pld_worst"] == pytest.approx(2.21, rel=0.05)
+
+
+def test_dbm_are_the_watts_of_every_other_verb(example):
+    """To the last bit: the plan of a system's own file and the run of an experiment meet the same radio."""
+    said = example["setting"]
+    assert (said["P_max"], said["noise_power"]) == (float(dbm_to_w(23.0)), float(dbm_to_w(-90.0)))
 
 
 def test_rounds_are_algorithm_one_in_the_papers_symbols(example):
