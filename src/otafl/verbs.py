@@ -13,7 +13,7 @@ from typing import Any
 from otafl.connect.executors import elsewhere
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.reports import comparison, write_report
+from otafl.reports import compared, write_report
 from otafl.reports.advice import write_advice
 from otafl.reports.audits import write_audit
 from otafl.reports.run import Run
@@ -176,8 +176,8 @@ def compare(
     folder = validate.path("out", out) if out is not None else kept or _kept_for_now()
     live = of_a_call(progress)
     with elsewhere(executor, progress=progress) as where:
-        parts = comparison.run_and_write(question, folder, live, where)
-    return comparison.Compared(parts, question.experiment.own)
+        parts = compared.run_and_write(question, folder, live, where)
+    return compared.Compared(parts, question.experiment.own)
 
 
 def sweep(

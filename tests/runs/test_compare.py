@@ -13,7 +13,8 @@ from rich.console import Console
 
 from otafl import systems
 from otafl.core.errors import Diverged, InputError
-from otafl.reports.comparison import HEAD, brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
+from otafl.reports.compared import brief, lines, run_and_write
+from otafl.reports.comparison import HEAD, rows, sentence, show, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
