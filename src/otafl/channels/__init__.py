@@ -1,6 +1,15 @@
 """Channels: placement, path loss, fading, drift, pilots and CSI errors, and the files that describe a deployment.
 
 `draw(channel, num_clients, rounds, seed)` turns a `Channel` into a `Trace` before the run. Host, NumPy, float64.
+
+channel          a description, and its draw; published: those that are ready by name
+geometry, pathloss   where devices are, what reaches them; tr38901, line_of_sight, large_scale: sites of 3GPP
+fading, memory   small-scale laws; those that remember; drift: slow change of the mean
+csi, pilots, stale   what devices know of it: with an error, by statistics, from some rounds ago
+antennas         beams of a server that has several
+deployment       a file of radios; rows: one of its records; radio: its block of that name
+trace_file       gains from elsewhere; trace_arrays, mat_file read them; measured: played instead of drawn
+power            limits and noise levels in the units of the round
 """
 
 from otafl.channels.antennas import BEAMS, receive
