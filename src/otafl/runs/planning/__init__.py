@@ -4,7 +4,7 @@ planned          one scheme for all seeds; open_loop: its plans, made ahead, cha
 table, figures   `otafl plan FILE`; what one plan comes to; details: `otafl plan SYSTEM FILE`
 facts, places    what planning needs of a task; a site as a design rule meets it
 energy, afford   limits of the radios; a first round that costs too much
-prior_spend, channel_risk   what is left of the target: after an earlier run, by what the channel may do
+left             of the target: prior_spend, after an earlier run; channel_risk, by what the channel may do
 retirement       clients that stop at their own cap
 steps            the step size by rule
 """

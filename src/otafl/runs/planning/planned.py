@@ -22,11 +22,11 @@ from otafl.runs import build
 from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least_eps, unaffordable
-from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.facts import Facts
+from otafl.runs.planning.left import budget_of, left_of
 from otafl.runs.planning.open_loop import charged_ahead
-from otafl.runs.planning.prior_spend import budget_of, eps_left, open_ledger
+from otafl.runs.planning.prior_spend import open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Experiment, extreme_numbers
 
@@ -46,16 +46,13 @@ class Planned:
         private = systems.SCHEMES[scheme.name].private
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
         count = experiment.task.clients
-        self.delta, missed = delta_left(experiment.privacy, experiment.channel, experiment.horizon(scheme), count)
-        target = experiment.privacy.model_copy(update={"delta": self.delta})
-        self.eps_left = eps_left(target, count) if private else target.eps
+        self.left = left_of(experiment.privacy, experiment.channel, experiment.horizon(scheme), count, private)
         with self._planning():
-            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
+            self.setup = build.build_scheme(self._with_target(), scheme, task, self.streamed)
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
-        left = self.delta, missed
-        self.budget = budget_of(experiment.privacy, self.capped, left, first.message, self.loop != "open")
+        self.budget = budget_of(experiment.privacy, self.capped, self.left, first.message, self.loop != "open")
         earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
@@ -84,9 +81,9 @@ class Planned:
         """What the scheme is told of the channel, as tables say it."""
         return "hindsight" if self.hindsight else self.setup.sites[0].policy.csi
 
-    def _with_target(self, eps: float | None) -> Experiment:
-        """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
-        privacy = self.experiment.privacy.model_copy(update={"eps": eps, "delta": self.delta})
+    def _with_target(self) -> Experiment:
+        """The experiment as policies see it."""
+        privacy = self.experiment.privacy.model_copy(update={"eps": self.left.eps, "delta": self.left.delta})
         return self.experiment.model_copy(update={"privacy": privacy})
 
     @contextmanager
@@ -99,10 +96,10 @@ class Planned:
             for warning in said:  # not before: a refusal is one line
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         except Infeasible as refusal:
-            if self.eps_left == privacy.eps:
+            if self.left.eps == privacy.eps:
                 raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
             raise BudgetExceeded(
-                f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
+                f"{self.label}: {privacy.already_spent} left eps={self.left.eps:.4g}: {refusal}"
             ) from None
         except (InputError, PrivacyViolation) as refusal:
             text = str(refusal).removeprefix(f"{self.label}: ")  # a scheme of somebody's own says its name itself
