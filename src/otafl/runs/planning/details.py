@@ -12,7 +12,7 @@ from otafl.core.errors import InputError
 from otafl.core.files import naming, parse, read_toml
 from otafl.runs import build
 from otafl.runs.planning.facts import facts_of
-from otafl.runs.planning.left import left_of
+from otafl.runs.planning.left import left_of, with_target
 from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, assign, load, options_of
 from otafl.runs.sites import bandwidth_of
@@ -63,8 +63,7 @@ def asked_of(experiment: Experiment, system: str) -> planning.Asked:
         raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
     wanted, count = mine[0], experiment.task.clients
     left = left_of(experiment.privacy, experiment.channel, experiment.horizon(wanted), count)
-    privacy = experiment.privacy.model_copy(update={"eps": left.eps, "delta": left.delta})
-    experiment = experiment.model_copy(update={"privacy": privacy})
+    experiment = with_target(experiment, left)
     facts = facts_of(experiment)
     told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)
     receiver, error, planner = told[0].receiver, told[0].gain_error, planning.load(system)

@@ -9,7 +9,7 @@ from otafl.core.plan import Message
 from otafl.privacy import Budget
 from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.prior_spend import eps_left
-from otafl.runs.schema import Privacy
+from otafl.runs.schema import Experiment, Privacy
 
 
 class Left(NamedTuple):
@@ -29,6 +29,12 @@ def left_of(privacy: Privacy, channel: Channel, rounds: int, clients: int, priva
     delta, missed = delta_left(privacy, channel, rounds, clients)
     eps = eps_left(privacy.model_copy(update={"delta": delta}), clients) if private else privacy.eps
     return Left(eps, delta, missed)
+
+
+def with_target(experiment: Experiment, left: Left) -> Experiment:
+    """The experiment as policies and planners see it."""
+    privacy = experiment.privacy.model_copy(update={"eps": left.eps, "delta": left.delta})
+    return experiment.model_copy(update={"privacy": privacy})
 
 
 def budget_of(privacy: Privacy, capped: bool, left: Left, message: Message, adaptive: bool) -> Budget:

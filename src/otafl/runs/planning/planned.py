@@ -24,7 +24,7 @@ from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least_eps, unaffordable
 from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.facts import Facts
-from otafl.runs.planning.left import budget_of, left_of
+from otafl.runs.planning.left import budget_of, left_of, with_target
 from otafl.runs.planning.open_loop import charged_ahead
 from otafl.runs.planning.prior_spend import open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
@@ -48,7 +48,7 @@ class Planned:
         count = experiment.task.clients
         self.left = left_of(experiment.privacy, experiment.channel, experiment.horizon(scheme), count, private)
         with self._planning():
-            self.setup = build.build_scheme(self._with_target(), scheme, task, self.streamed)
+            self.setup = build.build_scheme(with_target(experiment, self.left), scheme, task, self.streamed)
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
@@ -80,11 +80,6 @@ class Planned:
     def csi(self) -> str:
         """What the scheme is told of the channel, as tables say it."""
         return "hindsight" if self.hindsight else self.setup.sites[0].policy.csi
-
-    def _with_target(self) -> Experiment:
-        """The experiment as policies see it."""
-        privacy = self.experiment.privacy.model_copy(update={"eps": self.left.eps, "delta": self.left.delta})
-        return self.experiment.model_copy(update={"privacy": privacy})
 
     @contextmanager
     def _planning(self) -> Iterator[None]:
