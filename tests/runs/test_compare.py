@@ -266,6 +266,15 @@ def test_settings_from_plans_are_for_what_an_earlier_run_left(tmp_path: Path):
     assert found.rx_scale == pytest.approx(wanted.rx_scale, rel=1e-6) and found.rx_scale < 0.9 * before_it.rx_scale
 
 
+def test_a_design_that_fails_numerically_leaves_the_file_as_it_is(tmp_path: Path):
+    """As `otafl advise` has it; a search without a bracket ended in a traceback."""
+    (path := tmp_path / "many.toml").write_text(MANY.replace('name = "ridge"', 'name = "biasvar"'))
+    experiment = load(path, ["rounds=6", "seeds=1", "radio.noise_std=1e-40"])
+    chosen, said = from_plans.from_plans(experiment, build.build_task(experiment))
+    assert any(text.startswith("biasvar: no setting from plans (its design fails numerically") for text in said)
+    assert chosen.labels == experiment.labels
+
+
 def test_settings_of_very_many_devices_come_from_some_of_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Under their share of the budget: nearly what all rounds give, and nothing that grows with rounds x clients."""
     (path := tmp_path / "many.toml").write_text(MANY)
