@@ -185,7 +185,8 @@ def compare(
     working(file, json_log)
     from otafl.connect.executors import elsewhere
     from otafl.core.files import naming
-    from otafl.reports import comparison
+    from otafl.reports.compared import run_and_write
+    from otafl.reports.comparison import show
     from otafl.runs.comparing.compare import question_of
     from otafl.runs.presets import find
     from otafl.runs.progress import reporter
@@ -194,9 +195,9 @@ def compare(
     folder = out_dir or Path("runs") / f"compare-{path.stem}"
     question = question_of(path, overrides, trials)
     with elsewhere(executor, json_log) as where, naming(file):
-        parts = comparison.run_and_write(question, folder, reporter(err, json_log), where)
+        parts = run_and_write(question, folder, reporter(err, json_log), where)
     if not json_log:
-        comparison.show(parts, out, wide)
+        show(parts, out, wide)
 
 
 verb("Which scheme for a site, and what would help.", "advise site.csv --num-params 9610 --eps 8")(advise)

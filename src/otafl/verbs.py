@@ -6,15 +6,14 @@ run = otafl.run(task=task, model=net, schemes=["fedavg-dp", otafl.constant(rx_sc
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from otafl.connect.executors import elsewhere
 from otafl.core import validate
 from otafl.core.errors import InputError
-from otafl.core.files import as_toml, plain
-from otafl.reports import comparison, write_report
+from otafl.reports import compared, write_report
 from otafl.reports.advice import write_advice
 from otafl.reports.audits import write_audit
 from otafl.reports.run import Run
@@ -24,7 +23,7 @@ from otafl.runs.advice.value import Advice
 from otafl.runs.advice.value import advise as give_advice
 from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
-from otafl.runs.comparing.compare import asked, question_of
+from otafl.runs.comparing.compare import question_from
 from otafl.runs.described import changed, described, own_of
 from otafl.runs.folder.store import run_of
 from otafl.runs.planning.table import PlanTable
@@ -32,6 +31,7 @@ from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
 from otafl.runs.progress import of_a_call
 from otafl.runs.schema import Experiment, load
+from otafl.runs.sweep import axes_of
 
 
 def run(
@@ -170,25 +170,14 @@ def compare(
     >>> runs[500.0].labels
     ['fedavg-dp', 'constant']
     """
-    by_file = isinstance(experiment, str | Path)
-    path = find(experiment) if by_file else None
-    if path is not None and not said and eps is None:
-        question = question_of(path, list(overrides), trials)
-    else:
-        start = experiment if path is None else load(path, list(overrides))
-        if path is None and overrides:
-            raise InputError("overrides go with a file; give keywords instead")
-        targets = plain(list(eps) if isinstance(eps, Sequence) and not isinstance(eps, str) else eps)
-        targets = targets if isinstance(targets, list) else [targets]
-        made = described(start, {**said, "eps": targets[0] if targets else None}, "otafl.compare")
-        question = asked(made, [made.privacy.eps] if eps is None else targets, trials,
-                         path.stem if path else "otafl.compare")  # fmt: skip
+    path = find(experiment) if isinstance(experiment, str | Path) else None
+    question = question_from(experiment if path is None else path, said, eps, trials, list(overrides))
     kept = Path("runs") / f"compare-{path.stem}" if path is not None else None
     folder = validate.path("out", out) if out is not None else kept or _kept_for_now()
     live = of_a_call(progress)
     with elsewhere(executor, progress=progress) as where:
-        parts = comparison.run_and_write(question, folder, live, where)
-    return comparison.Compared(parts, question.experiment.own)
+        parts = compared.run_and_write(question, folder, live, where)
+    return compared.Compared(parts, question.experiment.own)
 
 
 def sweep(
@@ -224,12 +213,7 @@ def sweep(
     >>> found.table["rounds_mean"].tolist()
     [1.0, 2.0]
     """
-    if over is not None and not isinstance(over, Mapping):
-        raise InputError(f"over={validate.shown(over)} must be a dict of keys and the values each takes")
-    for key, values in (over or {}).items():
-        if isinstance(values, str) or not isinstance(values, Iterable):
-            raise InputError(f"over: {key}={validate.shown(values)} must be a list of values")
-    axes = {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
+    axes = axes_of(over)
     if said or isinstance(experiment, Mapping | Experiment) or experiment is None:
         made = described(experiment, said, "otafl.sweep")
         at = lambda values: changed(made, values, "otafl.sweep")  # noqa: E731

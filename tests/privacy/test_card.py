@@ -210,3 +210,8 @@ def test_package_imports_with_numpy_and_scipy_alone():
         "import otafl.privacy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "src"})
+
+
+def test_what_stands_on_top_is_not_said_again(ledger):
+    card = make_card(ledger, message(), outside=["sizes", "loud", "quiet"], alarms=["loud"])
+    assert card.alarms[0] == "loud" and card.outside == (OUTSIDE["sizes"], "quiet")

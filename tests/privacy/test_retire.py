@@ -1,7 +1,9 @@
 """Clients that retire at their own cap: the ledger never passes it, and nobody leaves a round too early."""
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Events, Plan
 from otafl.privacy import Budget, Ledger, Release
 from otafl.privacy.events import pick
-from otafl.privacy.retire import retired, rounds_in
+from otafl.privacy.retire import certified_where, retired, rounds_in
 
 ACCOUNTANTS = st.sampled_from(["zcdp", "gaussian"])
 
@@ -146,3 +148,18 @@ def test_who_has_retired_sends_nothing_and_is_expected_to() -> None:
         assert found.max_norm.tolist() == np.where(inside, 2.0, -1.0).tolist()
         assert found.noise.tolist() == (0.1 * (ones if keep else inside)).tolist()
         assert found.live.tolist() == [True, True, False]
+
+
+class Kept(NamedTuple):
+    certified: Any
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_who_would_have_been_silent_anyway_ends_no_certificate(xp: Any) -> None:
+    """Of three rounds two are certified; the client who has retired is missed in the first alone."""
+    one, sends = xp.ones((3, 2)), xp.asarray([[True, True], [True, False], [True, True]])
+    wanted = Plan(sends * 1.0 + 0j, one + 0j, xp.where(sends, np.inf, -1.0), one[:, 0], 1.0 * sends, one[:, 0] > 0)
+    played = retired(wanted, xp.asarray([[True, False]] * 3))
+    info = certified_where(Kept(xp.asarray([True, True, False])), wanted, played)
+    assert info.certified.tolist() == [False, True, False] and type(info.certified) is type(one)
+    assert certified_where((), wanted, played) == ()

@@ -157,7 +157,8 @@ def test_the_page_promises_what_was_charged_and_no_more(
     question = asked(30, None, 8.0, rounds=10, task={"task": {"data": "digits"}, "clients": clients})
     answer = Advice(question, consider(question, ["constant"]), [], None, [], None)
     page, told = write_advice(answer, tmp_path)
-    assert f"({unit} level, {adjacency}; gaussian)" in page.read_text()
+    for words in (f"({unit} level, {adjacency}; gaussian)", f"<li>unit {unit}, adjacency {adjacency}</li>"):
+        assert words in page.read_text()
     terms = json.loads(told.read_text())["terms"]
     assert (terms["unit"], terms["adjacency"]) == (unit, adjacency)
 

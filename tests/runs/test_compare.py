@@ -13,7 +13,9 @@ from rich.console import Console
 
 from otafl import systems
 from otafl.core.errors import Diverged, InputError
-from otafl.reports.comparison import HEAD, brief, lines, rows, run_and_write, sentence, show, table, unspent, verdicts
+from otafl.privacy import Budget, Ledger, Release
+from otafl.reports.compared import brief, lines, run_and_write
+from otafl.reports.comparison import HEAD, rows, sentence, show, table, unspent, verdicts
 from otafl.runs import build
 from otafl.runs.board import Board
 from otafl.runs.comparing import from_plans
@@ -245,6 +247,32 @@ def test_settings_from_plans_spend_the_budget_and_look_at_no_data(tmp_path: Path
         assert spent[label]["rounds"] == [20.0] and 0.9 * 20 < spent[label]["final_eps"][0] <= 20.0
         assert 0.9 < spent[label]["efficiency"][0] <= 1 + 1e-6, label
     assert not any("trials" in text for text in spent["a"]["card"]["outside_the_guarantee"])
+
+
+def test_settings_from_plans_are_for_what_an_earlier_run_left(tmp_path: Path):
+    """Half of the budget's zCDP: as with a target of the eps that the other half is worth."""
+    (path := tmp_path / "many.toml").write_text(MANY)
+    before = Ledger(Budget(20.0, 1e-5, "gaussian", adjacency="replace", unit="client"), 4)
+    before.release(Release("before", np.sqrt(before.budget.zcdp), 1.0))
+    before.save(spent := tmp_path / "ledger.bin")
+    rest = before.budget.counted.convert(before.budget.zcdp / 2, 1e-5)
+    asked = ["rounds=20", "seeds=1", "radio.max_energy=1e3"]
+    halved, whole = load(path, [*asked, f'privacy.already_spent="{spent}"']), load(path, asked)
+    task = build.build_task(whole)
+    found, wanted, before_it = (
+        from_plans.from_plans(one, task)[0].scheme[0]
+        for one in (halved, load(path, [*asked, f"privacy.eps={rest}"]), whole)
+    )
+    assert found.rx_scale == pytest.approx(wanted.rx_scale, rel=1e-6) and found.rx_scale < 0.9 * before_it.rx_scale
+
+
+def test_a_design_that_fails_numerically_leaves_the_file_as_it_is(tmp_path: Path):
+    """As `otafl advise` has it; a search without a bracket ended in a traceback."""
+    (path := tmp_path / "many.toml").write_text(MANY.replace('name = "ridge"', 'name = "biasvar"'))
+    experiment = load(path, ["rounds=6", "seeds=1", "radio.noise_std=1e-40"])
+    chosen, said = from_plans.from_plans(experiment, build.build_task(experiment))
+    assert any(text.startswith("biasvar: no setting from plans (its design fails numerically") for text in said)
+    assert chosen.labels == experiment.labels
 
 
 def test_settings_of_very_many_devices_come_from_some_of_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

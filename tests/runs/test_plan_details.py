@@ -243,7 +243,7 @@ def test_a_planner_is_told_what_an_earlier_run_left(file: Path, tmp_path: Path) 
     inputs: Any = inputs_of("cares", file, spent)
     experiment = load(file, spent)
     of_run = Planned(experiment, experiment.scheme[0], facts_of(experiment))
-    assert inputs.eps_target == of_run.eps_left < 200.0
+    assert inputs.eps_target == of_run.left.eps < 200.0
 
 
 @pytest.mark.parametrize("file", ["cdpb"], indirect=True)

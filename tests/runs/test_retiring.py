@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def retiring(scheme: str, **privacy: Any) -> Any:
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "eezofl": {"mode": "fixed-point", "dp_noise": 0.5, "n": 64, "allow_insecure": True},
-    "constant": {"rx_scale": 0.3}, "cares-adaptive": {}, "endless": {},
+    "constant": {"rx_scale": 0.3}, "cares-adaptive": {}, "endless": {}, "blinking": {},
     "cares-static": {"max_dropped": 0.5, "max_asymmetry": 0.5},
 }  # fmt: skip
 
@@ -143,6 +143,48 @@ def test_a_certificate_ends_where_somebody_retires():
     whole = np.all(plan.max_norm >= 0, axis=1)
     assert np.any(whole) and not np.all(whole[plan.live])
     np.testing.assert_array_equal(info.certified, whole)
+
+
+class Kept(NamedTuple):
+    certified: Any
+
+
+def blinking(config: Nothing, deployment: Deployment, message: Message, context: Context) -> Policy:
+    """Certifies every round; the first client sends in even ones only, and it alone is loud."""
+
+    def step(state: Any, obs: Obs) -> tuple[Any, Plan, Any]:
+        one = np.ones(obs.coin.shape)
+        sends = (np.arange(one.shape[-1]) > 0) | (np.asarray(obs.round) % 2 == 0)[..., None]
+        loud = np.where(np.arange(one.shape[-1]) > 0, 0.001, 0.01) * one
+        live = one[..., 0] > 0
+        return state, Plan(sends * loud + 0j, 0.05 * one + 0j, np.where(sends, np.inf, -1.0), 0.3 + 0 * one[..., 0],
+                           1.0 * sends, live), Kept(live)  # fmt: skip
+
+    return Policy("blinking", lambda key: (), step, loop="open", csi="none", gate="bound")
+
+
+@pytest.mark.parametrize("privacy", [{}, {"retired_noise": False}, {"stop": "worst"}])
+def test_a_loop_of_ones_own_is_silenced_and_certified_as_the_engine_is(privacy):
+    """Certificates end in rounds that a retired client would have been in, not in those it would have sat out."""
+    systems.register("blinking", blinking, Nothing)
+    try:
+        made = retiring("blinking", eps=12.0, **privacy)
+        air = otafl.Air(
+            "blinking", site=4, num_params=200, weights=[0.4, 0.3, 0.2, 0.1], channel="cares", rounds=60, seed=0,
+            noise_std=0.05, eps=12.0, **{"stop": "each", **privacy},
+        )  # fmt: skip
+    finally:
+        systems.remove(systems.OWN)
+    [plan], [info], count = made.plans, made.infos, air.affordable_rounds
+    assert count == made.ran[0] == np.sum(plan.live)
+    for of_engine, of_air in zip(cut(plan, slice(count)), air._plans.first(count)):
+        np.testing.assert_array_equal(of_engine, of_air)
+    np.testing.assert_array_equal(info.certified[:count], air._plans.certified(count))
+    assert [air._plans.retired(count)] == (made.retired or [0])
+    if made.retires:
+        out = int(np.argmax(plan.max_norm[::2, 0] < 0)) * 2
+        assert 0 < out < count
+        np.testing.assert_array_equal(info.certified, (np.arange(60) < out) | (np.arange(60) % 2 == 1))
 
 
 @pytest.mark.parametrize(("changed", "said"), [

@@ -1,15 +1,14 @@
 """What `otafl plan SYSTEM` prints of an epsilon holds: four digits, never below the value."""
 
-import io
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from otafl.core.files import parse
 from otafl.systems.planning import load
+from screens import printed
 
 SEVEN = 7.0001  # to the nearest of four digits: 7
 
@@ -27,6 +26,6 @@ def told(report, inside=False):
 def test_no_epsilon_is_rounded_down(system):
     planner = load(system)
     report = planner.plan(parse(planner.inputs, tomllib.loads(planner.example), "FILE"), Path())
-    planner.show(told(report), Console(file=(screen := io.StringIO()), width=200))
-    assert "7.001" in screen.getvalue()
-    assert not re.findall(r"(?<![\d.-])7(?![\d.])", screen.getvalue())
+    shown = printed(planner.show, told(report), 200)
+    assert "7.001" in shown
+    assert not re.findall(r"(?<![\d.-])7(?![\d.])", shown)

@@ -130,21 +130,21 @@ def in_domain(num_params: int, rounds: int, devices: int) -> list[str]:
     ]
 
 
-def devices_for(q: float, devices: int, target: float = USEFUL) -> int:
-    """Least number of like devices: S grows with K while nearly all are heard."""
-    return math.ceil(devices * target / q) if q > 0 else 0
+def devices_for(q: float, devices: int) -> int:
+    """Least number of like devices that is useful: S grows with K while nearly all are heard."""
+    return math.ceil(devices * USEFUL / q) if q > 0 else 0
 
 
-def mu_for(q: float, mu: float, target: float = USEFUL) -> float:
-    """Least mu: S is proportional to it."""
-    return mu * target / q if q > 0 else math.inf
+def mu_for(q: float, mu: float) -> float:
+    """Least mu that is useful: S is proportional to it."""
+    return mu * USEFUL / q if q > 0 else math.inf
 
 
-def params_for(q: float, num_params: int, target: float = USEFUL) -> int | None:
-    """Largest model, or None where size is not the lever (outside the calibrated sizes)."""
+def params_for(q: float, num_params: int) -> int | None:
+    """Largest useful model, or None where size is not the lever (outside the calibrated sizes)."""
     if q <= 0:
         return None
-    log_size = math.log(num_params) + math.log(q / target) / SIZE_EXPONENT
+    log_size = math.log(num_params) + math.log(q / USEFUL) / SIZE_EXPONENT
     low, high = DOMAIN["num_params"]
     return int(math.exp(log_size)) if math.log(low) <= log_size <= math.log(high) else None
 

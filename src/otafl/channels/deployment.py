@@ -26,7 +26,7 @@ from otafl.channels.rows import IgnoredWarning, Record, UnitWarning, unknown
 from otafl.core import validate
 from otafl.core.arrays import Floats, Integers
 from otafl.core.errors import InputError
-from otafl.core.plan import Deployment
+from otafl.core.plan import Deployment, cut
 
 GAIN = ("distance_m", "gain_db", "mean_gain")
 POWER = ("power_dbm", "power_w")
@@ -214,7 +214,7 @@ def _devices(
     names, trace, rice = _names(records), None, None
     if measured is None:
         chance = roll(len(records), path_loss.seed or 0) if path_loss is not None and path_loss.drawn else None
-        heard = [_gain(record, path_loss, chance and chance.of(k)) for k, record in enumerate(records)]
+        heard = [_gain(record, path_loss, chance and cut(chance, k)) for k, record in enumerate(records)]
         distance, gain, factors = np.array(heard).T
         rice = None if chance is None else factors
     else:

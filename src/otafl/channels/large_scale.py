@@ -34,9 +34,6 @@ class Chance(NamedTuple):
     shadow: Any  # standard normal
     rice: Any  # standard normal
 
-    def of(self, device: int) -> "Chance":
-        return Chance(*(leaf[device] for leaf in self))
-
 
 class LargeScale(NamedTuple):
     """How well each device is heard, all (K,)."""

@@ -3,6 +3,13 @@
 A kind of client is three functions and a promise: `draw` says which samples a few clients take, `messages` computes
 what they send, `lift` turns the received sum into a gradient of the model, and a `Message` declares the norm bound and
 the sensitivity that `fold` enforces. How clients are mapped (all at once, one by one, in chunks) is chosen outside.
+
+gradient         mini-batch gradients, clipped as a whole
+per_sample       every sample's gradient clipped; per_sample_promise: what that promises
+local_sgd, zero_order   several local steps; scalars along shared directions
+sampling, coins  batches without replacement; Poisson batches of fixed shape
+in_parts         sums over batches, a few samples at a time
+distinct_kernel, places_kernel   two steps of sampling on a GPU
 """
 
 from collections.abc import Callable

@@ -268,7 +268,7 @@ def first_look(trace: Trace) -> Obs:
 
 
 def cut(values: Leaves, index: Any) -> Leaves:
-    """The same tuple with every leaf cut along its leading axes: a trace or a plan of some rounds, or of one seed."""
+    """The same tuple, every leaf cut along its leading axes: a trace or a plan of some rounds or of one seed, say."""
     return type(values)(*(leaf[index] for leaf in values))
 
 

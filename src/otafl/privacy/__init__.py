@@ -2,7 +2,7 @@
 
 events           what plans release; array_uplink, antennas: to several antennas; eavesdropper: to a second receiver
 uplink_checks    uplinks held against what they say of themselves
-ledger           what was released so far under a budget; sums: of rounds too many to keep; export: as bytes
+budget, ledger   a cap; what was released so far under it; sums: of rounds too many to keep; export: as bytes
 spend            releases beside the air; feedback: a noisy accuracy is one
 accountants      the table of them: zcdp, gaussian in closed form; by_rdp, by_pld
 rdp, moments     Renyi costs of sampled Gaussians; moment_bounds: of long runs, from above
@@ -16,6 +16,7 @@ card, card_text  the privacy card, and its words
 
 from otafl.privacy.accountants import ACCOUNTANTS, Accountant, account
 from otafl.privacy.attack import Attack, attack_success
+from otafl.privacy.budget import Budget
 from otafl.privacy.calibrate import calibrate
 from otafl.privacy.card import OUTSIDE, PrivacyCard, make_card
 from otafl.privacy.curve import eps_curve
@@ -32,7 +33,7 @@ from otafl.privacy.feedback import noisy_accuracy
 from otafl.privacy.gaussian import budget_rho as gaussian_budget
 from otafl.privacy.gaussian import delta as gaussian_delta
 from otafl.privacy.gaussian import eps_from_rho as gaussian_eps
-from otafl.privacy.ledger import Budget, Ledger
+from otafl.privacy.ledger import Ledger
 from otafl.privacy.moments import LogMoment, sampled_gaussian_log_moment
 from otafl.privacy.participation import ACCOUNTINGS, hidden_replace_rdp, run_rdp, visible_eps, visible_rdp
 from otafl.privacy.pld import pld_eps

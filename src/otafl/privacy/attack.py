@@ -22,9 +22,10 @@ from otafl.core import validate
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.privacy import gaussian, participation, pld
+from otafl.privacy.budget import Budget
 from otafl.privacy.by_pld import Row, distinct_rows
 from otafl.privacy.card_text import round_up
-from otafl.privacy.ledger import Budget, Ledger
+from otafl.privacy.ledger import Ledger
 from otafl.privacy.spend import release_square
 
 FPR = 0.01

@@ -9,7 +9,8 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Events, Message
 from otafl.privacy.accountants import account
-from otafl.privacy.ledger import Budget, Ledger
+from otafl.privacy.budget import Budget
+from otafl.privacy.ledger import Ledger
 from otafl.privacy.pld import loss_interval
 from otafl.privacy.rdp import rdp_budget
 from otafl.privacy.spend import Release

@@ -156,7 +156,7 @@ def make_card(
     observers: Sequence[Observer] = (),
     trusted: str = "",
 ) -> PrivacyCard:
-    """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms` stand on top.
+    """The card of what a ledger holds. `outside`: keys of OUTSIDE or sentences of your own; `alarms`: those on top.
 
     `identity`: what was run, by the keys of `card_text.IDENTITY`; `units`: how many clients or records there are, for
     the warning of a delta that is too large; `observers` beside the server and a buyer, each with an eps of its own;
@@ -189,7 +189,7 @@ def make_card(
         sampling=_sampling(message),
         sampled=bool(np.any(np.asarray(message.rate) < 1)),
         assumptions=(*message.published, *_assumed(ledger), *assumptions),
-        outside=tuple(OUTSIDE.get(item, item) for item in outside),
+        outside=tuple(OUTSIDE.get(item, item) for item in outside if item not in alarms),
         alarms=(*alarms, *_large_delta(budget.holds_at, message.unit, many)),
         reward=reward,
         attack=attack_success(ledger),

@@ -9,9 +9,10 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.plan import Events
 from otafl.privacy.accountants import round_costs
+from otafl.privacy.budget import Budget
 from otafl.privacy.by_rdp import rdp_total
 from otafl.privacy.events import join, pick
-from otafl.privacy.ledger import Budget, Ledger
+from otafl.privacy.ledger import Ledger
 from otafl.privacy.spend import Release, release_square, with_rounds
 
 

@@ -162,15 +162,14 @@ def check_release(
     trace: Trace,
     deployment: Deployment,
     message: Message,
-    colluders: Array = None,
     first: int = 0,
 ) -> None:
     """`check_realised` for any uplink: one with an account of its own gives it once more, of the true gains."""
     if uplink.release is None:
         return check_realised(released, plans, trace, first)
     exact = deployment._replace(gain_error=0.0, phase_error=0.0)
-    true = inverse_square(uplink.release(plans, trace.exact(), exact, message, colluders), colluders)
-    charged = inverse_square(released, colluders)
+    true = inverse_square(release(uplink, plans, trace.exact(), exact, message))
+    charged = inverse_square(released)
     _refuse(~(true <= charged * (1 + WHITENED)), first, true, charged, "squared signal-to-noise ratio", "above")
 
 

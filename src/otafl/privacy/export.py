@@ -13,6 +13,7 @@ from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError
 from otafl.core.plan import Events
 from otafl.privacy import participation
+from otafl.privacy.budget import Budget
 from otafl.privacy.events import checked
 from otafl.privacy.spend import Release
 from otafl.privacy.sums import Sums, check_sums
@@ -75,7 +76,7 @@ def unpack(content: bytes) -> "Ledger":
 
 
 def _ledger_of(head: dict[str, Any], payload: bytes) -> "Ledger":
-    from otafl.privacy.ledger import Budget, Ledger
+    from otafl.privacy.ledger import Ledger
 
     arrays = arrays_of(payload)
     parts = [_part(arrays, n) for n in range(head["parts"])]

@@ -155,9 +155,9 @@ def filtered(
         if together:
             active = active & xp.all(active, axis=-1, keepdims=True)
         left = xp.where(active, state.filter.left - each, state.filter.left)
-        info = certified_where(info, xp.all(active, axis=-1))
         new = State(inner, active, state.filter._replace(left=left), state.sensitivity)
-        return new, retired(plan, active, keep_noise), info
+        played = retired(plan, active, keep_noise)
+        return new, played, certified_where(info, plan, played)
 
     return around(policy, step, init=init, csi=policy.csi if policy.csi == "global" else "own")
 

@@ -97,6 +97,9 @@ def retired(plan: Plan, inside: Array, keep_noise: bool = True) -> Plan:
     )
 
 
-def certified_where(info: Any, everyone: Array) -> Any:
-    """A policy's info without its certificates of rounds (...) in which not everyone whom it planned for was left."""
-    return info._replace(certified=info.certified & everyone) if hasattr(info, "certified") else info
+def certified_where(info: Any, wanted: Plan, played: Plan) -> Any:
+    """A policy's info without its certificates of rounds in which somebody is silent who it planned would send."""
+    if not hasattr(info, "certified"):
+        return info
+    silenced = (played.max_norm < 0) & (wanted.max_norm >= 0)
+    return info._replace(certified=info.certified & ~namespace(silenced).any(silenced, axis=-1))

@@ -1,4 +1,13 @@
-"""The report of one run, or of several side by side: a page that stands on its own, and plots in print quality."""
+"""The report of one run, or of several side by side: a page that stands on its own, and plots in print quality.
+
+data, page       from run folders to a dict, from there to the page; sections: its words and tables; plots: for print
+tables           of a run on a terminal; devices: who was silent, and what it cost
+run, sweep       results as values; figure: a picture that a notebook shows
+comparison       a comparison in words and tables; compared: written; compare_page: its page
+plans, advice, audits   of the other verbs; advice_text: on a terminal; federation: of a loop of somebody's own
+frontier, phases   two pictures over many jobs; phases_trained: the second one trained
+plain_page       the frame of pages without charts of their own
+"""
 
 from pathlib import Path
 

@@ -36,10 +36,11 @@ def write_advice(advice: Advice, folder: str | Path) -> list[Path]:
 
 def render(advice: Advice) -> str:
     """The whole page."""
-    q, caution = advice.question, advice.caution()
+    q, caution, (unit, adjacency) = advice.question, advice.caution(), advice.neighbours
     facts = (
         f"{q.site.num_devices} devices", f"D = {q.num_params:,}", f"ε = {q.eps:g}, δ = {q.delta:g}",
-        f"{q.rounds} rounds", f"accountant {q.accountant}", f"weights {q.weights}", "unit client, adjacency replace",
+        f"{q.rounds} rounds", f"accountant {q.accountant}", f"weights {q.weights}",
+        *([f"unit {unit}, adjacency {adjacency}"] if unit else []),
     )  # fmt: skip
     inside = asset("advice.html").format(
         sentence=escape(advice.sentence),

@@ -1,6 +1,5 @@
-"""A comparison as people read it: a table for 80 columns, one sentence per target, and a page with all columns."""
+"""A comparison as people read it: the cells of its tables, a table for 80 columns, what may be said of each target."""
 
-import io
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from otafl.core.files import write_atomic
-from otafl.core.markdown import inert
-from otafl.core.markdown import table as markdown_table
 from otafl.privacy import ACCOUNTANTS
 from otafl.privacy.card_text import round_up
-from otafl.reports import write_report
-from otafl.reports.run import Run
 from otafl.reports.tables import attack_cells, either, footer, named, result, short_csi
-from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated
+from otafl.runs.comparing.compare import Comparison, Part, not_separated
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
-from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
-from otafl.runs.progress import Reporter
-from otafl.runs.remote import Elsewhere
-from otafl.runs.schema import Own
 from otafl.systems.screen import Fitted, say
 
 COLUMNS = [entry for entry in ACCOUNTANTS.values() if entry.name != "zcdp-optimal"]
@@ -35,6 +25,14 @@ HEAD = [
 ]  # fmt: skip
 LABEL_WIDTH = 24
 SPENT = 0.95  # share of a budget from which on it counts as used
+E_NOTE = (
+    "e: learning signal S over its limit S_max = K μ C / sensitivity, which no power control can pass at this privacy. "
+    "Holm over all pairs, paired by seed."
+)
+DIGITAL_NOTE = (
+    "Digital: each device in turn, at the mean rate log2(1 + SNR) of its channel at full power, without headers or "
+    "pilots; messages of the air as 32-bit numbers. Schemes without a radio are given this link."
+)
 
 
 def row(entry: dict[str, Any], place: str) -> list[str]:
@@ -48,9 +46,9 @@ def row(entry: dict[str, Any], place: str) -> list[str]:
         result(entry, "worst_client"),
         *eps,
         *attack_cells(entry),
-        _mean(entry, "snr", ".4g") if entry["private"] else "–",
-        _mean(entry, "efficiency", ".2f") if entry["private"] else "–",
-        _mean(entry, "rounds", ".0f"),
+        mean(entry, "snr", ".4g") if entry["private"] else "–",
+        mean(entry, "efficiency", ".2f") if entry["private"] else "–",
+        mean(entry, "rounds", ".0f"),
         joules(entry, "joules_mean"),
         joules(entry, "joules_max"),
         *traffic_cells(entry),
@@ -72,7 +70,7 @@ def traffic_cells(entry: dict[str, Any]) -> list[str]:
     ]
 
 
-def _mean(entry: dict[str, Any], name: str, form: str) -> str:
+def mean(entry: dict[str, Any], name: str, form: str) -> str:
     """Mean over seeds; runs of before may lack it."""
     values = numbers(entry.get(name) or [None])
     good = values[np.isfinite(values)]
@@ -81,7 +79,7 @@ def _mean(entry: dict[str, Any], name: str, form: str) -> str:
 
 def joules(entry: dict[str, Any], name: str = "joules_mean") -> str:
     """Energy of a device over the whole run; none on a link that is not analog."""
-    return _mean(entry, name, ".1e") if on_air(entry) else "–"
+    return mean(entry, name, ".1e") if on_air(entry) else "–"
 
 
 def _eps(spend: dict[str, Any]) -> str:
@@ -227,8 +225,8 @@ def table(parts: list[tuple[float, Comparison]]) -> Fitted:
     for entry, _ in placed(last):
         label = entry["label"]
         accuracy = [result(own[label], "final_accuracy") if label in own else "–" for own in known]
-        efficiency = _mean(entry, "efficiency", ".2f") if entry["private"] else "–"
-        more = [_mean(entry, "rounds", ".0f"), short_csi(entry["csi"])] if single else []
+        efficiency = mean(entry, "efficiency", ".2f") if entry["private"] else "–"
+        more = [mean(entry, "rounds", ".0f"), short_csi(entry["csi"])] if single else []
         made.add_row(escape(named(entry)), *accuracy, efficiency, joules(entry), *more)
     return made
 
@@ -256,99 +254,3 @@ def show(parts: list[Part], console: Console, wide: bool = False) -> None:
         say(console, text)
     files = (str(folder_of(parts) / f"compare.{kind}") for kind in ("html", "md"))
     say(console, f"All columns and pairs: {', '.join(files)}", soft_wrap=True)
-
-
-class Compared(dict[float, Run]):
-    """Runs by privacy target, printed as their ranking."""
-
-    def __init__(self, parts: list[Part], own: Own):
-        super().__init__({part.target: Run(part.run, own) for part in parts})
-        self._parts = parts
-
-    def __repr__(self) -> str:
-        page = io.StringIO()
-        show(self._parts, Console(file=page, width=100))
-        return page.getvalue().rstrip()
-
-    def _repr_markdown_(self) -> str:
-        return brief(self._parts)
-
-
-E_NOTE = (
-    "e: learning signal S over its limit S_max = K μ C / sensitivity, which no power control can pass at this privacy. "
-    "Holm over all pairs, paired by seed."
-)
-
-
-DIGITAL_NOTE = (
-    "Digital: each device in turn, at the mean rate log2(1 + SNR) of its channel at full power, without headers or "
-    "pilots; messages of the air as 32-bit numbers. Schemes without a radio are given this link."
-)
-
-
-# --- files --------------------------------------------------------------------------------------------------------
-
-
-def lines(found: Comparison, target: float) -> list[str]:
-    """One target as Markdown."""
-    return [
-        f"## ε = {target:g}",
-        "",
-        sentence(found, target),
-        "",
-        *markdown_table(HEAD, rows(found)),
-        "",
-        *(f"- {text}" for text in (*terms(found).splitlines(), *not_ranked(found), *verdicts(found))),
-        "",
-    ]
-
-
-def write(parts: list[Part]) -> Path:
-    """compare.md of all targets, beside their folders."""
-    text: list[str] = []
-    for part in parts:
-        text += lines(part.found, part.target)
-    text += [f"- {note}" for note in notes_of(parts)]
-    text += ["", E_NOTE, DIGITAL_NOTE]
-    path = folder_of(parts) / "compare.md"
-    write_atomic(path, inert("\n".join(text)) + "\n")
-    return path
-
-
-def brief(parts: list[Part]) -> str:
-    """All targets in one table for a page, then what may be said."""
-    last = parts[-1].found
-    known = [{entry["label"]: entry for entry, _ in placed(part.found)} for part in parts]
-    heads = ["scheme", *(f"ε = {part.target:g}" for part in parts), "e", "J per device", "rounds", "bits per device",
-             "s on air", "CSI"]  # fmt: skip
-    cells = []
-    for entry, _ in placed(last):
-        own = [one[entry["label"]] for one in known if entry["label"] in one]
-        efficiency = ", ".join(_mean(one, "efficiency", ".2f") for one in own) if entry["private"] else "–"
-        paid = ", ".join(joules(one) for one in own) if on_air(entry) else "–"
-        bits, _, seconds, _ = traffic_cells(entry)
-        cells.append([named(entry), *(result(one, "final_accuracy") for one in own), efficiency, paid,
-                      _mean(entry, "rounds", ".0f"), bits, seconds, entry["csi"]])  # fmt: skip
-    said = [sentence(part.found, part.target) for part in parts]
-    said += attackers([(part.target, part.found) for part in parts])
-    for part in parts:
-        said += [f"ε = {part.target:g}: {text}" for text in not_ranked(part.found)]
-        said += [f"ε = {part.target:g}: {text}." for entry in part.found.ranked if (text := unspent(entry))]
-    made = RunFolder.open(parts[-1].run).manifest if (parts[-1].run / "manifest.json").exists() else {}
-    when = f"Run of {made['created']}. " if "created" in made else ""
-    page = [*markdown_table(heads, cells), "", *(f"- {text}" for text in said), "", f"{when}{terms(last)}"]
-    return inert("\n".join(page)) + "\n"
-
-
-def run_and_write(
-    question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
-) -> list[Part]:
-    """A comparison with its files."""
-    parts = compare(question, folder, reporter, elsewhere)
-    write(parts)
-    for part in parts:
-        write_report([part.run], plots=False)  # `otafl report` draws them for print: most of a report's time
-    from otafl.reports.compare_page import write_page  # it shows what this module makes
-
-    write_page(parts, question)
-    return parts

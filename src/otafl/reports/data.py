@@ -19,6 +19,7 @@ from otafl.runs.comparing.compare import difference
 from otafl.runs.folder.recount import believed
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.store import AGAIN, RunFolder, SchemeFolder
+from otafl.runs.folder.summaries import short
 from otafl.runs.planning.afford import without_rounds
 
 NUMBERS = 80_000  # in all per-round matrices of a page together: about 1.6 MB of text
@@ -135,7 +136,7 @@ def short_card(card: dict[str, Any]) -> dict[str, Any]:
         eps = np.array([float(value) for value in chosen["eps"]])
         start = starts(groups(len(eps), BARS))
         device_eps = {"accountant": chosen["accountant"], "start": start, "max": np.maximum.reduceat(eps, start)}
-    return {**card, "spent": [{k: v for k, v in s.items() if k != "eps"} for s in spent], "device_eps": device_eps}
+    return {**short(card), "device_eps": device_eps}
 
 
 def by_seed(table: Columns, numbers: int) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from otafl import __version__
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
-from otafl.reports import comparison, frontier, phases, phases_trained
+from otafl.reports import frontier, phases, phases_trained
+from otafl.reports.compared import brief, run_and_write
+from otafl.reports.comparison import show
 from otafl.reports.page import stored
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs.comparing.compare import compare, question_of
@@ -20,10 +22,10 @@ from otafl.systems.screen import say
 
 def compared(job: Reproduction) -> None:
     """A comparison with its files, in brief; its frontier where there are several targets."""
-    parts = comparison.run_and_write(question_of(job.path, job.overrides), job.folder, job.reporter)
-    comparison.show(parts, job.console)
+    parts = run_and_write(question_of(job.path, job.overrides), job.folder, job.reporter)
+    show(parts, job.console)
     smoke = "\n\nA smoke version: too few rounds and seeds to mean anything.\n" if job.quick else ""
-    write_atomic(job.folder / "results.md", comparison.brief(parts) + smoke)
+    write_atomic(job.folder / "results.md", brief(parts) + smoke)
     if len(parts) > 1:
         devices = parts[-1].found.ranked[0]["clients"] if parts[-1].found.ranked else 0
         points = frontier.points_of(parts, devices)

@@ -40,7 +40,7 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
     summary = summarise(found.evaluations, rounds, found.energy, target, run.every, run.task.metric)
     worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
-    remarks = [*([HINDSIGHT] if run.hindsight else []), *uncertified(found.seen.info, live), *run.uplink.remarks]
+    remarks = remarks_of(run.hindsight, found.seen.info, live, run.uplink)
     retired = retired_at_end(run, carry)
     card = _card(run, worst, remarks, found, retired)
     if found.left_out:
@@ -104,6 +104,11 @@ def retired_at_end(run: "Execution", carry: Carry) -> list[int] | None:
     return run.retired if run.loop == "open" else np.sum(~np.asarray(carry.policy.active), axis=-1).tolist()
 
 
+def remarks_of(hindsight: bool, info: dict[str, Any], live: np.ndarray, uplink: Uplink) -> list[str]:
+    """What must stand on every output: hindsight, rounds without a certificate, what the uplink says of itself."""
+    return [*([HINDSIGHT] if hindsight else []), *uncertified(info, live), *uplink.remarks]
+
+
 def alarms_of(uplink: Uplink, policy: Policy) -> list[str]:
     """What stands on top of a card whatever was run: what the uplink says aloud, and silence that tells of messages."""
     insecure = [text for text in uplink.remarks if text.startswith("insecure")]
@@ -114,12 +119,11 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
     site, clients, keep_noise = run.setup.sites[worst], run.ledgers[0].clients, run.experiment.privacy.retired_noise
     alarms = [*alarms_of(run.uplink, site.policy), *([] if run.affordable else [run.unaffordable])]
     known = [] if site.message.adjacency == "add-remove" else ["sizes"]
-    said = [text for text in remarks if text not in alarms]
     known += ["other-runs"] if len(run.ledgers) * len(run.experiment.scheme) > 1 else []
     return make_card(
         run.ledgers[worst],
         site.message,
-        outside=[*known, "simulation-trace", "data-hash", *run.task.notes, *run.experiment.outside, *said],
+        outside=[*known, "simulation-trace", "data-hash", *run.task.notes, *run.experiment.outside, *remarks],
         alarms=alarms,
         assumptions=[
             *run.uplink.assumed,

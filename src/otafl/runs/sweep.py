@@ -10,14 +10,15 @@ interrupted ones go on from their checkpoints, failed ones are tried again. More
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from otafl.core.errors import InputError
-from otafl.core.files import slug, to_json, write_atomic
+from otafl.core.files import as_toml, slug, to_json, write_atomic
+from otafl.core.validate import shown
 from otafl.runs.board import Board
 from otafl.runs.executors import DONE, Executor, Outcome, each
 from otafl.runs.folder.disk import locked, storage
@@ -69,6 +70,20 @@ def axis(text: str) -> tuple[str, list[str]]:
     if any(not value.strip() for value in values):
         raise InputError(f"-m {text!r}: a value is empty")
     return key.strip(), [value.strip() for value in values]
+
+
+def axes_of(over: Any) -> dict[str, list[str]]:
+    """Keys and their values out of a dict as Python has it.
+
+    >>> axes_of({"privacy.eps": [2, 8], "channel": ["cares"]})
+    {'privacy.eps': ['2', '8'], 'channel': ['"cares"']}
+    """
+    if over is not None and not isinstance(over, Mapping):
+        raise InputError(f"over={shown(over)} must be a dict of keys and the values each takes")
+    for key, values in (over or {}).items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(f"over: {key}={shown(values)} must be a list of values")
+    return {key: [as_toml(value) for value in values] for key, values in (over or {}).items()}
 
 
 def points(folder: Path, axes: Mapping[str, Sequence[str]], made: Callable[[list[str]], Experiment]) -> list[Point]:

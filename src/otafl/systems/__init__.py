@@ -7,6 +7,12 @@
 A scheme's grammar: `Config`, a frozen dataclass of what a user may set; `Info`, a NamedTuple of what people plot, where
 there is something to plot; a factory. A distribution joins by an entry point of the group "otafl.systems" that names
 its `System`; a notebook by `register`.
+
+What systems share:
+
+    system, planning, screen   the value a folder exports; `otafl plan NAME`; what planners and reports print
+    settings, simulated, remembered   designs by name; on channels simulated for them; each solved once
+    silence, apart, antennas   rounds that the channel silences, contributions kept apart, a server with antennas
 """
 
 import pkgutil

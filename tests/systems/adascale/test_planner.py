@@ -1,20 +1,20 @@
 """`otafl plan adascale`: sources of channels, the report, pictures and refusals."""
 
 import csv
-import io
 import json
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
+from otafl.channels import dbm_to_w
 from otafl.core.errors import Infeasible, InputError
 from otafl.core.files import parse
 from otafl.systems.adascale import variables
 from otafl.systems.adascale.design import MNIST, Convergence, Setting, algorithm1, draw, optimal_excess
 from otafl.systems.planning import load
+from screens import printed
 
 PLANNER = load("adascale")
 SMALL = {
@@ -46,6 +46,12 @@ def test_example_reproduces_the_published_cell(example):
     assert totals["eps_pld_worst"] == pytest.approx(2.21, rel=0.05)
 
 
+def test_dbm_are_the_watts_of_every_other_verb(example):
+    """To the last bit: the plan of a system's own file and the run of an experiment meet the same radio."""
+    said = example["setting"]
+    assert (said["P_max"], said["noise_power"]) == (float(dbm_to_w(23.0)), float(dbm_to_w(-90.0)))
+
+
 def test_rounds_are_algorithm_one_in_the_papers_symbols(example):
     rounds = {key: np.array(value) for key, value in example["rounds"].items()}
     deployment, message = MNIST.deployment(), MNIST.message()
@@ -71,9 +77,7 @@ def test_certificates_are_reported_and_the_papers_are_called_vacuous(example):
 def test_report_is_strict_json_and_loud_about_noise(example):
     json.dumps(example, allow_nan=False)
     assert any("PRIVACY RESTS ON RECEIVER NOISE" in text for text in example["warnings"])
-    console = Console(width=200, record=True, file=io.StringIO())
-    PLANNER.show(example, console)
-    text = console.export_text()
+    text = printed(PLANNER.show, example, 200)
     assert "PRIVACY RESTS ON RECEIVER NOISE" in text and "vacuous" in text and "equal-alloc" in text
 
 
@@ -314,9 +318,7 @@ def test_skipped_fades_and_refusals_are_counted_and_not_charged():
     row = next(row for row in report["comparison"] if row["method"] == "adascale")
     assert row["rdp_worst"] == totals["rdp_worst"] and row["eps_rdp_worst"] == totals["eps_rdp_worst"]
     json.dumps(report, allow_nan=False)
-    console = Console(width=200, record=True, file=io.StringIO())
-    PLANNER.show(report, console)
-    assert "10 of 40 rounds skipped" in console.export_text()
+    assert "10 of 40 rounds skipped" in printed(PLANNER.show, report, 200)
 
 
 def test_planned_silence_costs_what_the_ledger_of_the_policy_says():

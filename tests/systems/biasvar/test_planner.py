@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from otafl.channels import load_devices
 from otafl.core.errors import InputError
@@ -17,6 +16,7 @@ from otafl.privacy.card_text import round_up
 from otafl.privacy.gaussian import delta as gaussian_delta
 from otafl.systems.biasvar.design import BoundParams, Radio, solve_exact
 from otafl.systems.biasvar.planner import PLANNER, Inputs
+from screens import printed
 
 EXAMPLES = Path(__file__).parents[3] / "src/otafl/systems/biasvar/examples"
 DISTANCES = np.array([1252, 1706, 664, 1704, 977, 1139, 1592, 1119, 1297, 291.0])
@@ -169,10 +169,9 @@ def test_pictures_and_table(tmp_path):
     assert (tmp_path / "frontier.png").read_bytes()[:4] == b"\x89PNG"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "prescalers.csv").read_text())))
     assert [float(row["gamma"]) for row in rows] == [row["gamma"] for row in report["devices"]]
-    text = io.StringIO()
-    PLANNER.show(report, Console(file=text, width=140))
+    shown = printed(PLANNER.show, report)
     for word in ("device-10", "KKT residual", "zero-bias", "kappa", "eps at delta"):
-        assert word in text.getvalue()
+        assert word in shown
 
 
 @pytest.mark.parametrize(
@@ -216,9 +215,7 @@ def test_mistakes_are_one_clear_line(changes, words):
 def test_of_many_devices_a_screenful_is_printed_from_the_weakest_to_the_strongest_with_the_largest_eps(tmp_path):
     distances = [float(r) for r in np.random.default_rng(0).uniform(100, 1700, 1000)]
     report = planned(distances_m=distances)
-    out = io.StringIO()
-    PLANNER.show(report, Console(file=out, width=80))
-    text = out.getvalue()
+    text = printed(PLANNER.show, report, 80)
     assert "of 1,000 devices, the weakest first; all of them with --json" in text
     assert "no room for eps" not in text
     assert len(text.splitlines()) < 80

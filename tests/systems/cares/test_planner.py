@@ -1,6 +1,5 @@
 """`otafl plan cares`: files in, report, table and picture out; every refusal one line."""
 
-import io
 import json
 import re
 from importlib import resources
@@ -8,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from otafl.core import files
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems import planning
+from screens import printed
 
 PLANNER = planning.load("cares")
 EXAMPLES = Path(str(resources.files("otafl.systems.cares"))) / "examples"
@@ -38,10 +37,9 @@ def test_examples_plan_show_and_draw(name, tmp_path):
     report = PLANNER.plan(files.read(PLANNER.inputs, EXAMPLES / name), EXAMPLES)
     assert report["feasible"]
     assert json.loads(files.to_json(report)) == report
-    out = io.StringIO()
-    PLANNER.show(report, Console(file=out, width=140))
-    assert f"rx_scale = {report['eta_init']:.6g}" in out.getvalue()
-    assert "client level" in out.getvalue()
+    shown = printed(PLANNER.show, report)
+    assert f"rx_scale = {report['eta_init']:.6g}" in shown
+    assert "client level" in shown
     png, pdf = PLANNER.pictures(report, tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
@@ -56,10 +54,9 @@ def test_a_target_that_nobody_set_and_the_sets_are_explained():
 
 def test_of_many_arms_some_are_printed_the_chosen_one_among_them():
     report = run(arms=[float(eta) for eta in np.geomspace(0.05, 0.2, 1000)])
-    out = io.StringIO()
-    PLANNER.show(report, Console(file=out, width=140))
-    rows = [line for line in out.getvalue().splitlines() if line.startswith("│")]
-    assert 40 <= len(rows) <= 43 and f"{len(rows)} of 1,000 arms; all of them with --json" in out.getvalue()
+    shown = printed(PLANNER.show, report)
+    rows = [line for line in shown.splitlines() if line.startswith("│")]
+    assert 40 <= len(rows) <= 43 and f"{len(rows)} of 1,000 arms; all of them with --json" in shown
     ends = np.flatnonzero(report["feasible_arms"])[[0, -1]]
     shown = [row.split()[1] for row in rows]
     assert {f"{report['arms'][i]:.5g}" for i in (0, 999, report["init"], *ends)} <= set(shown)
@@ -248,9 +245,7 @@ def test_a_reward_beyond_the_budget_is_infeasible_with_its_reason(tmp_path):
 
 
 def shown(report) -> str:
-    out = io.StringIO()
-    PLANNER.show(report, Console(file=out, width=200))
-    return out.getvalue()
+    return printed(PLANNER.show, report, 200)
 
 
 def test_batch_size_is_capped_by_the_data():
@@ -315,9 +310,8 @@ def test_diagnostic_goes_on_with_a_label(tmp_path):
     report = run(conv_target=0.5, diagnostic=True)
     assert report["label"] == "no joint certificate"
     assert report["eta_init"] == 0.1
-    out = io.StringIO()
-    PLANNER.show(report, Console(file=out, width=140))
-    assert "no joint certificate" in out.getvalue()
+    shown = printed(PLANNER.show, report)
+    assert "no joint certificate" in shown
     assert len(PLANNER.pictures(report, tmp_path)) == 2
 
 
@@ -326,7 +320,7 @@ def test_budget_below_one_round_is_infeasible(tmp_path):
         run(eps_target=1e-4)
     assert set(caught.value.report["horizon"]) == {0}
     assert len(PLANNER.pictures(caught.value.report, tmp_path)) == 2
-    PLANNER.show(caught.value.report, Console(file=io.StringIO()))
+    assert printed(PLANNER.show, caught.value.report)
 
 
 @pytest.mark.parametrize(

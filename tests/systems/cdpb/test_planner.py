@@ -1,18 +1,17 @@
 """`otafl plan cdpb`: examples plan, numbers agree with the design, refusals name the cause."""
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from otafl.core import files
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems.cdpb import design as cdpb
 from otafl.systems.cdpb.planner import PLANNER, Inputs, pictures, plan, show
 from otafl.systems.planning import load
+from screens import printed
 
 EXAMPLES = Path("src/otafl/systems/cdpb/examples").resolve()
 BASE = {"K": 100, "d": 50, "sigma2": 0.5, "tau_cap": 500}
@@ -30,9 +29,8 @@ def test_the_planner_is_found():
 def test_examples_plan_show_and_draw(name, tmp_path):
     report = plan(files.read(Inputs, EXAMPLES / name), EXAMPLES)
     json.loads(files.to_json(report))
-    text = io.StringIO()
-    show(report, Console(file=text, width=120))
-    assert f"{report['tau']} rounds" in text.getvalue()
+    shown = printed(show, report, 120)
+    assert f"{report['tau']} rounds" in shown
     drawn = pictures(report, tmp_path)
     assert len(drawn) == 2
     assert all(path.stat().st_size > 10_000 for path in drawn)
@@ -109,9 +107,8 @@ def test_every_accountant_and_its_loss_distribution_are_in_the_answer():
     assert (out["pld"], out["eps"]) == (rows["visible"]["pld"], rows["visible"]["eps"])
     assert rows["paper"]["pld"] is None  # Theorem 1 belongs to no mechanism
     assert 0 < out["realised"]["eps_tight"] < rows["none"]["pld"] * 1.5
-    text = io.StringIO()
-    show(out, Console(file=text, width=120))
-    assert "by PLD" in text.getvalue()
+    shown = printed(show, out, 120)
+    assert "by PLD" in shown
 
 
 def test_limits_can_be_switched_off_and_A_follows_from_G():

@@ -1,17 +1,16 @@
 """The planner against the published setting's exact numbers and its own promises."""
 
-import io
 import math
 import tomllib
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from otafl.core import files
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems import planning
 from otafl.systems.eezofl.convergence import Schedule, Theorem2
+from screens import printed
 
 PLANNER = planning.load("eezofl")
 EXAMPLES = Path(planning.__file__).parent / "eezofl/examples"
@@ -129,9 +128,8 @@ def test_a_digital_round_shows_no_radio_and_has_weights_of_1():
     result = plan(mode="digital", convergence=task)
     assert result["radio"] == plan()["radio"]
     assert result["convergence"]["C_g"] == pytest.approx(4 * 3.0**2 * 9.0**4 * (10 + 10 * 9), rel=1e-12)
-    screen = io.StringIO()
-    PLANNER.show(result, Console(file=screen, width=160))
-    assert "dB" not in screen.getvalue() and "multiples of 2^-f" not in screen.getvalue()
+    shown = printed(PLANNER.show, result, 160)
+    assert "dB" not in shown and "multiples of 2^-f" not in shown
 
 
 def test_hybrid_radio_carries_ciphertexts_alone():
@@ -168,10 +166,9 @@ def test_default_example_plans_shows_and_draws(tmp_path):
     assert result["convergence"]["vacuous"]
     assert not result["convergence"]["schedule_conditions"]["sum eta^2 < inf"]
     files.to_json(result)
-    screen = io.StringIO()
-    PLANNER.show(result, Console(file=screen, width=160))
+    shown = printed(PLANNER.show, result, 160)
     for word in ("share noise", "headroom", "dB", "HomomorphicEncryption.org", "vacuous"):
-        assert word in screen.getvalue()
+        assert word in shown
     (picture,) = PLANNER.pictures(result, tmp_path)
     assert picture.stat().st_size > 5000
 
@@ -179,9 +176,8 @@ def test_default_example_plans_shows_and_draws(tmp_path):
 def test_unflooded_plans_are_labelled():
     result = plan()
     assert result["smudging"]["label"] == "no statistical flooding"
-    screen = io.StringIO()
-    PLANNER.show(result, Console(file=screen, width=160))
-    assert "floods nothing" in screen.getvalue()
+    shown = printed(PLANNER.show, result, 160)
+    assert "floods nothing" in shown
 
 
 def test_free_grid_and_scale_meet_the_target():
@@ -232,9 +228,8 @@ def test_parameter_sets_outside_the_table_need_permission():
         plan(**changes)
     allowed = plan(**changes, allow_insecure=True)
     assert allowed["security"]["insecure"]
-    screen = io.StringIO()
-    PLANNER.show(allowed, Console(file=screen, width=160))
-    assert "nothing here is secret" in screen.getvalue()
+    shown = printed(PLANNER.show, allowed, 160)
+    assert "nothing here is secret" in shown
 
 
 @pytest.mark.parametrize(
@@ -292,9 +287,8 @@ def test_too_little_noise_is_refused_or_called_insecure(name, value):
     allowed = plan(**{name: value}, allow_insecure=True)
     assert allowed["security"]["level_bits"] == 0 and allowed["security"]["insecure"]
     assert allowed["security"]["statement"] == "none" and allowed["secrecy"].startswith("none")
-    screen = io.StringIO()
-    PLANNER.show(allowed, Console(file=screen, width=160))
-    assert "nothing here is secret" in screen.getvalue() and "128 bits" not in screen.getvalue()
+    shown = printed(PLANNER.show, allowed, 160)
+    assert "nothing here is secret" in shown and "128 bits" not in shown
 
 
 def test_digital_weights_need_no_grid():
@@ -305,9 +299,8 @@ def test_without_a_bandwidth_only_the_seconds_are_missing():
     bare, whole = plan(bandwidth_hz=None), plan()
     lasting = {"digital_seconds": None, "analog_seconds": None}
     assert bare == whole | {"traffic": whole["traffic"] | lasting}
-    text = io.StringIO()
-    PLANNER.show(bare, Console(file=text, width=200))
-    assert "1,785,856 bits " in text.getvalue()
+    shown = printed(PLANNER.show, bare, 200)
+    assert "1,785,856 bits " in shown
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
 """Flower over the air: `OverTheAir` for the ServerApp, `clip_mod` for the ClientApp. `pip install otafl[flower]`.
 
 Light to import: a SuperNode starts a process for every message. What the strategy needs of the rest, it imports itself.
+
+strategy, mod    the two ends
+nodes, leaves    who answers as which client; arrays of theirs as one message
+folder, record   what a federation leaves behind; its rounds for a page
 """
 
 try:

@@ -7,7 +7,7 @@ import numpy as np
 
 from otafl.core.errors import OtaflError
 from otafl.core.files import parse
-from otafl.core.plan import Plan
+from otafl.core.plan import cut
 from otafl.runs.advice.advise import Option, Question
 from otafl.runs.advice.designs import design, own_clients
 from otafl.runs.planning.energy import planned_energy
@@ -137,7 +137,7 @@ def device_table(planned: Planned, question: Question) -> tuple[list[dict[str, A
     """Who is heard how often, with which weight and energy; and the names of those that hardly are."""
     site, whole = planned.setup.sites[0], planned.plans[0]
     live = np.asarray(whole.live, bool)
-    plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
+    plan = cut(whole, live)
     link = planned.uplink.lower(whole, site.trace.gain, site.deployment)
     allowed = np.asarray(plan.max_norm) >= 0
     weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)

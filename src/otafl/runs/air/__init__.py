@@ -2,6 +2,12 @@
 
 One seed, one trace. The same seed and the same messages give the engine's model (to 1e-6, sums differ in order) and
 the engine's ledger, byte for byte. Whoever runs this process stands in for the air: it sees every message in the clear.
+
+    opening, job     what a loop was opened with; the trace, policy and budget that follow
+    schedule         its plans: all ahead, or round by round
+    round            one round; replies, trees: what came back, as flat vectors; sums: the sum in the air
+    state            what its folder keeps, so that a crash costs no privacy
+    card             its privacy card
 """
 
 import os

@@ -8,8 +8,7 @@ from otafl import __version__
 from otafl.privacy import PrivacyCard, attack_success, make_card
 from otafl.privacy.participation import credits_coins
 from otafl.runs.feedback import in_words as reward_in_words
-from otafl.runs.finish import HINDSIGHT, alarms_of
-from otafl.runs.folder.results import uncertified
+from otafl.runs.finish import alarms_of, remarks_of
 from otafl.runs.planning.channel_risk import said_of
 from otafl.runs.planning.prior_spend import said_of_earlier
 from otafl.runs.planning.retirement import in_words
@@ -26,14 +25,12 @@ STRICT = (
 
 def card_of(air: "Air") -> PrivacyCard:
     job, seed = air.job, air.settings.seed
-    remarks = remarks_of(air)
     alarms = [*alarms_of(job.uplink, job.policy), *([STRICT] if air.settings.strict else [])]
     known = [] if job.message.adjacency == "add-remove" else ["sizes"]
-    said = [text for text in remarks if text not in alarms]
     return make_card(
         air.ledger,
         job.message,
-        outside=[*known, "simulation-trace", *air.settings.outside, *said],
+        outside=[*known, "simulation-trace", *air.settings.outside, *_remarks(air)],
         assumptions=[*job.uplink.assumed, *said_of_earlier(air.settings.privacy["already_spent"]), *_assertions(air)],
         alarms=alarms,
         reward=reward_in_words(job, job.releases, air.rounds_charged),
@@ -49,13 +46,10 @@ def card_of(air: "Air") -> PrivacyCard:
     )
 
 
-def remarks_of(air: "Air") -> list[str]:
-    """What must stand on every output: rounds without a certificate, and what the uplink has to say."""
+def _remarks(air: "Air") -> list[str]:
     said, rounds = air._plans.certified(air.rounds_charged), np.ones((1, air.rounds_charged), bool)
-    known = {} if said is None else {"certified": said[None]}
-    missing = uncertified(known, rounds)
     told = in_hindsight(air.settings.scheme.name, air.settings.scheme.config)
-    return [*([HINDSIGHT] if told else []), *missing, *air.job.uplink.remarks]
+    return remarks_of(told, {} if said is None else {"certified": said[None]}, rounds, air.job.uplink)
 
 
 def _assertions(air: "Air") -> list[str]:
@@ -116,5 +110,5 @@ def report_of(air: "Air") -> dict[str, Any]:
         "answers": state.answers,
         "failed": state.failed,
         "faults": dict(state.faults),
-        "remarks": remarks_of(air),
+        "remarks": _remarks(air),
     }

@@ -24,8 +24,8 @@ from otafl.runs.air.opening import Settings
 from otafl.runs.build import Site
 from otafl.runs.feedback import releases_of
 from otafl.runs.limits import check_kept, check_message
-from otafl.runs.planning.channel_risk import delta_left
-from otafl.runs.planning.prior_spend import budget_of, eps_left, open_ledger
+from otafl.runs.planning.left import budget_of, left_of
+from otafl.runs.planning.prior_spend import open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Privacy, Radio
 from otafl.runs.sites import played_by, site_of
@@ -78,10 +78,9 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
         source = np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
         trace = trace._replace(coin=source.random(trace.coin.shape))
     trace, deployment = receive(trace, deployment)
-    delta, missed = delta_left(privacy, channel, settings.rounds, count)
-    left = eps_left(privacy.model_copy(update={"delta": delta}), count) if private else privacy.eps
+    left = left_of(privacy, channel, settings.rounds, count, private)
     context = Context(
-        rounds=settings.rounds, eps=np.inf if left is None else left, delta=delta, accountant=privacy.accountant,
+        rounds=settings.rounds, eps=left.target, delta=left.delta, accountant=privacy.accountant,
         step_size=settings.step_size, classes=settings.classes, seed=trace_seed, stop=privacy.stop, trace=trace,
         sizes=None if message.adjacency == "add-remove" else sizes, rayleigh=channel.rayleigh and played is None,
     )  # fmt: skip
@@ -89,13 +88,13 @@ def open_job(settings: Settings, trace_seed: int, kept: bool) -> Job:
         policy = numerically(settings.scheme.name, systems.make, settings.scheme.name, settings.scheme.config,
                              deployment, message, context)  # fmt: skip
     except Infeasible as refusal:
-        if left == privacy.eps:
+        if left.eps == privacy.eps:
             raise Infeasible(f"{settings.scheme.name}: {refusal}", refusal.report) from None
-        raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left:.4g}: {refusal}") from None
+        raise BudgetExceeded(f"{settings.scheme.name}: an earlier run left eps={left.eps:.4g}: {refusal}") from None
     uplink = uplink_of(policy)
     trace, deployment = meet(uplink, trace, deployment)
     capped = privacy.eps is not None and private
-    budget = budget_of(privacy, capped, (delta, missed), message, policy.loop != "open")
+    budget = budget_of(privacy, capped, left, message, policy.loop != "open")
     ledger = open_ledger(budget, count, message, privacy.already_spent)
     releases = releases_of(Site(trace, deployment, message, policy), sizes)
     retires, keep = capped and privacy.stop == "each", privacy.retired_noise

@@ -15,7 +15,6 @@ from otafl.core.errors import InputError
 from otafl.core.messages import NORM_TOLERANCE
 from otafl.runs.air.trees import Flat, Form, flatten, square_norm
 
-FAULTS = ("missing", "late", "duplicate", "unknown", "not asked", "malformed", "not finite", "clipped")
 OF_CONTENT = ("not finite", "clipped")  # these tell something of the numbers in a message
 
 
@@ -51,7 +50,7 @@ class Fault(NamedTuple):
     """What was wrong with one reply."""
 
     client: Any
-    kind: str  # one of FAULTS
+    kind: str  # missing, late, duplicate, unknown, not asked, malformed, not finite, clipped
     detail: str = ""
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ Both answer the same questions: the plan of a round, whom to ask in it, and all 
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -16,11 +17,12 @@ from otafl.core.plan import Link, Plan, Trace, check_silence, cut, read_only
 from otafl.core.rounds import ask, observe, plan_ahead, stack
 from otafl.core.uplink import to_float32
 from otafl.privacy import Ledger, check_release
-from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.privacy.uplink_checks import check_links, is_own, probe
 from otafl.runs.air.job import Job, numerically
+from otafl.runs.build import Site
 from otafl.runs.planning.afford import least_eps, unaffordable
 from otafl.runs.planning.energy import check_energy
+from otafl.runs.planning.open_loop import charged_ahead
 
 COINS = (0.0, float(np.nextafter(1, 0)))  # the two ends of a private coin
 
@@ -54,23 +56,17 @@ class Ahead:
 
     def __init__(self, job: Job, seed: int):
         state = numerically(job.policy.name, job.policy.init, seed)
-        _, plan, self._info = numerically(job.policy.name, plan_ahead, job.policy, state, job.trace)
-        check_silence(job.policy, job.message, plan)
-        released = job.released(plan, job.trace)
-        self._inside = np.ones(plan.tx.shape, bool)
-        if job.retires:
-            self._inside = rounds_in(job.ledger, released, job.keep_noise)
-            plan = retired(plan, self._inside, job.keep_noise)
-            self._info = certified_where(self._info, np.all(self._inside, axis=-1))
-            released = job.released(plan, job.trace)
-        check_release(job.uplink, released, plan, job.trace, job.deployment, job.message)
-        live = job.ledger.affordable(released) if job.capped else released.live
-        self.horizon = int(np.sum(live))
+        site = Site(job.trace, job.deployment, job.message, job.policy)
+        plan, self._info, self._inside, released = numerically(
+            job.policy.name, partial(charged_ahead, capped=job.capped, retires=job.retires, keep_noise=job.keep_noise),
+            site, state, job.ledger, job.uplink, partial(job.released, trace=job.trace),
+        )  # fmt: skip
+        self.horizon = int(np.sum(plan.live))
         if job.capped and not self.horizon:
             raise BudgetExceeded(unaffordable(job.policy.name, job.budget, least_eps(job.ledger, released)))
-        self.plan: Plan = read_only(plan._replace(live=live))
-        check_energy(self.plan, live, job.deployment, job.message, job.policy.name, uplink=job.uplink)
-        try_uplink(job, self.plan)
+        self.plan: Plan = read_only(plan)
+        check_energy(plan, plan.live, job.deployment, job.message, job.policy.name, uplink=job.uplink)
+        try_uplink(job, plan)
         self._silent = np.asarray(plan.max_norm) < 0
         for coin in COINS if np.any(self._silent) else ():
             other = job.trace._replace(coin=np.full_like(job.trace.coin, coin))

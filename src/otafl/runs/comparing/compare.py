@@ -7,6 +7,7 @@ is by mean accuracy after the last round over paired seeds, and says who cannot 
 many seeds one could.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,6 +21,7 @@ from otafl.runs.comparing.from_plans import from_plans
 from otafl.runs.comparing.statistics import SIGNIFICANT, Gap, behind, numbers, paired
 from otafl.runs.comparing.trials import search
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.described import described
 from otafl.runs.folder.summaries import by_seed, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.planning.facts import facts_of
@@ -69,6 +71,21 @@ def question_of(path: Path, overrides: list[str], trials: int | None = None) -> 
     fixed = any(override.startswith("privacy.eps") for override in overrides)
     targets = [experiment.privacy.eps] if fixed else settings.get("eps", [experiment.privacy.eps])
     return asked(experiment, targets, settings.get("trials") if trials is None else trials, path.stem)
+
+
+def question_from(start: Any, said: dict[str, Any], eps: Any, trials: int | None, overrides: list[str]) -> Question:
+    """Of a call from Python: a file's (`start` is its path) where nothing else is said, or an experiment's."""
+    path = start if isinstance(start, Path) else None
+    if path is not None and not said and eps is None:
+        return question_of(path, overrides, trials)
+    if path is None and overrides:
+        raise InputError("overrides go with a file; give keywords instead")
+    targets = plain(list(eps) if isinstance(eps, Sequence) and not isinstance(eps, str) else eps)
+    targets = targets if isinstance(targets, list) else [targets]
+    first = {**said, "eps": targets[0] if targets else None}
+    experiment = described(start if path is None else load(path, overrides), first, "otafl.compare")
+    targets = [experiment.privacy.eps] if eps is None else targets
+    return asked(experiment, targets, trials, path.stem if path else "otafl.compare")
 
 
 class Asked(FileModel):

@@ -59,7 +59,7 @@ def _own(
     fixed = {name: value for name, value in known.items() if name in promised}
 
     def rule(limit: float | None, budget: Budget) -> simulated.Options | simulated.Refusal:
-        found = rules.rule(name)(*place._replace(deployment=limited(place.deployment, limit), budget=budget))
+        found = rules.settings(name, *place._replace(deployment=limited(place.deployment, limit), budget=budget))
         return found if isinstance(found, simulated.Refusal) else {**known, **found, **fixed}
 
     found = rule(None, place.budget)

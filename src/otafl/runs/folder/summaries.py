@@ -18,13 +18,13 @@ def summaries(folder: Path) -> list[dict[str, Any]]:
     for place in believed(RunFolder.open(folder)):
         if place.finished:
             with reading(place.path, AGAIN):
-                own = {"seconds": place.timing()["seconds"], "card": _short(place.json("card"))}
+                own = {"seconds": place.timing()["seconds"], "card": short(place.json("card"))}
                 found.append({**place.json("summary"), **own})
     return found
 
 
-def _short(card: dict[str, Any]) -> dict[str, Any]:
-    """A card without the eps of every single client: a comparison is about the worst, and clients may be many."""
+def short(card: dict[str, Any]) -> dict[str, Any]:
+    """A card without the eps of every single client, who may be many."""
     spent = [{name: value for name, value in one.items() if name != "eps"} for one in card.get("spent", [])]
     return {**card, "spent": spent}
 

@@ -11,9 +11,8 @@ from pydantic import BaseModel
 from otafl.core.errors import InputError
 from otafl.core.files import naming, parse, read_toml
 from otafl.runs import build
-from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.facts import facts_of
-from otafl.runs.planning.prior_spend import eps_left
+from otafl.runs.planning.left import left_of, with_target
 from otafl.runs.presets import find
 from otafl.runs.schema import Experiment, assign, load, options_of
 from otafl.runs.sites import bandwidth_of
@@ -63,10 +62,8 @@ def asked_of(experiment: Experiment, system: str) -> planning.Asked:
         known = ", ".join(names)
         raise InputError(f"no scheme of {system} in this experiment; add a [[scheme]] with one of the names {known}")
     wanted, count = mine[0], experiment.task.clients
-    delta, _ = delta_left(experiment.privacy, experiment.channel, experiment.horizon(wanted), count)
-    privacy = experiment.privacy.model_copy(update={"delta": delta})
-    left = privacy.model_copy(update={"eps": eps_left(privacy, count)})
-    experiment = experiment.model_copy(update={"privacy": left})
+    left = left_of(experiment.privacy, experiment.channel, experiment.horizon(wanted), count)
+    experiment = with_target(experiment, left)
     facts = facts_of(experiment)
     told = build.told_of(experiment, wanted, build.clients_of(experiment, wanted, facts), facts, 0)
     receiver, error, planner = told[0].receiver, told[0].gain_error, planning.load(system)

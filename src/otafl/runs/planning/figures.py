@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.bounds.merit import learning_snr
-from otafl.core.plan import Events, Plan
+from otafl.core.plan import Events, cut
 from otafl.privacy.events import total_noise_var
 from otafl.runs.folder.results import AT_LIMIT
 from otafl.runs.planning.energy import planned_energy
@@ -43,7 +43,7 @@ class Figures:
             live = np.asarray(whole.live, bool)
             released = planned.released(whole, trace, site)
             self.ledger = planned.count(self.ledger, released)
-            plan = Plan(*(np.asarray(leaf)[live] for leaf in whole))
+            plan = cut(whole, live)
             link = planned._link(whole, trace, site, 0, released)
             allowed = np.asarray(plan.max_norm) >= min(bound, site.message.bound)
             weight = np.where(allowed, np.asarray(link.weight)[live], 0.0)

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otafl import systems
 from otafl.channels import Channel
 from otafl.core.plan import Deployment, Message
 from otafl.privacy import Budget
 from otafl.runs import build
-from otafl.runs.planning.channel_risk import delta_left
 from otafl.runs.planning.facts import Facts
+from otafl.runs.planning.left import left_of
 from otafl.runs.schema import Experiment
 from otafl.runs.sites import site_of
 from otafl.runs.streamed.choice import DEVICE_ROUNDS, goes_by
@@ -33,9 +34,9 @@ def place_of(experiment: Experiment, scheme: Any, task: build.Task | Facts) -> P
     privacy, rounds, sizes = experiment.privacy, experiment.horizon(scheme), task.sizes[0]
     message = build.clients_of(experiment, scheme, task).promise(sizes)
     channel, deployment = site_of(experiment, message, sizes)
-    delta, _ = delta_left(privacy, experiment.channel, rounds, experiment.task.clients)
-    eps = math.inf if privacy.eps is None else privacy.eps
-    budget = Budget(eps, delta, privacy.accountant, privacy.accounting, message.adjacency)
+    private = systems.SCHEMES[scheme.name].private
+    left = left_of(privacy, experiment.channel, rounds, experiment.task.clients, private)
+    budget = Budget(left.target, left.delta, privacy.accountant, privacy.accounting, message.adjacency)
     place = Place(deployment, message, budget, rounds, channel, experiment.seed_list[0])
     return _in_part(place, max(1, DEVICE_ROUNDS // experiment.task.clients)) if goes_by(experiment) else place
 

@@ -6,6 +6,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,17 @@ from otafl.core import uplink
 from otafl.core.arrays import Array
 from otafl.core.draws import check_generator
 from otafl.core.errors import BudgetExceeded, Infeasible, InputError, PrivacyViolation
-from otafl.core.plan import Events, Link, Plan, Trace, check_silence, ours
-from otafl.core.rounds import plan_ahead
+from otafl.core.plan import Events, Link, Plan, Trace, ours
 from otafl.privacy import Ledger, check_release, release, uplink_checks
-from otafl.privacy.participation import credits_coins
-from otafl.privacy.retire import certified_where, retired, rounds_in
 from otafl.runs import build
 from otafl.runs.compilation import use_compilation_cache
 from otafl.runs.feedback import check_public, releases_of
 from otafl.runs.planning.afford import least_eps, unaffordable
-from otafl.runs.planning.channel_risk import delta_left
-from otafl.runs.planning.energy import check_energy, within_run
+from otafl.runs.planning.energy import check_energy
 from otafl.runs.planning.facts import Facts
-from otafl.runs.planning.prior_spend import budget_of, eps_left, open_ledger
+from otafl.runs.planning.left import budget_of, left_of, with_target
+from otafl.runs.planning.open_loop import charged_ahead
+from otafl.runs.planning.prior_spend import open_ledger
 from otafl.runs.planning.retirement import held, refuse_retirement
 from otafl.runs.schema import Experiment, extreme_numbers
 
@@ -47,16 +46,13 @@ class Planned:
         private = systems.SCHEMES[scheme.name].private
         self.hindsight = systems.in_hindsight(scheme.name, scheme)
         count = experiment.task.clients
-        self.delta, missed = delta_left(experiment.privacy, experiment.channel, experiment.horizon(scheme), count)
-        target = experiment.privacy.model_copy(update={"delta": self.delta})
-        self.eps_left = eps_left(target, count) if private else target.eps
+        self.left = left_of(experiment.privacy, experiment.channel, experiment.horizon(scheme), count, private)
         with self._planning():
-            self.setup = build.build_scheme(self._with_target(self.eps_left), scheme, task, self.streamed)
+            self.setup = build.build_scheme(with_target(experiment, self.left), scheme, task, self.streamed)
         first = self.setup.sites[0]
         self.loop, self.uplink = first.policy.loop, uplink.uplink_of(first.policy)
         self.capped = experiment.privacy.eps is not None and scheme.stop_at_budget and private
-        left = self.delta, missed
-        self.budget = budget_of(experiment.privacy, self.capped, left, first.message, self.loop != "open")
+        self.budget = budget_of(experiment.privacy, self.capped, self.left, first.message, self.loop != "open")
         earlier = experiment.privacy.already_spent
         self.ledgers = [open_ledger(self.budget, count, site.message, earlier) for site in self.setup.sites]
         self.releases = [releases_of(site, sizes) for site, sizes in zip(self.setup.sites, task.sizes)]
@@ -85,11 +81,6 @@ class Planned:
         """What the scheme is told of the channel, as tables say it."""
         return "hindsight" if self.hindsight else self.setup.sites[0].policy.csi
 
-    def _with_target(self, eps: float | None) -> Experiment:
-        """The experiment as policies see it: they plan with what an earlier run left; the ledgers cap the whole."""
-        privacy = self.experiment.privacy.model_copy(update={"eps": eps, "delta": self.delta})
-        return self.experiment.model_copy(update={"privacy": privacy})
-
     @contextmanager
     def _planning(self) -> Iterator[None]:
         """Whatever goes wrong while planning is said with the scheme's label."""
@@ -100,10 +91,10 @@ class Planned:
             for warning in said:  # not before: a refusal is one line
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         except Infeasible as refusal:
-            if self.eps_left == privacy.eps:
+            if self.left.eps == privacy.eps:
                 raise Infeasible(f"{self.label}: {refusal}", refusal.report) from None
             raise BudgetExceeded(
-                f"{self.label}: {privacy.already_spent} left eps={self.eps_left:.4g}: {refusal}"
+                f"{self.label}: {privacy.already_spent} left eps={self.left.eps:.4g}: {refusal}"
             ) from None
         except (InputError, PrivacyViolation) as refusal:
             text = str(refusal).removeprefix(f"{self.label}: ")  # a scheme of somebody's own says its name itself
@@ -115,32 +106,23 @@ class Planned:
 
     def _plan_everything(self) -> None:
         """An open loop is planned, charged and cut before a single gradient is computed."""
+        keep_noise = self.experiment.privacy.retired_noise
         for s, (site, state, ledger) in enumerate(zip(self.setup.sites, self.states, self.ledgers)):
-            _, wanted, info = plan_ahead(site.policy, state, site.trace)
-            check_silence(site.policy, site.message, wanted)
-            plan = wanted
-            if self.run_energy is not None:
-                self._refuse_private_silence(plan, site)
-                plan = within_run(plan, site.message, self.run_energy, self.uplink)
-            plan = self._retire(plan, site, ledger)
-            silenced = (plan.max_norm < 0) & (wanted.max_norm >= 0)
-            charged = self._charge(plan, site, site.trace, ledger)
-            self._check_radiated(s, charged, charged.live, 0)
-            self._try_uplink(charged, site.trace, site)
-            if self.capped and not np.any(charged.live):
-                released = self.released(plan, site.trace, site)
-                self.least_eps.append(least_eps(ledger, released))
-            self.plans.append(charged)
-            self.ran.append(int(np.sum(charged.live)))
-            self.infos.append(certified_where(info, ~np.any(silenced, axis=-1)))
-
-    def _refuse_private_silence(self, plan: Plan, site: build.Site) -> None:
-        """What a client has radiated follows from its coins: so would its last round, and what it is charged for."""
-        if credits_coins(self.released(plan, site.trace, site), site.message):
-            raise InputError(
-                f"{self.label}: radio.run_energy silences a client by the coins that its charge counts on as private; "
-                "leave out run_energy, or charge every round"
-            )
+            release = partial(self.released, trace=site.trace, site=site)
+            found = charged_ahead(
+                site, state, ledger, self.uplink, release, capped=self.capped, retires=self.retires,
+                keep_noise=keep_noise, run_energy=self.run_energy,
+            )  # fmt: skip
+            self._check_radiated(s, found.plan, found.plan.live, 0)
+            self._try_uplink(found.plan, site.trace, site)
+            if self.capped and not np.any(found.plan.live):
+                self.least_eps.append(least_eps(ledger, found.released))
+            if self.retires:
+                last = np.flatnonzero(np.any(found.inside, axis=-1))[-1:]
+                self.retired.append(int(np.sum(~found.inside[last])))
+            self.plans.append(found.plan)
+            self.ran.append(int(np.sum(found.plan.live)))
+            self.infos.append(found.info)
 
     def released(self, plan: Plan, trace: Trace, site: build.Site) -> Events:
         """What plans of some rounds (T, K) release through this scheme's uplink."""
@@ -157,27 +139,12 @@ class Planned:
         site, where = self.setup.sites[s], f"{self.label}: seed {self.experiment.seed_list[s]}"
         check_energy(plan, live, site.deployment, site.message, where, first, self.uplink)
 
-    def _retire(self, plan: Plan, site: build.Site, ledger: Ledger) -> Plan:
-        """Clients that reach their own cap fall silent, where the experiment says so; the others go on."""
-        if not self.retires:
-            return plan
-        released, keep_noise = self.released(plan, site.trace, site), self.experiment.privacy.retired_noise
-        inside = rounds_in(ledger, released, keep_noise)
-        last = np.flatnonzero(np.any(inside, axis=-1))[-1:]
-        self.retired.append(int(np.sum(~inside[last])))
-        return retired(plan, inside, keep_noise)
-
     def _held(self, s: int) -> build.Site:
         """The site of one seed, a closed loop that retires or is somebody else's with its privacy filters."""
         site, horizon = self.setup.sites[s], self.experiment.horizon(self.scheme)
         given = (self.ledgers[s], site.deployment, site.message, horizon, self.releases[s])
         keep_noise = self.experiment.privacy.retired_noise
         return site._replace(policy=held(site.policy, self.foreign, self.retires, *given, keep_noise))
-
-    def _charge(self, plan: Plan, site: build.Site, trace: Trace, ledger: Ledger) -> Plan:
-        """Clear `live` from the first round on that the budget does not cover."""
-        released = self.checked_release(plan, trace, site)
-        return plan._replace(live=ledger.affordable(released)) if self.capped else plan._replace(live=released.live)
 
     def _try_uplink(self, plan: Plan, trace: Trace, site: build.Site) -> None:
         """An uplink from outside is tried out on plans that it is to carry, or has carried."""

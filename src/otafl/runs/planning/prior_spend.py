@@ -29,21 +29,6 @@ def read_ledger(path: Path, clients: int) -> Ledger:
     return ledger
 
 
-def budget_of(privacy: Privacy, capped: bool, left: tuple[float, float], message: Message, adaptive: bool) -> Budget:
-    """The cap of one scheme. `left`: the delta that accountants may use, and what is missed of the declared one."""
-    return Budget(
-        eps=(privacy.eps or np.inf) if capped else np.inf,
-        delta=left[0],
-        accountant=privacy.accountant,
-        accounting=privacy.accounting,
-        adjacency=message.adjacency,
-        adaptive=adaptive,
-        order=privacy.order,
-        unit=message.unit,
-        missed=left[1],
-    )
-
-
 def open_ledger(budget: Budget, clients: int, message: Message, earlier: Path | None) -> Ledger:
     """A ledger for one seed: empty, or with everything that the earlier run released charged first."""
     ledger = Ledger(budget, clients)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otafl.channels.pathloss import adascale_db
+from otafl.channels.power import dbm_to_w
 from otafl.core import validate
 from otafl.core.arrays import Array, Complexes, Floats
 from otafl.core.errors import InputError
@@ -20,7 +21,7 @@ def dbm_to_watt(dbm: float) -> float:
     >>> round(dbm_to_watt(23), 5)
     0.19953
     """
-    return 10 ** (dbm / 10) / 1000
+    return float(dbm_to_w(dbm))
 
 
 PAPER_POWER, PAPER_NOISE = dbm_to_watt(23), dbm_to_watt(-90)

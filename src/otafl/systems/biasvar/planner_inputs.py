@@ -1,7 +1,7 @@
 """Reading a file of `otafl plan biasvar`: devices in one of four ways, energies and noise in SI or dB."""
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -24,7 +24,7 @@ _PLACES = ("devices", "gains", "distances_m", "snr_db")
 class Inputs(FileModel):
     """Schema of FILE. Devices in one of four ways; rho, or kappa with L; the rest has the names of the design."""
 
-    SYMBOLS = {  # noqa: RUF012
+    SYMBOLS: ClassVar[dict[str, str]] = {
         "Lambda": "gains", "distances": "distances_m", "N_0": "N0", "G_max": "G", "n_f": "noise_factor", "T": "rounds",
         "num_params": "d", "clip_norm": "G", "step_size": "eta", "clients": "N", "weights": "weighting",
     }  # fmt: skip
@@ -46,9 +46,8 @@ class Inputs(FileModel):
     eta: float
     L: float | None = None
     kappa: float | None = Field(None, allow_inf_nan=True)  # inf: zero bias
-    rho: float | None = Field(
-        None, allow_inf_nan=True
-    )  # kappa^2 / (eta L G^2); the bound is then in units of eta L = 1 unless L is given
+    # kappa^2 / (eta L G^2); the bound is then in units of eta L = 1 unless L is given
+    rho: float | None = Field(None, allow_inf_nan=True)
     sigma2: float | list[float] = 0.0
     noise_factor: float = 0.5
     strict: bool = False  # refuse eta L > 1

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
@@ -25,7 +25,7 @@ class CustomRing(FileModel):
 class Devices(FileModel):
     """Gains of the devices: real, with mean mu and standard deviation sigma, or Omega = mu^2 + sigma^2."""
 
-    SYMBOLS = {"N": "count", "clients": "count"}  # noqa: RUF012
+    SYMBOLS: ClassVar[dict[str, str]] = {"N": "count", "clients": "count"}
     count: int = Field(ge=1, le=10**6)
     mu: float | list[float] = 1.0
     sigma: float | list[float] | None = None  # 1 unless Omega is given
@@ -58,7 +58,7 @@ class Convergence(FileModel):
 class Inputs(FileModel):
     """FILE of `otafl plan eezofl`. N, mu, sigma, Omega, n, primes, Lambda may stand at the top instead of in tables."""
 
-    SYMBOLS = {"K": "rounds", "lambda_s": "smudging_bits"}  # noqa: RUF012
+    SYMBOLS: ClassVar[dict[str, str]] = {"K": "rounds", "lambda_s": "smudging_bits"}
     MOVED = symbols.RING | {symbol: f"devices.{key}" for symbol, key in symbols.DEVICES.items()}
     model_config = ConfigDict(json_schema_extra=symbols.describe)
 
