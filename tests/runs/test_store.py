@@ -1,10 +1,12 @@
 """The run folder: damage is noticed, full disks and read-only folders are said in one line, nothing saved is lost."""
 
 import errno
+import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -447,6 +451,33 @@ def test_pandas_and_polars_read_what_was_written(tmp_path: Path) -> None:
         for name, values in columns.items():
             np.testing.assert_array_equal(frame[name].to_numpy(), values)
     assert equal(read_table(tmp_path / "t.parquet"), columns)
+
+
+def test_tables_have_the_bytes_that_arrow_itself_writes(tmp_path: Path) -> None:
+    rng, columns = np.random.default_rng(0), {}
+    for kind in (np.int8, np.int32, np.int64, np.uint16, np.float32, np.float64, bool):
+        columns[np.dtype(kind).name] = (100 * rng.standard_normal((19, 3))).astype(kind)[:, 1]
+    own = io.BytesIO()
+    pq.write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), own, compression="zstd")
+    assert parquet(columns) == own.getvalue()
+    assert equal(read_table(own), columns)
+
+
+def test_tables_are_written_and_read_without_pandas() -> None:
+    code = (
+        "import io, sys, numpy as np; from otafl.runs.folder.store import parquet, read_table; "
+        "columns = {'sent': np.array([True, False]), 'loss': np.array([0.5, np.inf])}; "
+        "print(read_table(io.BytesIO(parquet(columns))), 'pandas' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip().endswith("False")
+
+
+def test_gaps_and_words_of_somebody_elses_table_are_read_as_arrow_gives_them(tmp_path: Path) -> None:
+    pd.DataFrame({"gap": [1.0, None], "word": ["a", "b"]}).to_parquet(tmp_path / "t.parquet")
+    found = read_table(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(found["gap"], [1.0, np.nan])
+    assert found["word"].tolist() == ["a", "b"]
 
 
 def test_tables_and_model_of_a_run_open_with_common_tools(reference: Path) -> None:

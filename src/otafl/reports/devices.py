@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from otafl.runs.folder.shapes import COLUMNS, check_table
+from otafl.runs.folder.store import numbers
 
 HEAT_ROWS, HEAT_COLUMNS = 80, 160  # of one heat map; more devices or rounds share a cell
 HEAT_CELLS = 160_000  # of all heat maps of a page together
@@ -65,7 +66,7 @@ def read_devices(path: Path | BinaryIO, devices: int, rounds: int, schemes: int 
 def pieces(file: pq.ParquetFile, columns: list[str]) -> Iterator[Columns]:
     for batch in file.iter_batches(batch_size=PIECE, columns=columns):
         if batch.num_rows:
-            yield {name: batch.column(name).to_numpy(zero_copy_only=False) for name in columns}
+            yield {name: numbers(batch.column(name)) for name in columns}
 
 
 def groups(count: int, most: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from otafl.core.files import as_toml, read_toml
 from otafl.reproductions.curves import COLUMNS, Scheme, about, judge
 from otafl.reproductions.preset_run import reproduce
 from otafl.reproductions.reproduction import Reproduction
+from otafl.runs import execution, workbench
 from otafl.runs.comparing import tune
 from otafl.runs.comparing.tune import best_of, tune_step_size
 from otafl.runs.presets import find, read_preset
@@ -105,6 +106,21 @@ def test_tuned_steps_are_reproducible_and_resumable(tmp_path):
     assert told["best"] == best
     for label, row in told["scores"].items():
         assert row[f"{best[label]:g}"] == max(row.values())
+
+
+def test_all_step_sizes_share_the_data_and_the_program(tmp_path, monkeypatch):
+    """Read and compiled once, and every score is that of a tuning of this step size alone."""
+    path, overrides = small(tmp_path)
+    fast, built, compiled = [*overrides, "seeds=1", "rounds=2", "evaluate_every=1"], [], []
+    task, engine = workbench.build_task, execution.make_engine
+    monkeypatch.setattr(workbench, "build_task", lambda *args: built.append(1) or task(*args))
+    monkeypatch.setattr(execution, "make_engine", lambda *args, **more: compiled.append(1) or engine(*args, **more))
+    tune_step_size(path, [0.1, 0.3], tmp_path / "both", overrides=fast)
+    assert (len(built), len(compiled)) == (1, 1)
+    both = json.loads((tmp_path / "both" / "step_sizes.json").read_bytes())["scores"]
+    tune_step_size(path, [0.3], tmp_path / "one", overrides=fast)
+    one = json.loads((tmp_path / "one" / "step_sizes.json").read_bytes())["scores"]
+    assert {label: row["0.3"] for label, row in both.items()} == {label: row["0.3"] for label, row in one.items()}
 
 
 def test_ties_go_to_the_smaller_step_and_divergence_loses():

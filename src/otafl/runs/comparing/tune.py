@@ -53,11 +53,12 @@ def tune_step_size(
     validate.positive("grid", steps)
     experiment = load(experiment_path, [*overrides, 'task.report_on="validation"'])
     scores: dict[str, dict[float, float]] = {label: {} for label in experiment.labels}
+    shared = Workbench()  # the data are read and the program is compiled for the first step size alone
 
     def attempt(step: float, schemes: list[Any]) -> None:
         part = experiment.model_copy(update={"scheme": schemes})
         trial = with_step_sizes(part, dict.fromkeys(part.labels, step))
-        for label, score in _scores(trial, folder / f"step-{step:g}", metric, reporter).items():
+        for label, score in _scores(trial, folder / f"step-{step:g}", metric, reporter, shared).items():
             scores[label][step] = score
 
     for step in steps if reach is None else [steps[len(steps) // 2]]:
@@ -98,9 +99,11 @@ def outwards(scores: dict[float, float], steps: list[float], metric: Metric, rea
     return steps[low - 1] if best - low < reach and low > 0 else None
 
 
-def _scores(experiment: Experiment, folder: Path, metric: Metric, reporter: Reporter | None) -> dict[str, float]:
+def _scores(
+    experiment: Experiment, folder: Path, metric: Metric, reporter: Reporter | None, shared: Workbench
+) -> dict[str, float]:
     """Score of every scheme; NaN where it diverged."""
-    runs = trained(experiment, folder, reporter)
+    runs = trained(experiment, folder, reporter, shared)
     return {label: float("nan") if place is None else score(place, metric) for label, place in runs.items()}
 
 

@@ -128,17 +128,32 @@ class SchemeFolder(Checkpoints):
 def parquet(columns: Arrays) -> bytes:
     """A Parquet file that pandas and polars open."""
     buffer = io.BytesIO()
-    pq.write_table(
-        pa.table({name: pa.array(np.ascontiguousarray(column)) for name, column in columns.items()}),
-        buffer,
-        compression="zstd",
-    )
+    table = pa.Table.from_arrays([_arrow(column) for column in columns.values()], list(columns))
+    pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
 
 
 def read_table(source: Path | io.BytesIO) -> Arrays:
-    table = pq.read_table(source)
-    return {name: table[name].to_numpy() for name in table.column_names}
+    table = pq.ParquetFile(source).read()
+    return {name: numbers(table[name].combine_chunks()) for name in table.column_names}
+
+
+# Arrow's own ways from and to NumPy load pandas, to see that a column is none of its: a fifth of a second.
+
+
+def _arrow(column: np.ndarray) -> pa.Array:
+    """Numbers or booleans, without a copy where they follow each other."""
+    own = np.packbits(column, bitorder="little") if column.dtype == bool else np.ascontiguousarray(column)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [None, pa.py_buffer(own)])
+
+
+def numbers(column: pa.Array) -> np.ndarray:
+    """An array of its own; what is neither numbers nor booleans, or has gaps, as Arrow gives it."""
+    if pa.types.is_boolean(column.type):
+        return numbers(column.cast(pa.uint8())).astype(bool)
+    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return np.array(np.from_dlpack(column))
 
 
 # --- the whole run ---------------------------------------------------------------------------------------------------
