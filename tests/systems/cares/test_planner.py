@@ -13,6 +13,7 @@ from rich.console import Console
 from otafl.core import files
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems import planning
+from otafl.systems.cares.certifier import NO_CERTIFICATE
 
 PLANNER = planning.load("cares")
 EXAMPLES = Path(str(resources.files("otafl.systems.cares"))) / "examples"
@@ -264,6 +265,15 @@ def test_pilots_give_limits_around_the_estimate():
     assert np.all((low < mid) & (mid < high))
     assert report["dropped_weight"][1] > run()["dropped_weight"][1]
     assert report["asymmetry"][1] > run()["asymmetry"][1]
+
+
+@pytest.mark.parametrize("told", [{"num_pilots": 64}, {"mu_low": [0.2] * 3, "mu_high": [2.0] * 3}])
+def test_estimates_certify_nothing_but_at_their_limits(told):
+    """CARES E16: the numbers are those of the estimate, and the label says that they bind nobody."""
+    plain, estimated = run(), run(**told)
+    assert estimated["eta_init"] == plain["eta_init"] and plain["label"] == "certified"
+    assert estimated["label"] == NO_CERTIFICATE
+    assert any("E16" in said for said in estimated["warnings"])
 
 
 def test_devices_with_radio_bring_their_noise(tmp_path):
