@@ -267,6 +267,16 @@ def test_pilots_give_limits_around_the_estimate():
     assert report["asymmetry"][1] > run()["asymmetry"][1]
 
 
+def test_three_conversions_of_one_cost_are_answered():
+    """CARES E12: classic, the best Renyi order, the exact Gaussian."""
+    told = run()["privacy"]["client"]
+    order = 1 + np.geomspace(1e-3, 1e3, 200_000)
+    columns = (told[f"{name}_at_horizon"] for name in ("eps_classic", "eps_rdp", "eps_gaussian", "zcdp"))
+    for classic, rdp, exact, rho in zip(*columns):
+        best = np.min(rho * order + np.log1p(-1 / order) - np.log(1e-5 * order) / (order - 1))
+        assert rdp == pytest.approx(best, rel=1e-7) and exact < rdp < classic
+
+
 @pytest.mark.parametrize("told", [{"num_pilots": 64}, {"mu_low": [0.2] * 3, "mu_high": [2.0] * 3}])
 def test_estimates_certify_nothing_but_at_their_limits(told):
     """CARES E16: the numbers are those of the estimate, and the label says that they bind nobody."""
