@@ -15,7 +15,9 @@ from otafl.runs.planning.channel_risk import statistics_known
 from otafl.runs.planning.details import inputs_of
 from otafl.runs.planning.facts import facts_of
 from otafl.runs.planning.planned import Planned
+from otafl.runs.planning.table import plan as plan_table
 from otafl.runs.schema import load
+from otafl.runs.sites import OTHER_LAW
 from otafl.systems import planning
 from otafl.systems.cares.planner_inputs import problem_of as stated
 from otafl.systems.cares.policy import problem_of
@@ -123,7 +125,7 @@ OTHER_LAWS = {
 @pytest.mark.parametrize("file", ["cares-auto"], indirect=True)
 def test_cares_certifies_rayleigh_fading_alone(file: Path, law: str) -> None:
     """Real normal gains silence many times what the envelope of Rayleigh fading says."""
-    with pytest.raises(InputError, match="cares certifies Rayleigh fading"):
+    with pytest.raises(InputError, match="planned in detail for Rayleigh fading"):
         inputs_of("cares", file, [OTHER_LAWS[law]])
     experiment = load(file, [OTHER_LAWS[law], "rounds=400"])
     assert not statistics_known(experiment)
@@ -135,6 +137,17 @@ def test_cares_certifies_rayleigh_fading_alone(file: Path, law: str) -> None:
         assert silent > 2 * np.max(info.dropped_weight)
     rayleigh = load(file, ["channel={ fading = { kind = 'ar1', rho = 0.5 } }"])
     assert statistics_known(rayleigh)
+
+
+@pytest.mark.parametrize("law", OTHER_LAWS)
+@pytest.mark.parametrize("file", ["biasvar", "cdpb"], indirect=True)
+def test_probabilities_of_sending_are_told_of_rayleigh_fading_alone(file: Path, law: str) -> None:
+    """Without fading everybody sends in every round; exp(-u^2 / 2) of them is no answer."""
+    system = next(one for one in SCHEMES if SCHEMES[one] in file.read_text())
+    with pytest.raises(InputError, match="planned in detail for Rayleigh fading"):
+        inputs_of(system, file, [OTHER_LAWS[law]])
+    design = load(file, [OTHER_LAWS[law], "privacy.accountant=rdp", "privacy.accounting=visible"])
+    assert any(OTHER_LAW in note for note in plan_table(design).notes)
 
 
 @pytest.mark.parametrize("file", ["biasvar"], indirect=True)

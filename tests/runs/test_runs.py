@@ -37,6 +37,7 @@ from otafl.runs.planning.prior_spend import eps_left, open_ledger
 from otafl.runs.planning.table import plan
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment, Privacy
+from otafl.runs.sites import OTHER_LAW
 from otafl.tasks.ghost import Ghost
 from otafl.tasks.models import Model, client_gradients
 from otafl.tasks.models import per_sample as per_sample_gradients
@@ -124,6 +125,15 @@ def test_participation_that_only_renyi_counts_runs_to_its_card(accounting: str, 
         recount._same_terms(ledger, bare, card)
     table = plan(one)
     assert table.rows[0].eps == pytest.approx(summary["final_eps"]) and any(DESIGN in note for note in table.notes)
+    assert OTHER_LAW not in str(card)
+
+
+def test_a_design_value_says_when_the_law_it_averages_over_is_not_the_channels(tiny: Tiny, tmp_path: Path) -> None:
+    """Probabilities of sending are those of Rayleigh fading: without fading they are too small, and so is epsilon."""
+    options = ["privacy.accounting=visible", "privacy.accountant=rdp", "rounds=2", "seeds=1"]
+    one = tiny(*options, 'scheme=[{name = "constant", rx_scale = 0.4}]', "channel={ fading = { kind = 'constant' } }")
+    folder = runner.start(one, tmp_path / "run") / "schemes/constant"
+    assert OTHER_LAW in (folder / "card.json").read_text() and OTHER_LAW in (folder / "card.md").read_text()
 
 
 def test_the_card_names_what_was_run(reference: Path) -> None:

@@ -17,7 +17,6 @@ from otafl.privacy.array_uplink import is_array
 from otafl.runs.build import Site, Task
 from otafl.runs.schema import Server
 
-OTHER_LAW = "silence is computed by Rayleigh's law, which these gains are not known to follow: it may be too rare"
 GRADIENT_KINDS = ("gradient", "per-sample")  # one gradient per round, as the bound assumes
 
 

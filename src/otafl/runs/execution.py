@@ -34,7 +34,7 @@ from otafl.runs.planning.planned import Planned
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
 from otafl.runs.server import with_numbers
-from otafl.runs.sites import rayleigh
+from otafl.runs.sites import OTHER_LAW, rayleigh
 from otafl.runs.workbench import End
 
 
@@ -288,7 +288,7 @@ class Execution(Planned):
         """The certificates of all seeds as they are written down."""
         site, sent = self.setup.sites[0], self.experiment.client_choice(self.scheme)
         found = certificates.certificate(rows, site, self.task, self.setup.server, self.budget.holds_at, sent.kind)
-        return found if rayleigh(self.experiment) else found | {"notes": [*found["notes"], certificates.OTHER_LAW]}
+        return found if rayleigh(self.experiment) else found | {"notes": [*found["notes"], OTHER_LAW]}
 
     # --- progress ----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from otafl.core.plan import Policy
 from otafl.core.rounds import Carry
 from otafl.core.uplink import Uplink
 from otafl.privacy import PrivacyCard, attack_success, make_card
+from otafl.privacy.participation import CERTIFIED
 from otafl.runs.feedback import in_words
 from otafl.runs.folder.results import signal_of, stop_reasons, summarise, uncertified
 from otafl.runs.folder.sealed import npz
@@ -19,6 +20,7 @@ from otafl.runs.kept import Findings
 from otafl.runs.planning import retirement
 from otafl.runs.planning.channel_risk import said_of_channel
 from otafl.runs.planning.prior_spend import said_of_earlier
+from otafl.runs.sites import OTHER_LAW, rayleigh
 from otafl.runs.traffic import traffic
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def finish(run: "Execution", records: Any, carry: Carry, seconds: float) -> None
     worst = int(np.argmax([ledger.worst() for ledger in run.ledgers]))
     attacks = [attack_success(ledger) for ledger in run.ledgers]
     remarks = remarks_of(run.hindsight, found.seen.info, live, run.uplink)
+    if (accounting := run.experiment.privacy.accounting) not in CERTIFIED and not rayleigh(run.experiment):
+        remarks.append(f"accounting={accounting!r}: {OTHER_LAW}")
     retired = retired_at_end(run, carry)
     card = _card(run, worst, remarks, found, retired)
     if found.left_out:

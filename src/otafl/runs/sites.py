@@ -18,6 +18,8 @@ from otafl.core.plan import Deployment, Message
 from otafl.runs.folder.sealed import file_digest
 from otafl.runs.schema import Experiment, Radio
 
+OTHER_LAW = "silence is computed by Rayleigh's law, which these gains are not known to follow: it may be too rare"
+
 
 def devices_of(experiment: Experiment) -> Site:
     """The deployment file with its radio: its own `[radio]`, or the experiment's where it is a CSV of devices."""

@@ -40,8 +40,18 @@ class Asked(NamedTuple):
         return np.asarray(self.context.trace.rms_estimate[0], float)
 
 
+def rayleigh(asked: Asked) -> None:
+    """Refuse gains of another law, for a plan that is made of Rayleigh's."""
+    if not asked.context.rayleigh:
+        raise InputError(
+            f"{asked.scheme} is planned in detail for Rayleigh fading, and the gains of this experiment are of another "
+            "law, or measured; `otafl plan FILE` charges them"
+        )
+
+
 def one_law(asked: Asked) -> None:
     """Refuse a channel whose statistics change, for a plan that is made of those before the first round."""
+    rayleigh(asked)
     assert asked.context.trace is not None
     if np.any(np.asarray(asked.context.trace.rms_estimate) != asked.rms):
         raise InputError(

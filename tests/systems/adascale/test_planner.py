@@ -74,6 +74,18 @@ def test_certificates_are_reported_and_the_papers_are_called_vacuous(example):
     assert proof["regret_bound_paper"] == pytest.approx(3.76, rel=0.01)
 
 
+def test_the_best_stationary_policy_is_answered(example):
+    """W_inf and R_inf (AdaScale 3.7) against a million floors a/X with X standard exponential."""
+    told, setting = example["stationary"], example["setting"]
+    rate = np.sum(setting["k_squared"] / draw(MNIST, 0).rms ** 2) / setting["M"] ** 2
+    floor = setting["noise_power"] / setting["P_max"] * rate / np.random.default_rng(0).exponential(size=10**6)
+    assert np.mean(np.maximum(told["W_inf"] - floor, 0)) == pytest.approx(0.04, rel=0.01)
+    leakage = variables.leakage_of(MNIST.deployment(), MNIST.message())
+    assert told["R_inf"] == pytest.approx(np.mean(leakage.total(np.maximum(floor, told["W_inf"]))), rel=0.01)
+    assert told["R_inf"] == pytest.approx(3.7e-3, rel=0.02)
+    assert "stationary" not in planned(nu=0.0, V=None, tuning="calibrated")
+
+
 def test_report_is_strict_json_and_loud_about_noise(example):
     json.dumps(example, allow_nan=False)
     assert any("PRIVACY RESTS ON RECEIVER NOISE" in text for text in example["warnings"])

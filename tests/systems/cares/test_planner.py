@@ -11,6 +11,7 @@ import pytest
 from otafl.core import files
 from otafl.core.errors import Infeasible, InputError
 from otafl.systems import planning
+from otafl.systems.cares.certifier import NO_CERTIFICATE
 from screens import printed
 
 PLANNER = planning.load("cares")
@@ -259,6 +260,25 @@ def test_pilots_give_limits_around_the_estimate():
     assert np.all((low < mid) & (mid < high))
     assert report["dropped_weight"][1] > run()["dropped_weight"][1]
     assert report["asymmetry"][1] > run()["asymmetry"][1]
+
+
+def test_three_conversions_of_one_cost_are_answered():
+    """CARES E12: classic, the best Renyi order, the exact Gaussian."""
+    told = run()["privacy"]["client"]
+    order = 1 + np.geomspace(1e-3, 1e3, 200_000)
+    columns = (told[f"{name}_at_horizon"] for name in ("eps_classic", "eps_rdp", "eps_gaussian", "zcdp"))
+    for classic, rdp, exact, rho in zip(*columns):
+        best = np.min(rho * order + np.log1p(-1 / order) - np.log(1e-5 * order) / (order - 1))
+        assert rdp == pytest.approx(best, rel=1e-7) and exact < rdp < classic
+
+
+@pytest.mark.parametrize("told", [{"num_pilots": 64}, {"mu_low": [0.2] * 3, "mu_high": [2.0] * 3}])
+def test_estimates_certify_nothing_but_at_their_limits(told):
+    """CARES E16: the numbers are those of the estimate, and the label says that they bind nobody."""
+    plain, estimated = run(), run(**told)
+    assert estimated["eta_init"] == plain["eta_init"] and plain["label"] == "certified"
+    assert estimated["label"] == NO_CERTIFICATE
+    assert any("E16" in said for said in estimated["warnings"])
 
 
 def test_devices_with_radio_bring_their_noise(tmp_path):

@@ -133,7 +133,9 @@ def test_the_certifier_is_told_limits_and_the_gap_where_they_are_asked_for():
     told = (small.deployment(), message(), context())
     plain = problem_of(Static(), channel, *told)
     limited = problem_of(Static(certify_with="limits", loss_gap=0.7), channel, *told)
-    assert (plain.mu_low, plain.mu_high, plain.loss_gap) == (None, None, math.log(3))
+    assert (plain.certify_with, plain.loss_gap) == ("estimate", math.log(3))
+    known = problem_of(Static(), first_look(trace(1)), *told)
+    assert (known.mu_low, known.mu_high) == (None, None)
     assert limited.mu_low == pytest.approx(0.9 * rms[0] / math.sqrt(2)) and limited.loss_gap == 0.7
     assert limited.mu_high == pytest.approx(1.2 * rms[0] / math.sqrt(2))
     with pytest.raises(InputError, match="loss_gap must be given"):
@@ -231,3 +233,18 @@ def test_nothing_is_certified_under_fading_of_another_law(make: Any) -> None:
         else:
             table = policy.init(None).table
             assert table.allowed.any() and table.certified.any() == rayleigh
+
+
+@pytest.mark.parametrize("make", [adaptive, static_policy])
+@pytest.mark.parametrize("certify_with", ["estimate", "limits"])
+def test_estimates_of_the_channel_certify_only_at_their_limits(make: Any, certify_with: str) -> None:
+    """CARES E16: where pilots say the scale of the channel, an envelope of the estimate bounds nothing."""
+    known = trace(4)
+    piloted = known._replace(rms_low=0.95 * known.rms_gain, rms_high=1.05 * known.rms_gain)
+    told = context(4)._replace(trace=piloted)
+    policy = make(told, certify_with=certify_with)
+    if make is static_policy:
+        _, _, info = plan_ahead(policy, policy.init(None), told.trace)
+        assert np.all(info.certified == (certify_with == "limits"))
+    else:
+        assert policy.init(None).table.certified.any() == (certify_with == "limits")

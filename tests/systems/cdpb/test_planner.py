@@ -65,6 +65,23 @@ def test_paper_accounting_reproduces_the_joint_optimum_and_the_violations():
     assert (report["paper"]["tau_gmin"], report["paper"]["tau_emax"]) == (59, 74)
 
 
+@pytest.mark.parametrize(("strategy", "load"), [("idle", 0.375), ("noisy", 0.350782)])
+def test_the_repaired_lemmas_are_answered(strategy, load):
+    """Lemma 1 is the load of least B, Lemma 2 that of least eps by Theorem 1 (CDPB E5, E7)."""
+    params = cdpb.Params(K=100, d=50, A=10, W=1.5)
+    way = cdpb.scheme(strategy)
+    found = planned(strategy=strategy, A=10, W=1.5, ebar=1e4)["lemmas"]
+    assert found["u_gamma"] == pytest.approx(load, abs=1e-6)
+    grid = cdpb.stats(params, np.linspace(1e-3, 1, 5000), way)
+    assert found["B_least"] == pytest.approx(np.min(cdpb.error_energy(params, grid)), rel=1e-6)
+    assert found["eps1_least"] == pytest.approx(np.min(cdpb.eps_round(params, grid, cdpb.PAPER)), rel=1e-6)
+    assert found["rho_gamma"] * 1.5**2 == pytest.approx(found["u_gamma"])
+    assert found["tau_gmin"] == np.ceil(600 * found["B_least"])
+    assert found["tau_emax"] == np.floor(1e4 / found["eps1_least"])
+    other = planned(strategy=strategy, A=10, W=1.5, ebar=1e4, alpha=2.5, gbar=np.inf)["lemmas"]
+    assert other["tau_gmin"] is None and "u_eps" not in other  # Theorem 1 has whole orders
+
+
 def test_infeasible_targets_are_refused_with_the_condition():
     with pytest.raises(Infeasible, match=r"3 alpha d W\^2 < mu gbar ebar K\^2") as refusal:
         planned(d=2000)

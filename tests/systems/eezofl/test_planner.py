@@ -82,6 +82,23 @@ def test_sums_of_powers_are_infinite_up_to_the_border():
     assert list(Schedule(eta_power=0.25, gamma_power=0.25).check().values()) == [True, False, False, False]
 
 
+def test_flooding_by_the_closed_forms_stands_beside_the_jobs_own():
+    """EEZOFL 3.7 and 6 at sigma = 1, N = 10, f = 16; a job drowns rounded errors, which are a little wider."""
+    n, f, Lambda = 4096, 16, 2.0**60
+    out = plan(Lambda_log2=60, sigma_phi=None, smudging_bits=40)
+    before = (5 / 3 * n**2 * (3.2**2 * 460 + 20) + 2.0 ** (-2 * f) * n * (3.2**2 * 20 + 2)) / n
+    flood = 2.0 ** (f + 40) * math.sqrt(before / 20)
+    printed = out["smudging"]["as_printed"]
+    assert printed["residue_log2"] == pytest.approx(math.log2(before) / 2, rel=1e-12)
+    assert printed["sigma_phi"] == pytest.approx(flood, rel=1e-12)
+    assert printed["sigma_phi_log2"] == pytest.approx(66.311, abs=1e-3)
+    std = math.sqrt(before + 2.0 ** (-2 * f) * flood**2 * 20) / Lambda
+    assert printed["decoded_std"] == pytest.approx(std, rel=1e-12)
+    assert 1.003 < out["sigma_phi"] / flood < 1.005
+    given = plan()["smudging"]["as_printed"]
+    assert given["sigma_phi"] == 3.2 and given["decoded_std"] == plan()["noise"]["decoded_std"]
+
+
 def test_symbols_and_tables_are_the_same_file():
     tables = {"ring": "4096", "tau": 0.01, "bandwidth_hz": 1e6, "devices": {"count": 10}, "rounds": 7}
     symbols = {"n": 4096, "tau": 0.01, "bandwidth_hz": 1e6, "N": 10, "K": 7, "lambda_s": 40.0}

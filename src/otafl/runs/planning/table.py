@@ -22,7 +22,7 @@ from otafl.runs.planning.facts import Facts, facts_of
 from otafl.runs.planning.figures import Figures, clip_norm
 from otafl.runs.planning.planned import Planned
 from otafl.runs.schema import Experiment
-from otafl.runs.sites import bandwidth_of
+from otafl.runs.sites import OTHER_LAW, bandwidth_of, rayleigh
 from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.planned import StreamedPlanned
 
@@ -267,7 +267,8 @@ def _notes(experiment: Experiment, facts: Facts, rows: list[Row]) -> list[str]:
     if any(row.loop != "open" for row in rows):
         notes.append("a closed loop looks at the training: its ε is the cap, and nothing else is known in advance")
     if (accounting := experiment.privacy.accounting) not in CERTIFIED:
-        notes.append(f"privacy.accounting={accounting!r}: {DESIGN}")
+        law = "" if rayleigh(experiment) else f"; {OTHER_LAW}"
+        notes.append(f"privacy.accounting={accounting!r}: {DESIGN}{law}")
     if experiment.privacy.stop == "each" and experiment.privacy.eps is not None:
         notes.append("clients retire at their own cap (privacy.stop='each'); the others go on")
     return notes

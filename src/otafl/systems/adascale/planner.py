@@ -21,6 +21,7 @@ from otafl.systems.adascale.planner_inputs import Inputs, convergence, read_site
 from otafl.systems.adascale.planner_pictures import pictures
 from otafl.systems.adascale.planner_silence import count_silence, sending_devices
 from otafl.systems.adascale.setting import Setting
+from otafl.systems.adascale.stationary import stationary_leakage, stationary_level
 from otafl.systems.adascale.tuning import simulated_floors
 from otafl.systems.planning import Planner, example, unread
 from otafl.systems.screen import Fitted, say_remarks
@@ -74,6 +75,9 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
             "conv_bound": theorem.bound(noise),
         }
         report["warnings"] += _missed(inputs.gamma, report["convergence"]["conv_bound"], excess[inputs.method], nu)
+    if nu > 0:
+        level, typical = float(stationary_level(nu, scene.typical[0])), float(scene.typical[0])
+        report["stationary"] = {"W_inf": level, "R_inf": stationary_leakage(level, typical, scene.leakage)}
     if inputs.method in ("adascale", "adascale-warm") and nu > 0:
         _tell_queue(report, excess[inputs.method], inputs.method, scene)
     return plain(report)

@@ -11,6 +11,7 @@ from scipy.special import exp1
 
 from otafl.core import validate
 from otafl.core.arrays import Array
+from otafl.systems.adascale.leakage import Leakage
 
 
 def expected_fill(level: Any, typical: Any) -> Array:
@@ -48,3 +49,18 @@ def stationary_level(nu: Any, typical: Any) -> Array:
     validate.positive("nu", nu)
     validate.positive("typical", typical)
     return resolved_level(np.inf, 1, nu, typical)
+
+
+def stationary_leakage(level: float, typical: float, leakage: Leakage) -> float:
+    """R_inf = E R(max(f, W_inf)): what that policy leaks per round, all devices together.
+
+    >>> devices = Leakage(np.full(10, 0.1445), np.full(10, 0.01))
+    >>> nearly_constant = stationary_leakage(0.1, 1e-6, devices)  # hardly any fade reaches the level
+    >>> bool(abs(nearly_constant / devices.total(0.1) - 1) < 1e-4)
+    True
+    """
+    from scipy.integrate import quad  # slow to import, and few ask
+
+    ratio = typical / level  # f > W iff E < a/W
+    faded, _ = quad(lambda x: float(leakage.total(typical / x)) * np.exp(-x), 0.0, ratio, epsabs=0.0, epsrel=1e-10)
+    return float(leakage.total(level)) * float(np.exp(-ratio)) + faded

@@ -19,7 +19,7 @@ from otafl.systems.baselines.constant import truncated_inversion
 from otafl.systems.cares.certifier import conv_budget
 from otafl.systems.cares.checks import check_reward
 from otafl.systems.cares.policy import Config as StaticConfig
-from otafl.systems.cares.policy import certified_arms, problem_of
+from otafl.systems.cares.policy import certified_arms, problem_of, sure
 from otafl.systems.cares.problem import Problem, RewardData
 
 FEATURES = 7
@@ -118,7 +118,8 @@ class Controller:
         cost, budget = answer.arms.zcdp_cost, answer.zcdp_budget
         if self.context.stop == "each":
             cost, budget = longest(problem, arms, self.context.rounds)
-        table = Table(arms, cost, certified & self.context.rayleigh, allowed, np.float64(budget), problem.weights,
+        binding = certified & sure(config, self.known, self.deployment, self.context)
+        table = Table(arms, cost, binding, allowed, np.float64(budget), problem.weights,
                       np.broadcast_to(problem.max_power, problem.weights.shape), np.float64(problem.noise_term),
                       np.float64(problem.truncation_factor))  # fmt: skip
         models = 1 if config.shared_model else len(arms)

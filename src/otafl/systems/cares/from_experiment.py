@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from otafl.core.errors import InputError
 from otafl.core.plan import Trace, first_look
 from otafl.systems.cares.checks import WEIGHT_TOLERANCE
 from otafl.systems.cares.policy import arms_of, problem_of
-from otafl.systems.planning import Asked
+from otafl.systems.planning import Asked, rayleigh
 
 OF_THE_SCHEME = ("arms", "num_arms", "conv_target", "diagnostic")
 REWARD = ("reward_data", "reward_noise")  # of a scheme that is told one
@@ -18,11 +17,7 @@ REWARD = ("reward_data", "reward_noise")  # of a scheme that is told one
 def keys(asked: Asked) -> dict[str, Any]:
     """The certifier's problem in the names of FILE, and the arms of the scheme."""
     context, config = asked.context, asked.config
-    if not context.rayleigh:
-        raise InputError(
-            "cares certifies Rayleigh fading, and the gains of this experiment are of another law, or measured; "
-            "`otafl plan FILE` charges them"
-        )
+    rayleigh(asked)
     assert context.trace is not None
     reward = {name: getattr(config, name) for name in REWARD if hasattr(config, name)}
     problem = problem_of(config, first_look(context.trace), asked.deployment, asked.message, context, **reward)

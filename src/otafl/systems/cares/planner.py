@@ -25,6 +25,10 @@ MAX_CLIENTS = 100_000
 MAX_CELLS = 3e6  # drop probabilities, arms times clients
 MAX_ROUNDS = 1_000_000  # of a sequence
 MAX_SEQUENCE = 2e7  # its rounds times clients
+ESTIMATED = (
+    "channel_scale is an estimate, and envelopes of an estimate bound nothing (CARES E16); certify_with = 'limits' "
+    "certifies by mu_low and mu_high"
+)
 
 
 def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
@@ -45,6 +49,10 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
             "exposure is not stated: costs and horizons are those of clients that lie along the beam in every round "
             "(1/cos^2 = 1)"
         )
+    limited = (inputs.num_pilots, inputs.mu_low, inputs.mu_high) != (None, None, None)
+    if inputs.certify_with == "estimate" and limited:
+        report["label"] = NO_CERTIFICATE
+        report["warnings"].append(ESTIMATED)
     if inputs.rx_scale is not None:
         scale = inputs.rx_scale if isinstance(inputs.rx_scale, list) else [inputs.rx_scale] * (inputs.rounds or 1)
         report["sequence"] = plain(certify_planned(problem, scale, inputs.predictable)._asdict())
@@ -58,7 +66,7 @@ def _unread(inputs: Inputs) -> list[str]:
         inputs,
         (inputs.arms == "auto", "arms = 'auto'", ("num_arms", "eta_min")),
         (inputs.rx_scale is not None, "rx_scale", ("predictable",)),
-        (inputs.certify_with == "limits", "certify_with = 'limits'", ("mu_low", "mu_high", "num_pilots")),
+        (inputs.certify_with == "limits", "certify_with = 'limits'", ("num_pilots",)),
         (inputs.num_pilots is not None, "num_pilots", ("failure_prob",)),
         (inputs.silence == "bound", "silence = 'bound'", ("batch_size", "batch_sizes")),
         (inputs.local_steps > 1, "local_steps > 1", ("example_smoothness",)),

@@ -53,7 +53,7 @@ class Info(NamedTuple):
 
 class State(NamedTuple):
     rx_scale: float
-    certified: bool  # False in diagnostic mode with nothing certified, and under fading of another law
+    certified: bool  # False in diagnostic mode with nothing certified, and where the channel is not `sure`
 
 
 def problem_of(
@@ -99,8 +99,8 @@ def problem_of(
         silence=config.silence,
         gain_error_max=deployment.gain_error,
         certify_with=config.certify_with,
-        mu_low=obs.rms_low * factor if limits else None,
-        mu_high=obs.rms_high * factor if limits else None,
+        mu_low=obs.rms_low * factor if limits or estimated(obs) else None,
+        mu_high=obs.rms_high * factor if limits or estimated(obs) else None,
         reward_data=reward_data,
         reward_noise=reward_noise,
         sizes=context.sizes,
@@ -124,6 +124,20 @@ def _heard(obs: Obs, deployment: Deployment, limits: bool) -> tuple[Array, int]:
             "channel.pilots, channel.drift and certify_with='limits'"
         )
     return np.asarray(receiver.antenna_rms, float), receiver.antennas
+
+
+def estimated(known: Obs) -> bool:
+    """Whether the scale of the channel is an estimate from pilots, between limits."""
+    return bool(np.any(np.asarray(known.rms_low) < np.asarray(known.rms_high)))
+
+
+def sure(config: Any, known: Obs, deployment: Deployment, context: Context) -> bool:
+    """Whether envelopes bind the channel: Rayleigh fading of one antenna, its scale known or taken at its limits (E16).
+
+    At an array a round costs more, by an angle that no closed form bounds: the horizon is the ledger's.
+    """
+    bound = config.certify_with == "limits" or not estimated(known)
+    return bound and context.rayleigh and deployment.receiver.antennas == 1
 
 
 def arms_of(config: Any, problem: Problem, rounds: int) -> Any:
@@ -168,9 +182,7 @@ def cares_static(config: Config, deployment: Deployment, message: Message, conte
         if state is None:
             answer = certified_arms(config, problem_with(*rounds[0]), context.rounds)
             assert answer.eta_init is not None
-            # At an array a round costs more, by an angle that no closed form bounds: the horizon is the ledger's.
-            sure = context.rayleigh and deployment.receiver.antennas == 1
-            state = State(answer.eta_init, answer.feasible and sure)
+            state = State(answer.eta_init, answer.feasible and sure(config, obs, deployment, context))
         plan, _ = truncated_inversion(np.asarray(state.rx_scale), weights, energy, obs, message, config.silence)
         found = np.array([envelopes(state.rx_scale, *row) for row in rounds]).T
         dropped, gap = found.reshape(2, *plan.rx_scale.shape)

@@ -210,6 +210,7 @@ def _level(problem: Problem, certificate: Certificate, level: Granularity) -> di
         "zcdp_cost": cost,
         "zcdp_at_horizon": spent,
         "eps_classic_at_horizon": zcdp.classic_eps(spent, problem.delta),
+        "eps_rdp_at_horizon": zcdp.optimal_eps(spent, problem.delta),  # CARES E12: between the other two
         "eps_gaussian_at_horizon": gaussian.eps_from_rho(spent, problem.delta),
     }
 

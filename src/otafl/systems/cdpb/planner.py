@@ -1,5 +1,6 @@
 """`otafl plan cdpb`: the balancing parameter rho and the number of rounds tau for two targets. No training."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         if inputs.best_portion:
             report["best_portion"] = _best_portion(params, charge, inputs, found.design.u)._asdict()
         report["paper"] = _paper(params, inputs.strategy)
+        report["lemmas"] = _lemmas(params, way)
     report["warnings"] = list(dict.fromkeys(said + cdpb.remarks(params) + _as_printed(charge)))
     return plain(report)
 
@@ -166,6 +168,23 @@ def _paper(params: Params, strategy: str) -> dict[str, Any]:
         "undefined": len(found.undefined),
         "certified": False,
     }
+
+
+def _lemmas(params: Params, way: Scheme) -> dict[str, Any]:
+    """Lemmas 1 and 2, repaired: the loads of least B and of Theorem 1's least eps, and the rounds that each allows."""
+    u = cdpb.lemma1(params, way)
+    found: dict[str, Any] = {
+        "u_gamma": u,
+        "rho_gamma": float(params.rho(u)),
+        "B_least": float(cdpb.error_energy(params, cdpb.stats(params, u, way))),
+    }
+    found["tau_gmin"] = None if params.gbar is None else math.ceil(6 * found["B_least"] / (params.mu * params.gbar))
+    if params.alpha == round(params.alpha):  # Theorem 1 knows no other order
+        u = cdpb.lemma2(params, way)
+        least = float(cdpb.eps_round(params, cdpb.stats(params, u, way), cdpb.PAPER))
+        found |= {"u_eps": u, "rho_eps": float(params.rho(u)), "eps1_least": least}
+        found["tau_emax"] = None if params.ebar is None else math.floor(params.ebar / least)
+    return found
 
 
 def show(report: dict[str, Any], console: Console) -> None:

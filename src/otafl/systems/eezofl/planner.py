@@ -77,6 +77,24 @@ def _smudging(p: Parameters, channel: budget.Fading, inputs: Inputs, bits: float
         "smudging_bits_total": reached - 0.5 * math.log2(hidden),
         "covers": "all devices together" if inputs.h_floor is None else _one_honest(inputs),
         "label": NO_FLOODING if reached < 10 else f"{reached:.0f} bits per coefficient",
+        "as_printed": _as_printed(p, channel, inputs, bits),
+    }
+
+
+def _as_printed(p: Parameters, channel: budget.Fading, inputs: Inputs, bits: float | None) -> dict[str, Any]:
+    """The same flooding by the closed forms as they stand, which leave out that errors are rounded to whole numbers.
+
+    The job's own sigma_phi drowns the residue that is there, which is a little wider.
+    """
+    plain = dataclasses.replace(p, count_rounding=False)
+    if bits is not None:
+        plain = choosing.flooded(plain, channel, bits, inputs.mode, inputs.h_floor)
+    residue = math.sqrt(budget.average_variance(plain, channel, inputs.mode, sigma_phi=0.0)) * p.Lambda
+    return {
+        "sigma_phi": plain.sigma_phi,
+        "sigma_phi_log2": math.log2(plain.sigma_phi),
+        "residue_log2": math.log2(residue),
+        "decoded_std": math.sqrt(budget.average_variance(plain, channel, inputs.mode)),
     }
 
 
