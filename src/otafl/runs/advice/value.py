@@ -24,6 +24,7 @@ from otafl.runs.advice.forms import mu_of
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
 from otafl.runs.advice.stand_in import SEEDS, Prepared, prepare, stand_in_words
 from otafl.runs.folder.disk import storage
+from otafl.runs.planning.table import COUNTED
 
 RESEMBLES = "if your task resembles digits (ten classes of small images, 85 % or more without privacy)"
 
@@ -151,6 +152,7 @@ class Advice:
         notes = [f"ε = {q.eps:g} at δ = {q.delta:g} ({self.protects}) {self._worth}"]
         notes += [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
         notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
+        notes += [COUNTED] if q.agreement is None and any(o.adjacency == "add-remove" for o in self.options) else []
         notes += [f"outside the calibrated domain: {text}" for text in
                   merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip
         if best is not None and best.row is not None and (best.row.power_margin_db or 0) > 3:
