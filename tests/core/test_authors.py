@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -32,7 +33,10 @@ class Gain(Base):
         return self.level * x + self.shift
     @property
     def shift(self):
-        return 7
+        return self.least() + 7
+    @staticmethod
+    def least():
+        return 5
 def doubled(function):
     @functools.wraps(function)
     def inner(x):
@@ -80,7 +84,8 @@ def digest_of(source: str) -> str:
         ('{"x", "y", "z"}', '{"x", "y"}'),
         ("Gain(1.5)", "Gain(1.75)"),
         ("self.level * x", "self.level / x"),
-        ("return 7", "return 8"),
+        ("+ 7", "+ 8"),
+        ("return 5", "return 6"),
         ("2 * function", "3 * function"),
         ("x + 11", "x + 12"),
         ("x + 13", "x + 14"),
@@ -150,3 +155,33 @@ def test_what_a_scheme_says_beside_its_function_is_seen() -> None:
         digests.append(code_digest(systems.scheme("told-beside").factory))
     systems.remove(systems.OWN)
     assert digests[0] == digests[2] != digests[1]
+
+
+class Endless:
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+class Refusing:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    __reduce_ex__ = None  # type: ignore[assignment]
+
+
+class Chain:
+    def __init__(self, length: int) -> None:
+        self.rest = self
+        for _ in range(length):
+            made = Chain.__new__(Chain)
+            made.rest, self.rest = self.rest, made
+
+
+@pytest.mark.parametrize("make", [Endless, Refusing, lambda: Chain(5000), threading.Lock, lambda: {1, "a"}, object])
+def test_whatever_a_scheme_holds_it_has_a_hash(make: Callable[[], Any]) -> None:
+    held = make()
+
+    def reads() -> Any:
+        return held
+
+    assert code_digest(reads) == code_digest(reads)

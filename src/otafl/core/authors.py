@@ -62,8 +62,8 @@ def _digest(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> str:
     hashed, left = hashlib.sha256(), [value]
     while left:
         value = left.pop()
-        while not isinstance(value, FunctionType) and (inner := getattr(value, "__wrapped__", None)) is not None:
-            value = inner  # of what is jitted or cached
+        while not isinstance(value, FunctionType) and (inner := _wrapped(value)) is not None:
+            value = inner
         if id(value) in met:
             label, inside = f"again {met[id(value)][0]}", list[Any]()
         else:
@@ -73,6 +73,14 @@ def _digest(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> str:
         hashed.update(f"{len(label)} {len(inside)} {label}".encode())
         left += reversed(inside)
     return hashed.hexdigest()
+
+
+def _wrapped(value: Any) -> Any:
+    """The function in what is jitted or cached."""
+    try:
+        return vars(value).get("__wrapped__")
+    except Exception:  # no attributes, or somebody else's answer to the question
+        return None
 
 
 def _parts(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> tuple[str, list[Any]]:
@@ -95,15 +103,17 @@ def _parts(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> tuple[str,
     if kind is set or kind is frozenset:
         return kind.__name__, sorted(_digest(one, home, {**met}) for one in value)
     if kind is np.ndarray and value.dtype.kind in "biufc":
-        return "array", [value.dtype.str, value.shape, value.tobytes()]
+        return "array", [value.dtype.str, value.shape, hashlib.sha256(value.tobytes()).hexdigest()]
     if kind is property:
         return "property", [value.fget, value.fset, value.fdel]
+    if kind is staticmethod or kind is classmethod:
+        return kind.__name__, [value.__func__]
     if isinstance(value, type):
         read = {
             name: vars(value)[name] for name in sorted(vars(value)) if name[:2] != "__" or callable(vars(value)[name])
         }
         return f"class {value.__qualname__}", [value.__bases__, read] if _counts(value.__module__, home) else []
-    return f"{kind.__qualname__} {getattr(value, '__qualname__', '')}", _state(value)
+    return f"a {kind.__qualname__}", _state(value)
 
 
 def _state(value: Any) -> list[Any]:
