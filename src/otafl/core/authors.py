@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -149,6 +150,27 @@ def _of_module(value: Any, names: set[str], home: str, above: tuple[ModuleType, 
         return value
     inside = sorted(names & vars(value).keys())
     return {name: _of_module(vars(value)[name], names, home, (*above, value)) for name in inside}
+
+
+def program_digest(function: Any, *shapes: Any) -> str:
+    """SHA-256 of a function of JAX as its program for these shapes, with all constants: what is jitted has its own."""
+    import jax  # not before it is needed: planners run without it
+    import jax.numpy as jnp
+    from jax.extend.core import ClosedJaxpr, Jaxpr
+
+    hashed, left = hashlib.sha256(), [jax.make_jaxpr(function)(*shapes)]
+    while left:
+        part = left.pop()
+        if isinstance(part, ClosedJaxpr):
+            hashed.update(re.sub(r"0x[0-9a-f]+", "", str(part)).encode())
+            for held in part.consts:
+                key = jnp.issubdtype(getattr(held, "dtype", int), jax.dtypes.prng_key)
+                hashed.update(np.asarray(jax.random.key_data(held) if key else held).tobytes())
+        if isinstance(part, ClosedJaxpr | Jaxpr):
+            left += [value for equation in part.eqns for value in equation.params.values()]
+        elif isinstance(part, tuple | list):
+            left += part
+    return hashed.hexdigest()
 
 
 def _inside(cell: Any) -> Any:
