@@ -131,6 +131,8 @@ def test_what_can_be_the_name_of_no_file_is_refused_before_any_work(run, name):
         (lambda: otafl.plan({"task": 3, "scheme": []}), "task=3 must be a table"),
         (lambda: otafl.plan(task=TASK, schemes=["fedavg"], privacy=True, eps=8.0), "privacy=True must be a table"),
         (lambda: otafl.plan(task=TASK, schemes=["fedavg"], agreement=[1]), "agreement=list must be one number"),
+        (lambda: otafl.plan(task=TASK, schemes=["fedavg"], agreement=1j), "agreement=1j must be one number"),
+        (lambda: otafl.plan(task=TASK, schemes=["fedavg"], agreement=np.ma.masked), "must be one number"),
         (lambda: otafl.audit(task=TASK, schemes=["fedavg"], runs=[]), "runs=list must be one number"),
         (lambda: otafl.audit(task=TASK, schemes=["fedavg"], only=[1]), "scheme 1 must be one of 'fedavg'"),
         (lambda: otafl.audit(task=TASK, schemes=["fedavg"], only="fedavg"), "only='fedavg' must be a list"),

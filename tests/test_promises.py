@@ -292,6 +292,13 @@ def test_an_unknown_declaration_is_refused(field, value):
         systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
 
 
+def test_a_reward_of_unknown_data_is_refused_and_not_free():
+    """Whoever wrote "Private" told the exact number, for which no noise was drawn and nothing charged."""
+    systems.register("mine", lambda *told: policy()._replace(feedback=Feedback("Private", 1.0)), Nothing)
+    with pytest.raises(InputError, match=r"mine: feedback\.data='Private' must be one of"):
+        systems.make("mine", Nothing(), small.deployment(), MESSAGE, small.CONTEXT)
+
+
 def test_a_closed_loop_may_plan_plain_numbers_under_its_filter(tmp_path):
     """Constants of NumPy's, which its filter silences where the cap is reached."""
     step = lambda state, obs: (state, plan_of(obs, tx=np.full(3, 0.01 + 0j)), ())  # noqa: E731

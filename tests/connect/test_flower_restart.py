@@ -24,6 +24,7 @@ from test_flower_strategy import (
 import otafl
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.privacy import attack_success
+from otafl.privacy.card_text import round_up
 
 pytestmark = pytest.mark.flower
 
@@ -91,7 +92,7 @@ def test_papers_tell_the_eps_of_the_ledger_whatever_the_record_says(stopped):
     counted, mu = [one.spent().worst for one in ledgers], [attack_success(one).mu for one in ledgers]
     told = json.loads((stopped / "rounds.json").read_text())
     assert [row["eps"] for row in told] == pytest.approx(counted, rel=1e-12) and [row["mu"] for row in told] == mu
-    assert f"| {counted[0]:.4g} | {mu[0]:.4g} |" in (stopped / "report.md").read_text()
+    assert f"| {round_up(counted[0])} | {round_up(mu[0])} |" in (stopped / "report.md").read_text()
 
 
 def test_a_record_of_rounds_that_were_not_charged_is_refused(stopped):

@@ -323,8 +323,14 @@ def test_oversized_reply_is_clipped_and_reported(tmp_path):
                 reply.content = RecordDict({"arrays": record({n: leaf + 7 for n, leaf in MODEL.items()})})
         return replies
 
-    _, result, _ = run(tmp_path, tamper=forge)
+    _, result, _ = run(tmp_path / "simulated", tamper=forge)
     assert faults_of(result, 1, "clipped") == [1]
+    assert "client 1: clipped (norm 21" in (tmp_path / "simulated/report.md").read_text()
+    _, result, _ = run(tmp_path / "real", tamper=forge, seed=None)
+    assert faults_of(result, 1, "clipped") == [1]
+    assert "client 1: clipped" in (tmp_path / "real/report.md").read_text()
+    for file in (tmp_path / "real").iterdir():  # how large it was is no business of who reads the folder
+        assert b"clipped (" not in file.read_bytes(), file.name
 
 
 def test_honest_devices_are_never_reported_as_oversized(tmp_path):

@@ -95,6 +95,12 @@ def test_a_card_tells_the_delta_at_which_its_eps_holds(ledger):
     risky = Ledger(budget, ledger.clients, ledger.parts, ledger.releases)
     card = make_card(risky, message(), accountants=["gaussian"])
     assert card.delta == 9e-6 + 1e-6 == budget.holds_at
+    told = [line for line in card.to_markdown().splitlines() if "probability of at most 1e-06" in line]
+    assert told == [
+        "- channels pass what is declared of them with a probability of at most 1e-06, which is part of delta: eps is "
+        "counted at the 9e-06 that it leaves"
+    ]
+    assert "delta=1e-05" in str(budget), "refusals tell the delta at which eps holds"
     assert card.spends[0].worst == float(risky.spent("gaussian").worst) > float(ledger.spent("gaussian").worst)
 
 

@@ -46,6 +46,12 @@ def test_the_forms_of_the_page_are_those_of_python(browser, page, advice, accoun
         assert len(got["outside"]) == len(want["outside"])
 
 
+def test_what_an_attacker_finds_at_most_is_never_rounded_down(browser, page):
+    browser.open(page)
+    assert [browser.run(f"atMost({value})") for value in (25.41, 9.231, 1, 99.91)] == ["25.5", "9.24", "1", "100"]
+    assert "at most" in browser.run("document.getElementById('answer').textContent")
+
+
 def test_it_draws_everything_without_a_complaint(browser, page, advice):
     browser.open(page)
     assert browser.complaints == []

@@ -14,7 +14,7 @@ from otafl import cli
 from otafl.bounds import merit
 from otafl.channels import load_site
 from otafl.core.errors import InputError
-from otafl.reports.advice import write_advice
+from otafl.reports.advice import render, write_advice
 from otafl.runs import runner
 from otafl.runs.advice import advise as advising
 from otafl.runs.advice import levers
@@ -126,7 +126,7 @@ def test_the_target_is_told_with_what_an_attacker_finds() -> None:
     """One Gaussian of μ = 1 has ε = 4.378 at 1e-5, and Φ(1 + Φ⁻¹(0.01)) is 9.237 %; both are rounded up."""
     (said,) = (note for note in advise(200, 650, 4.378).notes if "false alarms" in note)
     terms, found = said.split(": ")
-    assert terms == "ε = 4.378 at δ = 1e-05 is μ = 1.001"
+    assert terms == "ε = 4.378 at δ = 1e-05 (client level, replace) is μ = 1.001"
     assert found == "at 1 % false alarms an attacker finds at most 9.239 % of the true cases"
 
 
@@ -157,10 +157,23 @@ def test_the_page_promises_what_was_charged_and_no_more(
     question = asked(30, None, 8.0, rounds=10, task={"task": {"data": "digits"}, "clients": clients})
     answer = Advice(question, consider(question, ["constant"]), [], None, [], None)
     page, told = write_advice(answer, tmp_path)
-    for words in (f"({unit} level, {adjacency}; gaussian)", f"<li>unit {unit}, adjacency {adjacency}</li>"):
+    for words in (f"({unit} level, {adjacency}; gaussian)", f"<li>{unit} level, {adjacency}</li>"):
         assert words in page.read_text()
     terms = json.loads(told.read_text())["terms"]
     assert (terms["unit"], terms["adjacency"]) == (unit, adjacency)
+
+
+def test_every_level_of_eps_is_named_and_under_sampling_no_gaussian() -> None:
+    """One client may send records, which are sampled, another scheme whole messages of its own."""
+    clients = {"kind": "per-sample", "batch": 20, "unit": "record", "adjacency": "zero-out"}
+    task = {"task": {"num_params": 170, "samples": 600}, "clients": clients}
+    question = asked(40, None, 8.0, rounds=10, task=task, accountant="rdp")
+    answer = Advice(question, consider(question, ["weakest", "eezofl"]), [], None, [], None)
+    both = "weakest: record level, zero-out; eezofl: client level, replace"
+    assert f"<li>{both}</li>" in render(answer)
+    (said,) = (note for note in answer.notes if "false alarms" in note)
+    assert said.startswith(f"ε = 8 at δ = 1e-05 ({both}) says alone: at 1 % false alarms")
+    assert [(row["unit"], row["adjacency"]) for row in answer.table] == [("record", "zero-out"), ("client", "replace")]
 
 
 def test_more_devices_than_samples_at_hand_are_advised_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,16 @@ def test_numbers_and_arrays_that_only_look_so_are_faults() -> None:
     assert type(answer) is np.ndarray and answer.size == 6
 
 
+def test_what_lies_under_a_mask_is_not_sent() -> None:
+    r = next(opened("fedavg", weights=(0.25,) * 4))
+    hidden = np.ma.array(message(0), mask=[True] + [False] * 5)
+    got = r.send({0: hidden, 1: np.ma.array(message(1)), 2: message(2), 3: message(3)})
+    np.testing.assert_allclose(got, 0.25 * (message(1) + message(2) + message(3)), atol=1e-7)
+    assert [(fault.client, fault.kind, fault.detail) for fault in r.faults] == [
+        (0, "malformed", "holds masked values; fill them")
+    ]
+
+
 def test_nobody_is_renormalised_for_a_missing_reply() -> None:
     """fedavg without noise: the answer is exactly the weighted sum of what came, weights of those who did not lost."""
     r = next(opened("fedavg", weights=(0.1, 0.2, 0.3, 0.4)))

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,8 +166,9 @@ def test_the_cap_covers_rewards_and_what_an_earlier_run_spent(
     stream: str, tiny: Tiny, tmp_path: Path, private: Path
 ) -> None:
     """Rewards take most of what is left here: the run stops by its budget, and not one more round would fit."""
-    spent = private / "schemes/cares-adaptive/ledger-0.bin"
-    before, eps = Ledger.load(spent), 300.0
+    earlier, eps = Ledger.load(private / "schemes/cares-adaptive/ledger-0.bin"), 300.0
+    before = replace(earlier, budget=replace(earlier.budget, eps=eps))  # one cap for both, fixed in advance
+    before.save(spent := tmp_path / "ledger-0.bin")
     scheme = "scheme=[{name='cares-adaptive', reward_data='private_noisy', reward_noise=0.06, arms=[0.1, 0.11]}]"
     overrides = (
         scheme,

@@ -42,6 +42,7 @@ def plain(obs: Any, **more: Any) -> dict[str, Any]:
         ({"note": 1j}, "'note' must be one real number per round"),
         ({"note": np.ones(3)}, "'note' must be one real number per round"),
         ({"tx": [[1], [1, 2]]}, "'tx' must be numbers in one array, not list"),
+        ({"tx": np.ma.array([1.0], mask=[True])}, "'tx' must be numbers in one array, not MaskedArray"),
         ({"tx": None}, "'tx' must be numbers in one array"),
         ({"tx": np.ones((2, 2))}, r"plan.tx has shape \(2, 2\)"),
         ({"rx_scale": 1 + 2j}, "plan.rx_scale has dtype complex128 but must be real"),

@@ -16,7 +16,7 @@ from otafl.reports.tables import numbers, summaries
 from otafl.runs import build, runner
 from otafl.runs.folder.store import read_table
 from otafl.runs.planning.facts import Facts, facts_of
-from otafl.runs.planning.table import plan
+from otafl.runs.planning.table import COUNTED, plan
 from otafl.runs.schema import Experiment, load, resolved
 
 HEAD = f"evaluate_every = 3{SITE}"
@@ -248,3 +248,16 @@ def test_clients_that_retire_at_their_own_cap_train_longer_and_are_charged_no_mo
         [heard] = [one for one in place.json("card")["observers"] if one["observer"] == "eavesdropper"]
         assert heard["eps"] > summary["final_eps"][0]  # it has the server's sums, and its own
     assert rounds["each"] > rounds["worst"] > 0
+
+
+@pytest.mark.parametrize(("adjacency", "given", "said"), [
+    ("add-remove", None, True), ("add-remove", 0.5, False), ("zero-out", None, False),
+])  # fmt: skip
+def test_that_record_numbers_are_no_public_matter_is_said_where_they_are_secret(
+    adjacency: str, given: float | None, said: bool
+) -> None:
+    """Q is of an agreement that is guessed from them; the row of a scheme says no more than its ledger."""
+    records = {"kind": "per-sample", "rate": 0.1, "divisor": 4.0, "size_max": 100, "adjacency": adjacency}
+    task = {"num_params": 650, "clients": 4, "samples": 40, "weights": "equal"}
+    asked = {"rounds": 3, "channel": "cares", "task": task, "clients": records, "scheme": [{"name": "weakest"}]}
+    assert (COUNTED in plan(Experiment.model_validate(asked), agreement=given).notes) == said

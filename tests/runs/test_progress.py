@@ -31,9 +31,9 @@ def test_the_live_line_shows_pace_accuracy_and_epsilon_of_its_target() -> None:
     console = terminal()
     live = LiveLine(console)
     live.start("CARES", 300, 0)
-    live.tick(Tick("CARES", 120, 300, 0.8123, 41.7, 200.0, 57.3))
+    live.tick(Tick("CARES", 120, 300, 0.8123, 41.701, 200.0, 57.3))
     live.close()
-    for part in ("CARES", "120/300", "57 rounds/s", "acc 0.812", "ε 41.7/200 ▰▰▱▱▱▱▱▱▱▱"):
+    for part in ("CARES", "120/300", "57 rounds/s", "acc 0.812", "ε 41.71/200 ▰▰▱▱▱▱▱▱▱▱"):
         assert part in written(console)
 
 

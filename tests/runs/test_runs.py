@@ -385,7 +385,7 @@ def test_an_earlier_closed_loop_without_a_cap_that_adds_is_refused(budget: Budge
         )
 
 
-def test_a_closed_loop_goes_on_from_what_another_spent_under_a_cap_no_smaller(tmp_path: Path) -> None:
+def test_a_closed_loop_goes_on_from_what_another_spent_under_the_same_cap_alone(tmp_path: Path) -> None:
     ones = np.ones((3, 2))
     message = Message(5, 1.0, ones[0], ones[0], ones[0], "client", "add-remove")
     ledger = Ledger(Budget(20.0, 1e-5, adaptive=True), 2)
@@ -393,6 +393,8 @@ def test_a_closed_loop_goes_on_from_what_another_spent_under_a_cap_no_smaller(tm
     ledger.save(tmp_path / "ledger.bin")
     one_run = open_ledger(Budget(20.0, 1e-5, adaptive=True), 2, message, tmp_path / "ledger.bin")
     assert one_run.zcdp() == pytest.approx([1.5, 1.5])
+    larger = open_ledger(Budget(21.0, 1e-5, adaptive=True), 2, message, tmp_path / "ledger.bin")
+    assert larger.zcdp() == pytest.approx([ledger.budget.zcdp] * 2), "it may have been chosen for what the first found"
     with pytest.raises(BudgetExceeded):
         open_ledger(Budget(19.0, 1e-5, adaptive=True), 2, message, tmp_path / "ledger.bin")
 

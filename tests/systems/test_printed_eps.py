@@ -22,7 +22,7 @@ def told(report, inside=False):
     return SEVEN if inside and isinstance(report, float) else report
 
 
-@pytest.mark.parametrize("system", ["adascale", "biasvar", "cares", "cdpb"])
+@pytest.mark.parametrize("system", ["adascale", "biasvar", "cares", "cdpb", "seif"])
 def test_no_epsilon_is_rounded_down(system):
     planner = load(system)
     report = planner.plan(parse(planner.inputs, tomllib.loads(planner.example), "FILE"), Path())

@@ -126,14 +126,19 @@ def test_the_hash_is_that_of_the_function_its_seed_and_its_sizes(made):
         x, y = sample(key, client)
         return 2 * x, y
 
+    def jitted(scale):
+        table = jnp.full(made.x.shape[-1], scale)  # a constant of the inner function's own
+        return jax.jit(lambda key, client: (lambda x, y: (table * x, y))(*sample(key, client)))
+
     again = otafl.task(sample, clients=6, samples=SIZES, held_out=60)
     assert again.sha256 == made.sha256
     changed = [
         otafl.task(other, clients=6, samples=SIZES, held_out=(made.x_held_out, made.y_held_out)),
         otafl.task(sample, clients=6, samples=SIZES, held_out=(made.x_held_out, made.y_held_out), split_seed=1),
         otafl.task(sample, clients=6, samples=5, held_out=(made.x_held_out, made.y_held_out)),
+        *(otafl.task(jitted(s), clients=6, samples=SIZES, held_out=(made.x_held_out, made.y_held_out)) for s in (2, 3)),
     ]
-    assert len({made.sha256, *(task.sha256 for task in changed)}) == 4
+    assert len({made.sha256, *(task.sha256 for task in changed)}) == 6
 
 
 @pytest.mark.parametrize(

@@ -328,3 +328,23 @@ def test_the_fingerprint_knows_the_start_the_function_and_its_constants():
     models = (made(), made(), made(1.0), made(0.0, 2.0), made(shift=1.0))
     prints = [own_model.fingerprint(m, X, Y) for m in models]
     assert prints[0] == prints[1] and len(set(prints)) == 4
+
+
+def test_the_fingerprint_knows_what_is_inside_jitted_functions_the_gradient_and_the_penalty():
+    """A constant of a jitted function, another rule for its gradient or l2 made another run under the same hash."""
+
+    def made(factor=1.0, slope=1.0, l2=0.0, metric=None, many=1.0):
+        table = jnp.full(3, factor)
+
+        @jax.custom_vjp
+        def steep(outputs):
+            return outputs
+
+        steep.defvjp(lambda outputs: (outputs, None), lambda _, by: (slope * by,))
+        inner = jax.jit(lambda p, x: x @ p["w"] * table)
+        apply = lambda p, x: steep(inner(p, x)) * (many if x.shape[0] > 1 else 1.0)  # noqa: E731
+        return model(lambda k: {"w": jnp.ones((4, 3))}, apply, l2=l2, metric=metric)
+
+    changes = ({}, {}, {"factor": 2.0}, {"slope": 2.0}, {"l2": 0.1}, {"metric": "loss"}, {"many": 2.0})
+    prints = [own_model.fingerprint(made(**change), X, Y) for change in changes]
+    assert prints[0] == prints[1] and len(set(prints)) == 6

@@ -26,6 +26,7 @@ NO_CERTIFICATE = "no joint certificate"  # of rounds whose info `certified` is f
 Loop = Literal["open", "round"]
 CSI = Literal["none", "statistical", "own", "global"]
 Gate = Literal["open", "bound", "message"]
+RewardData = Literal["public", "private"]
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-remove", "replace", "zero-out"]
 
@@ -191,7 +192,7 @@ class Feedback(NamedTuple):
     clients' own data plus N(0, noise_std^2), a release that the ledger charges with every round.
     """
 
-    data: Literal["public", "private"] = "public"
+    data: RewardData = "public"
     noise_std: float = 0.0
 
 

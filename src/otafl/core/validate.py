@@ -82,8 +82,8 @@ def _numbers(name: str, value: Any) -> Any:
 
 
 def single(name: str, value: Any) -> None:
-    """One number: lists of numbers, which the other checks look into, would pass them, empty ones any."""
-    if _numbers(name, value).ndim:
+    """One real number: lists of numbers, which the other checks look into, would pass them, empty ones any."""
+    if _numbers(name, value).ndim or np.iscomplexobj(value) or np.ma.is_masked(value):
         raise InputError(f"{name}={shown(value)} must be one number")
 
 

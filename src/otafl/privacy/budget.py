@@ -61,7 +61,7 @@ class Budget:
             )
 
     def __str__(self) -> str:
-        return f"eps={self.eps:g}, delta={self.delta:g} ({self.accountant})"
+        return f"eps={self.eps:g}, delta={self.holds_at:g} ({self.accountant})"
 
     @property
     def holds_at(self) -> float:

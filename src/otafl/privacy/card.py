@@ -275,6 +275,11 @@ def _assumed(ledger: Ledger) -> list[str]:
     if ledger.budget.adaptive:
         at = "" if ledger.budget.order is None else f" at Renyi order {ledger.budget.order:g}, fixed in advance"
         out.append(f"the cap is enforced by a privacy filter{at}; the realised sum is no guarantee (CARES E20)")
+    if ledger.budget.missed:
+        out.append(
+            f"channels pass what is declared of them with a probability of at most {ledger.budget.missed:.3g}, which "
+            f"is part of delta: eps is counted at the {ledger.budget.delta:.4g} that it leaves"
+        )
     if ledger.releases:
         names = sorted({release.name for release in ledger.releases})
         out.append(f"extra releases charged: {', '.join(names)}")

@@ -36,11 +36,10 @@ def write_advice(advice: Advice, folder: str | Path) -> list[Path]:
 
 def render(advice: Advice) -> str:
     """The whole page."""
-    q, caution, (unit, adjacency) = advice.question, advice.caution(), advice.neighbours
+    q, caution = advice.question, advice.caution()
     facts = (
         f"{q.site.num_devices} devices", f"D = {q.num_params:,}", f"ε = {q.eps:g}, δ = {q.delta:g}",
-        f"{q.rounds} rounds", f"accountant {q.accountant}", f"weights {q.weights}",
-        *([f"unit {unit}, adjacency {adjacency}"] if unit else []),
+        f"{q.rounds} rounds", f"accountant {q.accountant}", f"weights {q.weights}", advice.protects,
     )  # fmt: skip
     inside = asset("advice.html").format(
         sentence=escape(advice.sentence),
@@ -120,10 +119,9 @@ def _certificate(advice: Advice) -> str:
     best, q = advice.best, advice.question
     if best is None:
         return "<p>Nothing can be planned, so nothing is certain.</p>"
-    unit, adjacency = advice.neighbours
     privacy = (
-        f"No client spends more than ε = {q.eps:g} at δ = {q.delta:g} ({unit} level, {adjacency}; {q.accountant}): the "
-        "ledger ends the run before the round that would."
+        f"No client spends more than ε = {q.eps:g} at δ = {q.delta:g} ({best.unit} level, {best.adjacency}; "
+        f"{q.accountant}): the ledger ends the run before the round that would."
     )
     if best.certified:
         said = "CARES certifies the convergence of this plan, by a bound that says more than clipping alone."

@@ -133,7 +133,7 @@ def _card(run: "Execution", worst: int, remarks: list[str], found: Findings, ret
             *run.uplink.assumed,
             *said_of_earlier(run.experiment.privacy.already_spent),
             *([] if retired is None else [retirement.in_words(run.loop, retired[worst], clients, keep_noise)]),
-            *said_of_channel(run.experiment, run.horizon),
+            *said_of_channel(run.experiment),
         ],
         observers=found.observers,
         reward=in_words(site, run.releases[worst], int(np.sum(found.seen.live[worst]))),

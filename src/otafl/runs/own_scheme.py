@@ -161,7 +161,7 @@ def _number(name: str, key: Any, value: Any) -> Array:
     if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
         raise InputError(f"{name}: key {key!r} must be a name of letters, digits and inner underscores")
     try:
-        found = np.asarray(value)
+        found = np.asarray(None if np.ma.is_masked(value) else value)
     except ValueError:
         found = np.asarray(None)
     if found.dtype.kind not in "biufc":

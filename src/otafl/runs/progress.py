@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from rich.text import Text
 
 from otafl.core.files import plain
+from otafl.privacy.card_text import round_up
 from otafl.runs.interrupts import FINISHING, stopping
 from otafl.systems.screen import say
 
@@ -98,7 +99,7 @@ class LiveLine(Reporter):
         self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
 
     def tick(self, tick: Tick) -> None:
-        eps = "" if tick.eps != tick.eps else f"  ε {tick.eps:.3g}"
+        eps = "" if tick.eps != tick.eps else f"  ε {round_up(tick.eps)}"
         if eps and tick.eps_target < float("inf"):
             bar = f" {spent_bar(tick.eps / tick.eps_target)}" if self.console.width > 99 else ""
             eps += f"/{tick.eps_target:g}{bar}"

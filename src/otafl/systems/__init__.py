@@ -33,6 +33,7 @@ from otafl.core.plan import (
     Loop,
     Message,
     Policy,
+    RewardData,
     check_gate,
     first_look,
     frozen,
@@ -169,6 +170,7 @@ def _ask(name: str, config: Any, deployment: Deployment, message: Message, conte
         raise InputError(f"{name}: its factory must return a Policy, not {type(policy).__name__}")
     for field, allowed in (("loop", Loop), ("csi", CSI), ("gate", Gate)):
         validate.one_of(f"{name}: {field}", getattr(policy, field), get_args(allowed))
+    validate.one_of(f"{name}: feedback.data", policy.feedback.data, get_args(RewardData))
     return policy
 
 

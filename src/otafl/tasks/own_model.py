@@ -8,7 +8,6 @@ whole numbers) stays as the first call made it.
 """
 
 import hashlib
-import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +18,12 @@ import numpy as np
 from jax.extend.core import Primitive, jaxpr_as_fun, jaxprs_in_params
 
 from otafl.core import validate
+from otafl.core.authors import program_digest
 from otafl.core.errors import InputError, first_line
 from otafl.tasks.losses import LOSSES, METRICS, PerSample
 from otafl.tasks.models import UNKNOWN_FOOTPRINT, Model, count_params
 
+BATCH = 7  # a length that no constant of theirs is likely to have
 WINDOWS = {  # what is told, when samples are mapped over, of all of them
     "pure_callback": "a call of the host",
     "io_callback": "a call of the host",
@@ -153,7 +154,7 @@ def check(model: Model, x: np.ndarray, y: np.ndarray, classes: int) -> tuple[Mod
 
     So is the model, held to the programs that were looked at.
     """
-    batch = 7  # a length that no constant of theirs is likely to have
+    batch = BATCH
     params = jax.eval_shape(model.init, jax.random.key(0))
     shapes = f"x {(batch, *x.shape[1:])}, y {(batch, *y.shape[1:])}"
     try:
@@ -256,10 +257,13 @@ def _shown(value: Any) -> str:
 
 
 def fingerprint(model: Model, x: np.ndarray, y: np.ndarray) -> str:
-    """SHA-256 of what the model computes (its loss as a program, with its constants) and where it starts."""
+    """SHA-256 of what a model computes (loss, gradient, outputs as programs), of what is told, and where it starts."""
     start = model.init(jax.random.key(0))
-    program = jax.make_jaxpr(model.loss)(start, _like(x, 1), _like(y, 1))
-    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(program)).encode())
-    for leaf in [*program.consts, *jax.tree.leaves(start)]:
+    programs = (
+        program_digest(jax.value_and_grad(model.loss), start, _like(x, 1), _like(y, 1)),
+        program_digest(model.logits, start, _like(x, BATCH)),
+    )
+    digest = hashlib.sha256(f"{programs} {model.l2!r} {model.metric}".encode())
+    for leaf in jax.tree.leaves(start):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()

@@ -1,7 +1,10 @@
 """Seif's split and the jammer: the multiplier is reached, energy is kept, and (C3) is the covariance's own charge."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 import small
 from otafl import systems
@@ -9,8 +12,9 @@ from otafl.core.errors import InputError
 from otafl.core.plan import Message, Plan
 from otafl.core.rounds import plan_ahead
 from otafl.core.uplink import lower, transmit_energy, uplink_of
+from otafl.privacy.card_text import round_up
 from otafl.privacy.events import events, noise_multiplier
-from otafl.systems.rivals import jammer, seif
+from otafl.systems.rivals import jammer, seif, seif_planner
 from otafl.systems.rivals.split import jammed, jammer_charge, power_split
 from otafl.systems.rivals.target import round_multiplier
 
@@ -120,3 +124,20 @@ def test_beside_a_receiver_that_is_far_louder_no_energy_limit_is_passed() -> Non
         )  # fmt: skip
         radiated = (found.square * bound**2 + dim * found.shares) / gain**2
         assert np.all(radiated <= energy * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("said", [{}, {"multiplier": 7.0}, {"eps": 2.0, "sensitivity": 0.5}])
+def test_the_planner_names_the_eps_of_its_multiplier_and_whose_it_is(said: dict[str, float], tmp_path: Path) -> None:
+    """Whatever the multiplier came from, the classic conversion of rounds / (2 z^2) holds, and no more is printed."""
+    site = {"num_clients": 4, "rounds": 9, "eps": 6.0, "max_energy": 5.0, "noise_std": 0.3, "num_params": 53}
+    report = seif_planner.plan(seif_planner.Inputs(**{**site, **said}), tmp_path)
+    rho = 9 / (2 * report["multiplier"] ** 2)
+    assert report["eps"] == pytest.approx(rho + 2 * np.sqrt(rho * np.log(1e5)), rel=1e-12)
+    if "multiplier" not in said:
+        assert report["eps"] == pytest.approx(said.get("eps", 6.0), rel=1e-9) and report["eps"] <= said.get("eps", 6.0)
+    console = Console(record=True, width=200)
+    seif_planner.show(report, console)
+    text = console.export_text()
+    assert f"ε = {round_up(report['eps'])} at δ = 1e-05 (zcdp)" in text
+    whose = "moves by at most 0.5 where a unit of it" if "sensitivity" in said else "at most 2 where one client's data"
+    assert whose in text

@@ -22,6 +22,7 @@ from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert, table
+from otafl.privacy.card_text import round_up
 
 PROGRESS = "progress.npz"
 Row = dict[str, Any]
@@ -113,7 +114,8 @@ def report(summary: Row, rows: list[Row], private: str, card: str) -> str:
     head = ["round", "asked", "silent", "faults", "ε so far", "μ so far", "SNR, dB", "energy, J"]
     cells = [
         [number, f"{len(row.get('asked', []))} of {summary['clients']}", devices(row.get("silent", [])), faults(row),
-         *(cell(row.get(name)) for name in ("eps", "mu", "snr-db", "energy-j"))]
+         *("" if row.get(name) is None else round_up(row[name]) for name in ("eps", "mu")),
+         *(cell(row.get(name)) for name in ("snr-db", "energy-j"))]
         for number, row in enumerate(rows, 1)
     ]  # fmt: skip
     lines = ["# Federation over the air", "", *[f"- {name}: {value}" for name, value in summary.items()], ""]

@@ -133,7 +133,7 @@ class OverTheAir(Strategy):
             raise InputError(f"num_rounds={wanted}: this strategy was planned for rounds={planned}; plan it for more")
         if wanted > most:
             raise BudgetExceeded(
-                f"num_rounds={wanted}: eps={budget.eps:g} at delta={budget.delta:g} allows {most} of the {planned} "
+                f"num_rounds={wanted}: eps={budget.eps:g} at delta={budget.holds_at:g} allows {most} of the {planned} "
                 "rounds that were planned; pass num_rounds=strategy.affordable_rounds, or plan for more eps or noise"
             )
 

@@ -79,6 +79,8 @@ const places = slider => slider.linear
      from: p => slider.low * (slider.high / slider.low) ** (p / STEPS)};
 const short = x => x === null ? "–" : x === 0 ? "0" : Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? x.toExponential(2)
   : String(+x.toPrecision(3));
+// Of what an attacker finds at most: never rounded below.
+const atMost = x => { const unit = 10 ** (Math.floor(Math.log10(x)) - 2); return short(Math.ceil(x / unit) * unit); };
 
 const start = {scheme: given.bases.length ? 0 : -1};
 if (given.bases.length) {
@@ -148,7 +150,7 @@ function update(save = true) {
     ["Q", `${short(got.quality)}, ${got.verdict}`, "big"],
     ["accuracy", `${Math.round(100 * got.lift)} % of what is attainable above chance (${Math.round(100 * low)} to ${Math.round(100 * high)} % in like runs)`],
     ["S, of at most", `${short(got.snr)} of ${short(got.snr_max)}`],
-    ["attack success", `${short(100 * got.tpr)} % found at 1 % false alarms (μ = ${short(got.mu)})`],
+    ["attack success", `at most ${atMost(100 * got.tpr)} % found at 1 % false alarms (μ = ${atMost(got.mu)})`],
     ["energy per device", got.energy === null ? "follows the devices' own noise: see the plans" : `${short(got.energy)} J`],
     ["power", got.margin_db === null ? "–" : got.margin_db < 0 ? `${short(-got.margin_db)} dB too little: somebody falls silent` : `${short(got.margin_db)} dB left`],
   ];

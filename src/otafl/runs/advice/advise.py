@@ -73,6 +73,8 @@ class Option:
     merit: merit.Merit | None
     why_not: str = ""
     certified: bool = False  # a convergence certificate that says more than clipping alone does
+    unit: str = ""  # what eps protects
+    adjacency: str = ""
 
     @property
     def quality(self) -> float:
@@ -120,10 +122,12 @@ def consider(question: Question, names: list[str] | None = None) -> list[Option]
             bare = experiment_of(question, site_file, [{"name": name, **own_clients(name), **_required(name)}])
             facts = facts_of(bare) if facts is None else facts
             try:
-                found.append(_option(question, bare, facts))
+                option = _option(question, bare, facts)
             except InputError as refusal:  # this scheme cannot be there; where none can, the question is at fault
                 refusals.append(refusal)
-                found.append(Option(name, {}, None, None, str(refusal).removeprefix(f"{name}: ")))
+                option = Option(name, {}, None, None, str(refusal).removeprefix(f"{name}: "))
+            sent = bare.client_choice(bare.scheme[0])
+            found.append(dataclasses.replace(option, unit=sent.unit, adjacency=sent.adjacency))
     if len(refusals) == len(found):
         raise refusals[0]
     return ranked(found)

@@ -16,13 +16,15 @@ from otafl.bounds import merit
 from otafl.core import validate
 from otafl.core.errors import Infeasible
 from otafl.core.files import to_json, write_atomic
-from otafl.privacy.attack import worth
+from otafl.privacy import ACCOUNTANTS
+from otafl.privacy.attack import finds, from_eps, worth
 from otafl.runs.advice.advise import COVERED, REFERENCE, TIE, Option, Question, asked, consider
 from otafl.runs.advice.designs import own_clients
 from otafl.runs.advice.forms import mu_of
 from otafl.runs.advice.levers import Lever, best_of, free_changes, single_changes
 from otafl.runs.advice.stand_in import SEEDS, Prepared, prepare, stand_in_words
 from otafl.runs.folder.disk import storage
+from otafl.runs.planning.table import COUNTED
 
 RESEMBLES = "if your task resembles digits (ten classes of small images, 85 % or more without privacy)"
 
@@ -49,9 +51,17 @@ class Advice:
 
     @property
     def neighbours(self) -> tuple[str, str] | tuple[None, None]:
-        """Unit and adjacency that ε is for: those of the best plan; None where nothing was planned."""
-        rows = [o.row for o in [*self.able, *self.options] if o.row is not None and o.row.unit]
-        return (rows[0].unit, rows[0].adjacency) if rows else (None, None)
+        """Unit and adjacency that ε is for: those of the best plan."""
+        first = next(iter([*self.able, *self.options]), None)
+        return (None, None) if first is None else (first.unit, first.adjacency)
+
+    @property
+    def protects(self) -> str:
+        """The same in words; where schemes send something else, whose ε is for what."""
+        told: dict[str, list[str]] = {}
+        for option in self.options:
+            told.setdefault(f"{option.unit} level, {option.adjacency}", []).append(option.name)
+        return "; ".join(text if len(told) == 1 else f"{', '.join(names)}: {text}" for text, names in told.items())
 
     @property
     def verdict(self) -> merit.Verdict:
@@ -139,9 +149,10 @@ class Advice:
         samples = float(np.mean(q.site.devices.samples))
         basis = "given" if q.agreement is not None else f"guessed from {samples:.4g} samples each"
         fading = ["Rayleigh fading"] if self.assumed_fading else []
-        notes = [f"ε = {q.eps:g} at δ = {q.delta:g} is {worth(mu_of(q.eps, q.delta, q.accountant))}"]
+        notes = [f"ε = {q.eps:g} at δ = {q.delta:g} ({self.protects}) {self._worth}"]
         notes += [f"assumed: {', '.join([*q.site.assumed, *fading])}"] if q.site.assumed or fading else []
         notes.append(f"agreement of the devices (γ) {q.gamma:.2f}, {basis}; measure it with --agreement")
+        notes += [COUNTED] if q.agreement is None and any(o.adjacency == "add-remove" for o in self.options) else []
         notes += [f"outside the calibrated domain: {text}" for text in
                   merit.in_domain(q.num_params, q.rounds, q.site.num_devices)]  # fmt: skip
         if best is not None and best.row is not None and (best.row.power_margin_db or 0) > 3:
@@ -160,6 +171,14 @@ class Advice:
         if not q.blocks.get("task") and self.prepared is not None:
             notes.append(stand_in_words(self.prepared.experiment, q.num_params))
         return notes
+
+    @property
+    def _worth(self) -> str:
+        """What ε is worth to an attacker; no Gaussian says so where sampling is credited."""
+        q = self.question
+        if ACCOUNTANTS[q.accountant].cap is None and any(o.row and o.row.mu and None in o.row.mu for o in self.options):
+            return f"says alone: {finds(from_eps(q.eps, q.delta, q.accountant).tpr_at_1pct)}"
+        return f"is {worth(mu_of(q.eps, q.delta, q.accountant))}"
 
     @property
     def _told(self) -> list[str]:
@@ -241,7 +260,8 @@ def option_dict(option: Option) -> dict[str, Any]:
     row, value = option.row, option.merit
     found: dict[str, Any] = {
         "scheme": option.name, "settings": option.options, "why_not": option.why_not, "certified": option.certified,
-        "reference": option.name == REFERENCE, "covered": option.covered,
+        "reference": option.name == REFERENCE, "covered": option.covered, "unit": option.unit,
+        "adjacency": option.adjacency,
     }  # fmt: skip
     if row is None or value is None:
         return {**found, "Q": None}

@@ -56,7 +56,7 @@ def _assertions(air: "Air") -> list[str]:
     """What this process did, and what it was told and could not see."""
     message, settings = air.job.message, air.settings
     job, clients = air.job, len(air.job.deployment.weights)
-    lines = said_of(settings.channel, settings.rounds, clients)
+    lines = said_of(settings.channel)
     if job.retires:
         lines.append(in_words(job.policy.loop, air.retired, clients, job.keep_noise))
     if np.isfinite(message.bound):

@@ -50,6 +50,8 @@ def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
 def _array(leaf: Any) -> NDArray[np.float32]:
     if _is_tensor(leaf) and not leaf.is_floating_point():
         raise InputError(f"holds numbers of type {leaf.dtype}, expected floating point; leave such buffers out")
+    if np.ma.is_masked(leaf):  # NumPy would take what lies under the mask
+        raise InputError("holds masked values; fill them")
     try:
         array = np.asarray(leaf.detach().cpu().float().numpy() if _is_tensor(leaf) else leaf)
     except Exception as error:

@@ -213,7 +213,7 @@ def _attack(one: Prepared, runs: int, share: float, seed: int, progress: Progres
         canaries += [canary._replace(pattern=canary.pattern + _observer(target)) for canary in found]
     message, notes = one.targets[0].message, dict.fromkeys(note for target in one.targets for note in target.notes)
     return SchemeAudit(
-        one.label, one.eps, one.rounds, message.unit, message.adjacency, one.targets[0].delta, canaries, tuple(notes)
+        one.label, one.eps, one.rounds, message.unit, message.adjacency, one.delta, canaries, tuple(notes)
     )
 
 

@@ -78,6 +78,7 @@ class Prepared(NamedTuple):
     rounds: int
     targets: list[Target]
     reason: str = ""
+    delta: float = np.nan  # at which that eps holds
 
 
 def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = None) -> Prepared:
@@ -126,7 +127,8 @@ def prepare(experiment: Experiment, scheme: Any, place: SchemeFolder | None = No
         return Prepared(planned.label, np.inf, rounds, [], NO_PROMISE)
     if np.any(charged.rate < planned.setup.sites[0].message.rate):
         return Prepared(planned.label, eps, rounds, [], COINS)
-    return Prepared(planned.label, eps, rounds, _targets(planned, facts, played, leaks, notes))
+    targets = _targets(planned, facts, played, leaks, notes)
+    return Prepared(planned.label, eps, rounds, targets, delta=planned.budget.holds_at)
 
 
 Played = tuple[Plan, Trace, Events]  # some rounds, and what they are charged for

@@ -26,23 +26,21 @@ def delta_left(privacy: Privacy, channel: Channel, rounds: int, clients: int) ->
     return privacy.delta - risk, risk
 
 
-def said_of(channel: Channel, rounds: int, clients: int) -> list[str]:
-    """Lines of the card."""
+def said_of(channel: Channel) -> list[str]:
+    """Lines of the card, which tells the chance of a miss by its ledger."""
     if channel.stale is None:
         return []
-    risk = missed(channel, rounds, clients)
     return [
         f"channel estimates are {channel.stale.age_rounds} round(s) old: devices below {channel.least_gain:g} of their "
-        f"rms gain stay silent, and gain_error={channel.gain_error:.4g} holds but for a probability of {risk:.3g}, "
-        "which is part of delta: eps is counted at what it leaves"
+        f"rms gain stay silent, the others are charged for gain_error={channel.gain_error:.4g}"
     ]
 
 
-def said_of_channel(experiment: Experiment, rounds: int) -> list[str]:
+def said_of_channel(experiment: Experiment) -> list[str]:
     """The same for an experiment, with what there is to say of its trace."""
     played = played_by(experiment)
     found = [] if played is None else remarks(played, experiment.rounds, len(experiment.seed_list))
-    return [*said_of(experiment.channel, rounds, experiment.task.clients), *found]
+    return [*said_of(experiment.channel), *found]
 
 
 def statistics_known(experiment: Experiment) -> bool:

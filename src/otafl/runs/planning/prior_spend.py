@@ -1,7 +1,8 @@
 """What an earlier run on the same clients has spent counts in this one: `privacy.already_spent`. Host, float64.
 
 An earlier closed loop is charged its cap: what it happened to spend is a number that the data chose (CARES E20). Only
-a closed loop whose own cap is no smaller may go on from what was spent: both are then one run under that cap.
+a closed loop under the same cap may go on from what was spent: both are then one run under a cap that was fixed, as the
+earlier ledger shows, before the first of them began.
 """
 
 import math
@@ -80,9 +81,9 @@ def eps_left(privacy: Privacy, clients: int) -> float | None:
 
 
 def _goes_on(before: Budget, now: Budget) -> bool:
-    """Whether two closed loops are one run under the later cap: costs of both add in the same way, up to it."""
+    """Whether two closed loops are one run under one cap. A larger one may be chosen for what the first has found."""
     adds = before.counted.additive and now.counted.additive
-    return now.adaptive and adds and before.accounting == now.accounting and before.zcdp <= now.zcdp
+    return now.adaptive and adds and before.accounting == now.accounting and before.zcdp == now.zcdp
 
 
 def at_its_cap(before: Ledger, earlier: Path) -> Ledger:

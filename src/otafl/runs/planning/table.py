@@ -27,6 +27,10 @@ from otafl.runs.streamed.choice import goes_by
 from otafl.runs.streamed.planned import StreamedPlanned
 
 UNCALIBRATED = {"zero-order"}  # kinds of clients whose messages are no gradients
+COUNTED = (
+    "under add-remove no ε covers how many records there are: the agreement is guessed from that, and Q with it; say "
+    "it with --agreement, or keep both to yourself"
+)
 
 TOLD = ("noise_over_clip", "dropped_weight", "bias", "energy_mean", "channel_uses", "csi", "noise_of", "binding",
         "least_eps", "reason")  # fmt: skip
@@ -115,7 +119,10 @@ def plan(experiment: Experiment, agreement: float | None = None) -> PlanTable:
         validate.in_left_open("agreement", agreement, 0, 1)
     gamma = guessed_agreement(float(np.mean(facts.sizes[0]))) if agreement is None else agreement
     rows = [plan_scheme(experiment, scheme, facts, gamma) for scheme in experiment.scheme]
-    return PlanTable(rows, _terms(experiment, facts, gamma, agreement is None), _notes(experiment, facts, rows))
+    notes = _notes(experiment, facts, rows)
+    if agreement is None and any(row.adjacency == "add-remove" for row in rows):
+        notes.append(COUNTED)
+    return PlanTable(rows, _terms(experiment, facts, gamma, agreement is None), notes)
 
 
 def refuse_all_infeasible(found: PlanTable) -> None:

@@ -16,7 +16,16 @@ from otafl.privacy import classic_budget, gaussian_budget
 from otafl.privacy.attack import worth
 from otafl.systems.planning import Asked, Planner, example, follows
 from otafl.systems.rivals.allocation import Allocation, allocate, caps, paper_budget, price_of, worths
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
+from otafl.systems.rivals.planner_inputs import (
+    Site,
+    checked,
+    covered,
+    gains_of,
+    idle,
+    per_client,
+    site_keys,
+    weights_of,
+)
 from otafl.systems.screen import say_remarks
 
 BUDGETS = {"paper": paper_budget, "zcdp": classic_budget, "gaussian": gaussian_budget}
@@ -100,7 +109,7 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "objective_one_power": objective(np.full(inputs.rounds, even)), "online_square": by_round,
         "rounds_at_limit": int(np.sum(found.square >= cap * (1 - 1e-12))), "eps": inputs.eps, "delta": inputs.delta,
         "notes": ["hindsight: all channels are known in advance; online solves each round with its own limit",
-                  *idle(inputs)],
+                  covered(inputs), *idle(inputs)],
     })  # fmt: skip
 
 

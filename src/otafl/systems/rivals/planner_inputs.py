@@ -88,6 +88,16 @@ def checked(inputs: Site) -> None:
         validate.positive("sensitivity", inputs.sensitivity)
 
 
+def covered(inputs: Site) -> str:
+    """Whose data the printed numbers protect, and where they hold."""
+    most = inputs.sensitivity or 2 * inputs.clip_norm
+    told = "one client's data are replaced" if inputs.sensitivity is None else "a unit of it changes (sensitivity)"
+    return (
+        f"ε and μ are for the worst client, whose message moves by at most {most:g} where {told}, over channels as "
+        "exact as this plan takes them; errors that an experiment declares are charged besides"
+    )
+
+
 def idle(inputs: Site) -> list[str]:
     """Of a site whose gains are given."""
     return unread(inputs, (inputs.gain is None, "drawn gains", ("rms_gain", "seed")))

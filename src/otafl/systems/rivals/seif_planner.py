@@ -12,8 +12,19 @@ from otafl.core.files import plain
 from otafl.core.plan import Message
 from otafl.privacy import Budget, calibrate
 from otafl.privacy.attack import worth
+from otafl.privacy.card_text import round_up
+from otafl.privacy.zcdp import classic_eps
 from otafl.systems.planning import Asked, Planner, example
-from otafl.systems.rivals.planner_inputs import Site, checked, gains_of, idle, per_client, site_keys, weights_of
+from otafl.systems.rivals.planner_inputs import (
+    Site,
+    checked,
+    covered,
+    gains_of,
+    idle,
+    per_client,
+    site_keys,
+    weights_of,
+)
 from otafl.systems.rivals.split import noise_per_square, power_split
 from otafl.systems.rivals.target import round_multiplier
 from otafl.systems.screen import say_remarks
@@ -67,7 +78,10 @@ def plan(inputs: Inputs, folder: Path) -> dict[str, Any]:
         "update_noise_var": update_noise,  # per coordinate of the update, with all of the receiver's noise
         "reduced_power": {"square": trusted / needed, "update_noise_var": less},
         "rounds_with_noise": int(np.sum(found.artificial > 0)), "rounds": inputs.rounds,
-        "notes": ["others' noise is counted: no local privacy, and none against clients that collude", *idle(inputs)],
+        "eps": classic_eps(inputs.rounds / (2 * multiplier**2), inputs.delta), "delta": inputs.delta,
+        "accountant": "zcdp",
+        "notes": ["others' noise is counted: no local privacy, and none against clients that collude",
+                  covered(inputs), *idle(inputs)],
     })  # fmt: skip
 
 
@@ -78,6 +92,7 @@ def show(report: dict[str, Any], console: Console) -> None:
         f"[bold]noise multiplier {report['multiplier']:.6g}[/bold] in each of {report['rounds']} rounds; artificial "
         f"noise in {report['rounds_with_noise']}"
     )
+    console.print(f"  ε = {round_up(report['eps'])} at δ = {report['delta']:g} (zcdp)")
     console.print(f"  {worth(math.sqrt(report['rounds']) / report['multiplier'])}")
     console.print(
         f"  noise variance of the update: median {np.median(ours):.4g}, worst {ours.max():.4g} per coordinate"
