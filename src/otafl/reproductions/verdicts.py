@@ -114,14 +114,24 @@ def counted(claims: Sequence[Claim]) -> str:
 
 
 def measured(claims: Sequence[Claim]) -> str:
-    """The evidence for the first claims; of those with many parts, two.
+    """The evidence for the first claims, two parts of each at most and none twice, behind what their rules measure.
 
-    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d"}])
-    'a; b …; d'
+    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d; a"}]), measured([{"evidence": "a"}, {"evidence": "a"}])
+    ('a; b; d …', 'a')
+    >>> measured([{"evidence": "a 0.1", "rule": "accuracy: mean > 0"}, {"evidence": "a 7", "rule": "rounds: mean > 0"}])
+    'accuracy: a 0.1; rounds: a 7'
     """
-    told = [one["evidence"].split("; ") for one in claims[:SHOWN]]
-    shown = ["; ".join(parts[:2]) + " …" * (len(parts) > 2) for parts in told]
-    return "; ".join(shown) + " …" * (len(claims) > SHOWN)
+    shown: dict[str, dict[str, None]] = {"": {}}  # first what stands by itself
+    known = set()
+    for n, one in enumerate(claims):
+        head, colon, _ = one.get("rule", "").partition(": ")
+        what = head if colon and ";" not in head else ""
+        parts = one["evidence"].split("; ")
+        known |= {(what, part) for part in parts}
+        if n < SHOWN:
+            shown.setdefault(what, {}).update(dict.fromkeys(parts[:2]))
+    told = [f"{what}: " * bool(what) + "; ".join(parts) for what, parts in shown.items() if parts]
+    return "; ".join(told) + " …" * (len(known) > sum(map(len, shown.values())))
 
 
 class Found(NamedTuple):
