@@ -260,6 +260,12 @@ def test_the_first_steps(otafl: Call) -> None:
         assert otafl("list", near)[2] == f"otafl: nothing is called '{near}'; did you mean '{name}'?\n"
 
 
+def test_of_a_reproduction_too_json_lines_are_all_that_is_printed(otafl: Call) -> None:
+    code, out, err = otafl("reproduce", "demo-phases", "--quick", "--json-log", "--out", "phases")
+    assert (code, err) == (0, "") and Path("phases/results.md").exists()
+    assert all(json.loads(line) for line in out.splitlines())
+
+
 def test_a_comparison_with_one_seed_and_trials(otafl: Call) -> None:
     two = "scheme=[{name='constant', label='a'}, {name='constant', label='b', rx_scale=0.3, rounds=12}]"
     code, out, err = otafl(
