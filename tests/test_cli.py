@@ -161,6 +161,9 @@ def test_a_key_in_the_wrong_table_is_told_its_own(otafl: Call) -> None:
     ("change", "said"),
     [
         ("eps=8", "eps: unknown key; it is a key of privacy and of scheme"),
+        ("lr=8", "lr: unknown key; did you mean 'step_size' of server?"),
+        ("epsilon=8", "epsilon: unknown key; did you mean 'eps' of privacy or of scheme?"),
+        ("epochs=8", "epochs: unknown key; did you mean 'rounds'?"),
         ("task.rounds=8", "task.rounds: unknown key; it stands above the first [table] of the file"),
         ("scheme={name='constant'}", "scheme must be a list: [[scheme]] begins each of its tables"),
     ],
@@ -352,6 +355,7 @@ def test_overrides_reach_every_depth(otafl: Call) -> None:
         ("scheme.0.rx_scal=1", "scheme.0.rx_scal: unknown key; did you mean 'rx_scale'?"),
         ("scheme.0.clients={kind='gradient',clip=1}", "scheme.0.clients.clip: unknown key; did you mean 'clip_norm'?"),
         ("scheme.0.server={step=1}", "scheme.0.server.step: unknown key; did you mean 'step_size'?"),
+        ("clients={clip_norm=1}", "clients.kind is required: one of gradient, per-sample, "),
         ("clients.kind='gradiant'", "clients.kind='gradiant' must be one of "),
         ("scheme.0.name='carres'", "scheme.0.name='carres' must be one of "),
         ("task.data=minst", "task.data: data set 'minst' must be one of "),

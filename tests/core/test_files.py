@@ -70,7 +70,7 @@ NO_INTEGER = "must be a whole number"
         ({"shape": {"kind": "square", "radius": 1}}, "f: shape.radius: unknown key"),
         ({"shape": {"kind": "circle", "G": "x"}}, f"f: shape.G='x' {NO_INTEGER}"),
         ({"shape": {"kind": "hexagon"}}, "f: shape.kind='hexagon' must be one of circle, square"),
-        ({"shape": {"radius": 1}}, "f: shape.kind is required"),
+        ({"shape": {"radius": 1}}, "f: shape.kind is required: one of circle, square"),
         (
             {"shapes": [{"kind": "circle"}, {"kind": "square", "sid": 1}]},
             "f: shapes.1.sid: unknown key; did you mean 'side'?",

@@ -25,7 +25,8 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         tag = context["discriminator"].strip("'")
         if "expected_tags" not in context:
-            return f"{key}.{tag} is required"
+            kinds = [kind for table in tables for kind in get_args(_fields(table).get(tag))]
+            return f"{key}.{tag} is required: one of {validate.listed(dict.fromkeys(kinds))}"
         allowed = context["expected_tags"].replace("'", "")
         near = validate.meant(str(context["tag"]), allowed.split(", "))
         return f"{key}.{tag}={validate.shown(context['tag'])} must be one of {allowed}{near}"
@@ -80,11 +81,16 @@ def _fields(table: type) -> dict[str, Any]:
 
 def _elsewhere(model: type[BaseModel], location: list[str]) -> str:
     """The end of a message about a key that other tables of the file have."""
-    key = location[-1]
-    if len(location) > 1 and key in _fields(model):
-        return "; it stands above the first [table] of the file"
+    said = location[-1]
+    key = validate.OTHERS_SAY.get(said, said)
+    if key in _fields(model):
+        return "; it stands above the first [table] of the file" if key == said and len(location) > 1 else ""
     has = [n for n, kind in _fields(model).items() if any(key in _fields(table) for table in _tables_in(kind))]
-    return f"; it is a key of {' and of '.join(has)}" if has and not {*has} & {*location} else ""
+    if not has or {*has} & {*location}:
+        return ""
+    if key == said:
+        return f"; it is a key of {' and of '.join(has)}"
+    return f"; did you mean '{key}' of {' or of '.join(has)}?"
 
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...], unknown: bool) -> tuple[list[str], list[type]]:
