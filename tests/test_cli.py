@@ -355,6 +355,13 @@ def test_overrides_reach_every_depth(otafl: Call) -> None:
         ("scheme.0.rx_scal=1", "scheme.0.rx_scal: unknown key; did you mean 'rx_scale'?"),
         ("scheme.0.clients={kind='gradient',clip=1}", "scheme.0.clients.clip: unknown key; did you mean 'clip_norm'?"),
         ("scheme.0.server={step=1}", "scheme.0.server.step: unknown key; did you mean 'step_size'?"),
+        ("task.model=[1]", "task.model must be a table"),
+        ("scheme=['fedavg']", "scheme.0='fedavg' must be a table: { name = 'fedavg' }"),
+        (
+            "clients.kind='per-sample'",
+            "constant: gate='bound' needs a finite norm bound, but these messages have none (Poisson batches); use "
+            "clients.sampling='without-replacement', or a scheme with gate='open', e.g. weakest or ridge",
+        ),
         ("clients={clip_norm=1}", "clients.kind is required: one of gradient, per-sample, "),
         ("clients.kind='gradiant'", "clients.kind='gradiant' must be one of "),
         ("scheme.0.name='carres'", "scheme.0.name='carres' must be one of "),

@@ -46,7 +46,7 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
     if problem["type"] in ("list_type", "tuple_type") and isinstance(problem["input"], dict):
         return f"{key} must be a list: [[{key}]] begins each of its tables"
     if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
-        return f"{key}{found} must {rule.format(**context)}{also}"
+        return f"{key}{found} must {rule.format(**context)}{_by_name(tables, problem['input'])}{also}"
     return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
 
 
@@ -77,6 +77,13 @@ def _fields(table: type) -> dict[str, Any]:
         return {name: field.annotation for name, field in table.model_fields.items()}
     hints = get_type_hints(table)
     return {field.name: hints[field.name] for field in dataclasses.fields(table)}  # type: ignore[arg-type]
+
+
+def _by_name(tables: list[type], value: Any) -> str:
+    """The table that a name stands for, where one of these has it."""
+    found = [n for table in tables for n, kind in _fields(table).items() if isinstance(value, str)
+             and get_origin(kind) is Literal and value in get_args(kind)]  # fmt: skip
+    return f": {{ {found[0]} = {value!r} }}" if found else ""
 
 
 def _elsewhere(model: type[BaseModel], location: list[str]) -> str:
