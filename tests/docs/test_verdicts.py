@@ -84,6 +84,7 @@ def test_no_row_says_the_same_twice():
         assert "…" not in told.removesuffix(" …") and len(parts) == len(set(parts)), row.source
     row = next(row for row in ROWS if row.source == "CARES, Table 2")
     assert "best acc: CARES adaptive − CARES static" in verdicts.measured(row.own(verdicts.on_record()))
+    assert "| acc@ε\\*: CARES static" in verdicts.page_table(), "two stars in one cell would lean what is between them"
 
 
 def test_only_what_a_paper_prints_is_called_its_own():

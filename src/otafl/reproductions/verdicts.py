@@ -157,8 +157,13 @@ def page_table() -> str:
         own = row.own(claims)
         held = f" ({counted(own)})" if own else ""
         rows.append([f"[{row.source}]({row.page})", f"`otafl reproduce {row.preset}`", row.says or "–",
-                     measured(own), f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
+                     _starred(measured(own)), f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
     return "\n".join(markdown_table(HEAD, rows))
+
+
+def _starred(cell: str) -> str:
+    """With its stars as they are: between the two of `acc@ε*; worst@ε*` Markdown would lean."""
+    return cell.replace("*", "\\*")
 
 
 def folder_table() -> str:
@@ -229,7 +234,9 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     others = {name: said for name, said in outcome.items() if name not in linked or said != "done"}
     notes = [SMOKE] * quick + [f"On record: full-size runs of {', '.join(dates())}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
-    text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *map(inert, row[2:])] for row in rows]
+    text = [
+        [f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *(inert(_starred(cell)) for cell in row[2:])] for row in rows
+    ]
     page = ["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "", *(f"- {inert(note)}" for note in notes), ""]
     write_atomic(folder / "index.md", "\n".join(page))
     write_atomic(folder / "index.html", _html(rows, notes))
