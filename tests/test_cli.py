@@ -161,6 +161,9 @@ def test_a_key_in_the_wrong_table_is_told_its_own(otafl: Call) -> None:
     ("change", "said"),
     [
         ("eps=8", "eps: unknown key; it is a key of privacy and of scheme"),
+        ("lr=8", "lr: unknown key; did you mean 'step_size' of server?"),
+        ("epsilon=8", "epsilon: unknown key; did you mean 'eps' of privacy or of scheme?"),
+        ("epochs=8", "epochs: unknown key; did you mean 'rounds'?"),
         ("task.rounds=8", "task.rounds: unknown key; it stands above the first [table] of the file"),
         ("scheme={name='constant'}", "scheme must be a list: [[scheme]] begins each of its tables"),
     ],
@@ -260,6 +263,12 @@ def test_the_first_steps(otafl: Call) -> None:
         assert otafl("list", near)[2] == f"otafl: nothing is called '{near}'; did you mean '{name}'?\n"
 
 
+def test_of_a_reproduction_too_json_lines_are_all_that_is_printed(otafl: Call) -> None:
+    code, out, err = otafl("reproduce", "demo-phases", "--quick", "--json-log", "--out", "phases")
+    assert (code, err) == (0, "") and Path("phases/results.md").exists()
+    assert all(json.loads(line) for line in out.splitlines())
+
+
 def test_a_comparison_with_one_seed_and_trials(otafl: Call) -> None:
     two = "scheme=[{name='constant', label='a'}, {name='constant', label='b', rx_scale=0.3, rounds=12}]"
     code, out, err = otafl(
@@ -346,6 +355,14 @@ def test_overrides_reach_every_depth(otafl: Call) -> None:
         ("scheme.0.rx_scal=1", "scheme.0.rx_scal: unknown key; did you mean 'rx_scale'?"),
         ("scheme.0.clients={kind='gradient',clip=1}", "scheme.0.clients.clip: unknown key; did you mean 'clip_norm'?"),
         ("scheme.0.server={step=1}", "scheme.0.server.step: unknown key; did you mean 'step_size'?"),
+        ("task.model=[1]", "task.model must be a table"),
+        ("scheme=['fedavg']", "scheme.0='fedavg' must be a table: { name = 'fedavg' }"),
+        (
+            "clients.kind='per-sample'",
+            "constant: gate='bound' needs a finite norm bound, but these messages have none (Poisson batches); use "
+            "clients.sampling='without-replacement', or a scheme with gate='open', e.g. weakest or ridge",
+        ),
+        ("clients={clip_norm=1}", "clients.kind is required: one of gradient, per-sample, "),
         ("clients.kind='gradiant'", "clients.kind='gradiant' must be one of "),
         ("scheme.0.name='carres'", "scheme.0.name='carres' must be one of "),
         ("task.data=minst", "task.data: data set 'minst' must be one of "),

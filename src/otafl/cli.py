@@ -227,9 +227,8 @@ def report(
 ) -> None:
     """Write the report page and print-quality plots of one run, or of several side by side."""
     from otafl.reports import write_report
-    from otafl.runs.folder.store import run_of
 
-    for path in write_report([run_of(path) for path in runs], out_file):
+    for path in write_report(runs, out_file):
         out.say(f"wrote {path}")
 
 

@@ -25,7 +25,6 @@ from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.comparing.compare import question_from
 from otafl.runs.described import changed, described, own_of
-from otafl.runs.folder.store import run_of
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
@@ -333,7 +332,7 @@ def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
     """
     if not runs:
         raise InputError("give a run, or the folder of one")
-    folders = [one.folder if isinstance(one, Run) else run_of(validate.path("run", one)) for one in runs]
+    folders = [one.folder if isinstance(one, Run) else validate.path("run", one) for one in runs]
     return write_report(folders, None if out is None else validate.path("out", out))[0]
 
 

@@ -70,7 +70,7 @@ NO_INTEGER = "must be a whole number"
         ({"shape": {"kind": "square", "radius": 1}}, "f: shape.radius: unknown key"),
         ({"shape": {"kind": "circle", "G": "x"}}, f"f: shape.G='x' {NO_INTEGER}"),
         ({"shape": {"kind": "hexagon"}}, "f: shape.kind='hexagon' must be one of circle, square"),
-        ({"shape": {"radius": 1}}, "f: shape.kind is required"),
+        ({"shape": {"radius": 1}}, "f: shape.kind is required: one of circle, square"),
         (
             {"shapes": [{"kind": "circle"}, {"kind": "square", "sid": 1}]},
             "f: shapes.1.sid: unknown key; did you mean 'side'?",
@@ -81,7 +81,7 @@ NO_INTEGER = "must be a whole number"
         ({"mode": "fats"}, "f: mode='fats' must be one of fast, slow; did you mean 'fast'?"),
         ({"Inner": 3}, "f: Inner=3 must be a table"),
         ({"Inner": [1]}, "f: Inner must be a table"),
-        ({"shape": "circle"}, "f: shape='circle' must be a table"),
+        ({"shape": "circle"}, "f: shape='circle' must be a table: { kind = 'circle' }"),
         ({"shapes": {"kind": "circle"}}, "f: shapes must be a list: [[shapes]] begins each of its tables"),
         ({"a\nb": 1}, "f: 'a\\nb': unknown key"),
         ({"W": math.nan}, "f: W=nan must be a finite number"),

@@ -7,6 +7,7 @@ import pytest
 from pages import ROOT
 
 from otafl.reproductions import verdicts
+from otafl.reproductions.findings import markdown_of
 from otafl.reproductions.pages import PLACE, blocks, fill
 from otafl.runs.presets import packaged, presets
 
@@ -73,3 +74,22 @@ def test_a_claim_on_record_has_its_words_place_and_rule(name: str):
     assert not published or all(one["place"] for one in told["verdicts"])
     undecided = [one for one in told["verdicts"] if one["verdict"] == "undecided"]
     assert all("decide it" in one["evidence"] for one in undecided)
+
+
+def test_no_row_says_the_same_twice():
+    """One number stands once, behind what it measures: two scores of one pair of schemes look alike without."""
+    for row in ROWS:
+        told = verdicts.measured(row.own(verdicts.on_record()))
+        parts = told.removesuffix(" …").split("; ")
+        assert "…" not in told.removesuffix(" …") and len(parts) == len(set(parts)), row.source
+    row = next(row for row in ROWS if row.source == "CARES, Table 2")
+    assert "best acc: CARES adaptive − CARES static" in verdicts.measured(row.own(verdicts.on_record()))
+    assert "| acc@ε\\*: CARES static" in verdicts.page_table(), "two stars in one cell would lean what is between them"
+
+
+def test_only_what_a_paper_prints_is_called_its_own():
+    """CDPB prints no value for Figure 5; by its accounting or not, all of them are ours."""
+    told = verdicts.recorded()["cdpb-fig5"]
+    assert "paper" not in {*told["grids"][0]["head"]} and not [v for v in told["verdicts"] if "paper:" in v["evidence"]]
+    assert "Figure 5: as measured]" in markdown_of(told, "x.svg")
+    assert "beside what the paper prints" in markdown_of(verdicts.recorded()["cares-table1"], "x.svg")

@@ -167,7 +167,7 @@ def test_runs_on_different_channels_carry_a_warning(make_run):
 
 def test_runs_of_one_name_get_different_labels(make_run):
     data = collect([make_run("a/run", {"x": {}}), make_run("b/run", {"x": {}})])
-    assert [scheme["label"] for scheme in data["schemes"]] == ["a/run: x", "b/run: x"]
+    assert [scheme["label"] for scheme in data["schemes"]] == ["a: x", "b: x"]
 
 
 def test_unfinished_schemes_are_named_and_left_out(make_run):
@@ -324,6 +324,18 @@ def test_where_the_page_goes(make_run, tmp_path, monkeypatch):
         write_report([tmp_path / "nowhere"])
 
 
+def test_a_comparison_at_several_targets_is_one_page_over_all_of_them(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("otafl.reports.plots.draw", lambda data, folder: [])
+    for place in ("both/eps-10", "both/eps-2", "one"):
+        (tmp_path / place).mkdir(parents=True)
+        make_run("r", {"a": {}}).rename(tmp_path / place / "run")
+    assert write_report([tmp_path / "both"]) == [tmp_path / "both" / "report.html"]
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert page.index("eps-2: a") < page.index("eps-10: a"), "in the order of the targets"
+    assert write_report([tmp_path / "one"]) == [tmp_path / "one" / "run" / "report.html"]
+    assert "one: a" in write_report([tmp_path / "both", tmp_path / "one"])[0].read_text()
+
+
 def test_plots_are_pictures_and_the_same_run_gives_the_same_bytes(make_run, plots):
     run = make_run("r", {"_under": {}, NASTY: {"private": False}})
     first = {path: path.read_bytes() for path in write_report([run])}
@@ -354,8 +366,8 @@ def test_the_footer_says_that_a_closed_loop_is_guaranteed_its_cap_alone() -> Non
     terms = {"unit": "client", "adjacency": "replace", "accountant": "zcdp", "delta": 1e-5, "target_eps": 8.0}
     terms |= {"capped": True, "private": True, "seeds": [0], "rounds": [3.0]}
     entries = [{**terms, "label": loop, "loop": loop} for loop in ("open", "round")]
-    assert "round: closed loop, ε is what was spent; its guarantee is the cap." in footer(entries)
-    assert "open: closed" not in footer(entries)
+    told = "round: closed loop, ε is what was spent; its guarantee is the cap, of which μ and TPR@1 % tell."
+    assert told in footer(entries) and "open: closed" not in footer(entries)
 
 
 def test_no_page_tells_a_design_value_as_a_guarantee() -> None:

@@ -1,6 +1,7 @@
 """`otafl audit` on experiments and runs: every scheme stands, what a run broke is found, and the exit codes say so."""
 
 import functools
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import otafl
 from every_scheme import OPTIONS, SITE, UNTUNED
@@ -159,6 +161,14 @@ def test_what_is_no_audit_is_refused(tmp_path: Path) -> None:
     for runs in (1, 10**12):
         with pytest.raises(InputError, match=r"runs=.* must be a whole number from 4 to 1000000"):
             audit(experiment, runs)
+
+
+def test_both_measured_bounds_stand_on_a_narrow_screen(tmp_path: Path) -> None:
+    attacked = audit(experiment_of(tmp_path, ONE.replace("rx", 'label = "constant scaling"\nrx')), 40)
+    screen = Console(file=io.StringIO(), width=80)
+    audits.show(attacked, screen)
+    head = screen.file.getvalue().splitlines()[0]
+    assert "charged ε  measured ε ≥" in head and "charged μ  measured μ ≥" in head
 
 
 def test_that_one_seed_of_several_was_attacked_is_said(tmp_path: Path) -> None:

@@ -404,6 +404,17 @@ def test_the_page_of_a_comparison_sorts_and_has_no_barrier(browser, tmp_path: Pa
     assert browser.run(f"{frame}.scrollWidth <= {frame}.clientWidth")
 
 
+def test_a_page_concludes_nothing_about_schemes_that_it_has_not_seen():
+    from otafl.reports.compare_page import page
+    from otafl.reports.frontier import STORED, points_of
+    from otafl.reports.page import stored
+
+    parts = [Part(eps, Path("x"), Path("x"), [], rank([entry("a", [0.5, 0.6], 1.7)], eps)) for eps in (2.0, 8.0)]
+    own = page(parts, "One scheme", {"points": points_of(parts, 6)})
+    assert "for 6 devices; marks: schemes." in own and "differ little" not in own
+    assert "differ little" in page(parts, "The demo", stored(STORED))
+
+
 def test_every_eps_of_a_comparison_says_what_it_means(tmp_path: Path):
     from otafl.reports.compare_page import page
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,6 +166,24 @@ with immediate_stop():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("otafl: stopped at once") and done.stderr.count("\n") == 1
+
+
+def test_a_signal_while_the_command_line_is_imported_is_one_line_too() -> None:
+    """In the first moment somebody finds out that it was the wrong command."""
+    program = """
+import os, signal, sys
+from importlib.metadata import EntryPoint
+class Meanwhile:
+    def find_spec(self, name, path=None, target=None):
+        if name == "otafl.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Meanwhile())
+EntryPoint("otafl", sys.argv[1], "console_scripts").load()()
+"""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    command = [sys.executable, "-c", program, project["scripts"]["otafl"]]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 130 and done.stderr.startswith("otafl: stopped at once"), done.stderr
 
 
 def test_a_signal_while_python_ends_is_one_line_too() -> None:

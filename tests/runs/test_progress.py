@@ -48,6 +48,14 @@ def test_what_is_not_counted_is_not_shown(eps: float, target: float, said: str |
     assert (said in written(console)) if said else ("ε" not in written(console))
 
 
+def test_what_ran_for_an_earlier_target_does_not_compile() -> None:
+    console = terminal()
+    live = LiveLine(console)
+    live.start("FedAvg", 10, 10)
+    live.close()
+    assert "10/10" in written(console) and "compiling" not in written(console)
+
+
 def test_a_terminal_is_left_alone_until_a_scheme_starts() -> None:
     console = terminal()
     LiveLine(console).close()

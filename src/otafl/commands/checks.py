@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from otafl.commands.console import AsJson, JsonLog, On, Override, Wide, err, out, working
+from otafl.commands.console import AsJson, JsonLog, On, Override, Screen, Wide, err, out, working
 from otafl.core.errors import InputError, RunError
 
 
@@ -89,19 +89,20 @@ def reproduce(
     if at_most is not None and (quick or not everything):
         raise InputError("--at-most goes with --all at full size")
     working(preset or "all presets", json_log)
+    shown = Screen(quiet=True) if json_log else out  # of JSON lines the tables are no part
     if preset is not None:
         if executor is not None:
             raise InputError("--executor goes with --all: one preset runs in this process")
         folder = out_dir or Path("runs") / preset
-        reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), out)
+        reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), shown)
         return
     if overrides:
         raise InputError("--set goes with one preset, not with --all")
     folder = out_dir or Path("runs") / ("all-quick" if quick else "all")
     longest = math.inf if at_most is None else at_most
     with elsewhere(executor, json_log) as where:
-        outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), out, where, longest)
+        outcome = every_preset.reproduce_all(folder, quick, lambda: reporter(err, json_log), shown, where, longest)
     failed = [name for name, said in outcome.items() if said != DONE]
-    out.say(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}")
+    shown.say(f"{len(outcome) - len(failed)} of {len(outcome)} presets done; {folder / 'index.html'}")
     if failed:
         raise RunError(f"not done: {', '.join(failed)}")

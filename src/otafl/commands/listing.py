@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from otafl.commands.console import AsJson, out
-from otafl.core import validate
 from otafl.core.errors import InputError
 
 
@@ -67,6 +66,8 @@ def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, 
     }
     found = {kind: entries for kind, entries in found.items() if entries}
     if not found:
+        from otafl.core import validate
+
         near = validate.meant(want, [*everything, *(name for entries in everything.values() for name in entries)])
         raise InputError(f"nothing is called {word!r}" + (near or f"; the kinds are {', '.join(everything)}"))
     return found

@@ -25,7 +25,8 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         tag = context["discriminator"].strip("'")
         if "expected_tags" not in context:
-            return f"{key}.{tag} is required"
+            kinds = [kind for table in tables for kind in get_args(_fields(table).get(tag))]
+            return f"{key}.{tag} is required: one of {validate.listed(dict.fromkeys(kinds))}"
         allowed = context["expected_tags"].replace("'", "")
         near = validate.meant(str(context["tag"]), allowed.split(", "))
         return f"{key}.{tag}={validate.shown(context['tag'])} must be one of {allowed}{near}"
@@ -45,7 +46,7 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
     if problem["type"] in ("list_type", "tuple_type") and isinstance(problem["input"], dict):
         return f"{key} must be a list: [[{key}]] begins each of its tables"
     if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
-        return f"{key}{found} must {rule.format(**context)}{also}"
+        return f"{key}{found} must {rule.format(**context)}{_by_name(tables, problem['input'])}{also}"
     return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
 
 
@@ -78,13 +79,25 @@ def _fields(table: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(table)}  # type: ignore[arg-type]
 
 
+def _by_name(tables: list[type], value: Any) -> str:
+    """The table that a name stands for, where one of these has it."""
+    found = [n for table in tables for n, kind in _fields(table).items() if isinstance(value, str)
+             and get_origin(kind) is Literal and value in get_args(kind)]  # fmt: skip
+    return f": {{ {found[0]} = {value!r} }}" if found else ""
+
+
 def _elsewhere(model: type[BaseModel], location: list[str]) -> str:
     """The end of a message about a key that other tables of the file have."""
-    key = location[-1]
-    if len(location) > 1 and key in _fields(model):
-        return "; it stands above the first [table] of the file"
+    said = location[-1]
+    key = validate.OTHERS_SAY.get(said, said)
+    if key in _fields(model):
+        return "; it stands above the first [table] of the file" if key == said and len(location) > 1 else ""
     has = [n for n, kind in _fields(model).items() if any(key in _fields(table) for table in _tables_in(kind))]
-    return f"; it is a key of {' and of '.join(has)}" if has and not {*has} & {*location} else ""
+    if not has or {*has} & {*location}:
+        return ""
+    if key == said:
+        return f"; it is a key of {' and of '.join(has)}"
+    return f"; did you mean '{key}' of {' or of '.join(has)}?"
 
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...], unknown: bool) -> tuple[list[str], list[type]]:

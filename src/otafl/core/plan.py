@@ -312,8 +312,8 @@ def check_gate(gate: Gate, message: Message) -> None:
         )
     if gate != "open" and not np.isfinite(message.bound):
         raise InputError(
-            f"gate={gate!r} needs a finite norm bound, but these messages have none (Poisson batches); "
-            "use a policy with gate='open' or another sampling"
+            f"gate={gate!r} needs a finite norm bound, but these messages have none (Poisson batches); use "
+            "clients.sampling='without-replacement', or a scheme with gate='open', e.g. weakest or ridge"
         )
 
 

@@ -158,6 +158,7 @@ def plain_whole(value: Any) -> int | None:
 OTHERS_SAY = {  # of other libraries, for what stands here on the right
     "lr": "step_size", "learning_rate": "step_size", "epochs": "rounds", "iterations": "rounds", "batch_size": "batch",
     "num_clients": "clients", "n_clients": "clients", "max_grad_norm": "clip_norm", "C": "clip_norm", "seed": "seeds",
+    "epsilon": "eps",
 }  # fmt: skip
 
 

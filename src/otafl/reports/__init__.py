@@ -18,21 +18,22 @@ from otafl.core.files import write_atomic
 def write_report(runs: list[Path], out_file: Path | None = None, plots: bool = True) -> list[Path]:
     """Write the page and, unless told otherwise, the plots; returns the files written.
 
-    The page goes to `out_file` (a file, or a folder that gets a report.html), else into the first run's folder; the
-    plots go beside it, into `plots` (for a page NAME.html other than report.html into `NAME-plots`).
+    `runs` are folders of runs or of comparisons. The page goes to `out_file` (a file, or a folder that gets a
+    report.html), else into the folder of the first run, or of the comparison that has several; the plots go beside it,
+    into `plots` (for a page NAME.html other than report.html into `NAME-plots`).
     """
     from otafl.reports.data import collect  # only here: `otafl plan` prints by this package and reads no folder
     from otafl.reports.page import render
     from otafl.reports.plots import draw
     from otafl.runs.folder.disk import storage
     from otafl.runs.folder.sealed import reading
-    from otafl.runs.folder.store import AGAIN
+    from otafl.runs.folder.store import AGAIN, run_of, runs_of
 
-    folders = [Path(run) for run in runs]
+    folders = [inside for run in runs for inside in runs_of(run)]
     with reading(folders[0] if folders else Path(), AGAIN):
         data = collect(folders)
         content = render(data)
-    page = Path(runs[0]) / "report.html" if out_file is None else Path(out_file)
+    page = run_of(runs[0]) / "report.html" if out_file is None else Path(out_file)
     if page.is_dir() or page.suffix == "":
         page = page / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):

@@ -19,7 +19,7 @@ from otafl.runs.folder.disk import storage
 from otafl.systems.screen import LIGHT, Fitted, say
 
 NONE = "–"
-HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "rounds", "charged μ", "measured μ ≥", "canaries")
+HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "charged μ", "measured μ ≥", "rounds", "canaries")
 FPR = np.logspace(-4, 0, 200)
 
 
@@ -27,22 +27,22 @@ def row(scheme: SchemeAudit) -> list[str]:
     """The cells of one scheme; charges are rounded up, bounds down."""
     if scheme.reason:
         charged = NONE if np.isnan(scheme.eps) else round_up(scheme.eps, "∞")
-        return [scheme.label, charged, NONE, "not attacked", str(scheme.rounds), NONE, NONE, "0"]
+        return [scheme.label, charged, NONE, "not attacked", NONE, NONE, str(scheme.rounds), "0"]
     finding = scheme.worst.finding
     shift, mu = finding.sound_shift, finding.charge.mu
     clients = len({canary.client for canary in scheme.canaries})
     verdict = "REFUTED" if scheme.failed else "weak" if scheme.weak else "not refuted"
     return [
-        scheme.label, round_up(scheme.eps, "∞"), rounded_down(scheme.measured), verdict, str(scheme.rounds),
+        scheme.label, round_up(scheme.eps, "∞"), rounded_down(scheme.measured), verdict,
         NONE if mu is None else round_up(mu), NONE if shift is None else rounded_down(max(shift.low, 0.0)),
-        str(clients),
+        str(scheme.rounds), str(clients),
     ]  # fmt: skip
 
 
 def show(found: Audit, console: Console, wide: bool = False) -> None:
     """Table, verdicts, what they rest on."""
     rows = (map(plain, row(scheme)) for scheme in found.schemes)
-    Fitted.of(HEADS, rows, words=("scheme", "verdict"), **LIGHT).show(console, wide)
+    Fitted.of(HEADS, rows, words=("scheme", "verdict"), show_edge=False, **LIGHT).show(console, wide)
     for text in lines(found):
         say(console, text)
 

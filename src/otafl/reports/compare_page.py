@@ -62,12 +62,12 @@ def _hiding(parts: list[Part]) -> str:
 
 def _caption(told: dict[str, Any]) -> str:
     counts = sorted({point["devices"] for point in told["points"]})
-    stored_run = f"Stored run of {told['date']} (otafl reproduce {told['preset']}). " if "date" in told else ""
     listed = ", ".join(f"{count:,}" for count in counts)
-    return (
-        f"{stored_run}Bands: from the worst to the best scheme, for {listed} devices; marks: schemes. "
-        "At one ε schemes differ little in accuracy and much in energy; the number of devices decides."
-    )
+    shown = f"Bands: from the worst to the best scheme, for {listed} devices; marks: schemes."
+    if "date" not in told:
+        return shown
+    found = "At one ε schemes differ little in accuracy and much in energy; the number of devices decides."
+    return f"Stored run of {told['date']} (otafl reproduce {told['preset']}). {shown} {found}"
 
 
 def write_page(parts: list[Part], question: Question) -> Path:

@@ -70,10 +70,11 @@ def collect(folders: list[Path]) -> dict[str, Any]:
 def run_names(paths: list[Path]) -> list[str]:
     """Short names that tell the runs apart.
 
-    >>> run_names([Path("a/x"), Path("b/x"), Path("b/y")])
-    ['a/x', 'b/x', 'y']
+    >>> run_names([Path("a/x"), Path("b/x"), Path("b/y"), Path("b/eps-2/run")])
+    ['a/x', 'b/x', 'y', 'eps-2']
     """
-    parts = [path.resolve().parts for path in paths]
+    places = [path.resolve() for path in paths]
+    parts = [(place.parent if place.name == "run" else place).parts for place in places]  # of a comparison
     names = []
     for n, own in enumerate(parts):
         others = [other for m, other in enumerate(parts) if m != n]

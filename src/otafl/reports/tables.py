@@ -154,7 +154,8 @@ def footer(found: list[dict[str, Any]]) -> str:
 
 def _closed(entry: dict[str, Any]) -> str:
     """What the spent eps of a policy that looks at the training is worth."""
-    holds = "its guarantee is the cap" if np.isfinite(guaranteed(entry)) else "it guarantees nothing"
+    cap = "its guarantee is the cap, of which μ and TPR@1 % tell"
+    holds = cap if np.isfinite(guaranteed(entry)) else "it guarantees nothing"
     return f"closed loop, ε is what was spent; {holds}"
 
 

@@ -64,7 +64,10 @@ def markdown_of(told: Mapping[str, Any], picture_at: str) -> str:
     grids = [Grid(**grid) for grid in told["grids"]]
     if told["verdicts"]:
         grids.append(verdict_grid([Verdict(**one) for one in told["verdicts"]]))
-    parts = [f"![{told['source']}: ours beside what the paper prints]({picture_at})"] * bool(told["panels"])
+    values = [value for panel in told["panels"] for value in (*panel["said"], *panel["points"])]
+    beside = any(value["said" if "said" in value else "y"] is not None for value in values)
+    shows = "ours beside what the paper prints" if beside else "as measured"
+    parts = [f"![{told['source']}: {shows}]({picture_at})"] * bool(told["panels"])
     parts += [markdown(grid) for grid in grids]
     parts += ["\n".join(f"- {note}" for note in told["notes"])] * bool(told["notes"])
     return "\n\n".join(parts) + "\n"

@@ -114,14 +114,24 @@ def counted(claims: Sequence[Claim]) -> str:
 
 
 def measured(claims: Sequence[Claim]) -> str:
-    """The evidence for the first claims; of those with many parts, two.
+    """The evidence for the first claims, two parts of each at most and none twice, behind what their rules measure.
 
-    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d"}])
-    'a; b …; d'
+    >>> measured([{"evidence": "a; b; c"}, {"evidence": "d; a"}]), measured([{"evidence": "a"}, {"evidence": "a"}])
+    ('a; b; d …', 'a')
+    >>> measured([{"evidence": "a 0.1", "rule": "accuracy: mean > 0"}, {"evidence": "a 7", "rule": "rounds: mean > 0"}])
+    'accuracy: a 0.1; rounds: a 7'
     """
-    told = [one["evidence"].split("; ") for one in claims[:SHOWN]]
-    shown = ["; ".join(parts[:2]) + " …" * (len(parts) > 2) for parts in told]
-    return "; ".join(shown) + " …" * (len(claims) > SHOWN)
+    shown: dict[str, dict[str, None]] = {"": {}}  # first what stands by itself
+    known = set()
+    for n, one in enumerate(claims):
+        head, colon, _ = one.get("rule", "").partition(": ")
+        what = head if colon and ";" not in head else ""
+        parts = one["evidence"].split("; ")
+        known |= {(what, part) for part in parts}
+        if n < SHOWN:
+            shown.setdefault(what, {}).update(dict.fromkeys(parts[:2]))
+    told = [f"{what}: " * bool(what) + "; ".join(parts) for what, parts in shown.items() if parts]
+    return "; ".join(told) + " …" * (len(known) > sum(map(len, shown.values())))
 
 
 class Found(NamedTuple):
@@ -147,8 +157,13 @@ def page_table() -> str:
         own = row.own(claims)
         held = f" ({counted(own)})" if own else ""
         rows.append([f"[{row.source}]({row.page})", f"`otafl reproduce {row.preset}`", row.says or "–",
-                     measured(own), f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
+                     _starred(measured(own)), f"**{overall(own, not row.says)}**{held}", row.why])  # fmt: skip
     return "\n".join(markdown_table(HEAD, rows))
+
+
+def _starred(cell: str) -> str:
+    """With its stars as they are: between the two of `acc@ε*; worst@ε*` Markdown would lean."""
+    return cell.replace("*", "\\*")
 
 
 def folder_table() -> str:
@@ -219,7 +234,9 @@ def write_index(folder: Path, outcome: dict[str, str], quick: bool) -> None:
     others = {name: said for name, said in outcome.items() if name not in linked or said != "done"}
     notes = [SMOKE] * quick + [f"On record: full-size runs of {', '.join(dates())}."]
     notes += [f"{name}: {said}" for name, said in others.items()]
-    text = [[f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *map(inert, row[2:])] for row in rows]
+    text = [
+        [f"[{row[0]}]({_results(row)})", f"`{row[1]}`", *(inert(_starred(cell)) for cell in row[2:])] for row in rows
+    ]
     page = ["# Reproductions", "", *markdown_table(INDEX_HEAD, text), "", *(f"- {inert(note)}" for note in notes), ""]
     write_atomic(folder / "index.md", "\n".join(page))
     write_atomic(folder / "index.html", _html(rows, notes))

@@ -96,7 +96,8 @@ class LiveLine(Reporter):
 
     def start(self, label: str, rounds: int, done: int) -> None:
         self.progress.start()  # not before: a refusal must leave the terminal as it was
-        self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said="compiling")
+        said = "compiling" if done < rounds else "done before"
+        self.tasks[label] = self.progress.add_task(label, total=rounds, completed=done, said=said)
 
     def tick(self, tick: Tick) -> None:
         eps = "" if tick.eps != tick.eps else f"  ε {round_up(tick.eps)}"

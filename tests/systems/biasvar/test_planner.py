@@ -217,7 +217,7 @@ def test_of_many_devices_a_screenful_is_printed_from_the_weakest_to_the_stronges
     report = planned(distances_m=distances)
     text = printed(PLANNER.show, report, 80)
     assert "of 1,000 devices, the weakest first; all of them with --json" in text
-    assert "no room for eps" not in text
+    assert "no room for eps" not in text and "no room for mini-batch" in text
     assert len(text.splitlines()) < 80
     shown = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│ device-")]
     names = [report["devices"][i]["name"] for i in np.argsort(distances)[::-1]]

@@ -78,7 +78,9 @@ def test_a_smaller_loss_is_charged_twice():
         last = {("a", how): {0: 1.0, 1: 2.0, 2: 3.0} for how in ("paper", "realised")}
         gaps = {"paper": printed, "realised": certified}
         last |= {("b", how): {seed: 1 + seed + gap for seed, gap in enumerate(gaps[how])} for how in gaps}
-        return _less(claim, last).verdict
+        told = _less(claim, last)
+        assert told.evidence.startswith("Theorem 1: 2 against b") and "paper" not in told.evidence + told.rule
+        return told.verdict
 
     assert word([1, 1.1, 0.9], [1, 1.1, 0.9]) == HOLDS
     assert word([1, 1.1, 0.9], [-1, -1.1, -0.9]) == PRINTED

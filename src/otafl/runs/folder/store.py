@@ -19,6 +19,7 @@ Every file is written beside its place and then renamed.
 
 import io
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,18 @@ def _check_named(path: Path, manifest: dict[str, Any]) -> None:
         raise InputError(f"{path}/manifest.json: its {other[0]} are not those of config.toml; {AGAIN}")
 
 
+def runs_of(path: Path) -> list[Path]:
+    """The run in a folder: the folder itself, or those that a comparison keeps inside, one for each of its targets."""
+    path = Path(path)
+    if (path / "manifest.json").exists():
+        return [path]
+    number = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+    targets = sorted(path.glob("eps-*/run"), key=lambda run: [float(n) for n in re.findall(number, run.parent.name)])
+    inside = [run for run in (path / "run", *targets) if (run / "manifest.json").exists()]
+    return inside or [path]
+
+
 def run_of(path: Path) -> Path:
-    """The run in a folder: the folder itself, or the one that a comparison keeps inside."""
-    inner = Path(path) / "run"
-    return inner if not (Path(path) / "manifest.json").exists() and (inner / "manifest.json").exists() else Path(path)
+    """The one run in a folder; of a comparison at several targets the folder itself, which is none."""
+    inside = runs_of(path)
+    return inside[0] if len(inside) == 1 else Path(path)

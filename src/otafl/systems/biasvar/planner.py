@@ -202,9 +202,9 @@ def show(report: dict[str, Any], console: Console) -> None:
         bound.add_row(name, "needs rounds and gap0" if value is None else f"{value:.4g}")
     console.print(bound)
     console.print("The bound ranks designs; it is far too loose to predict a gradient norm.")
-    terms = ("normal_objective", "ratio", "transmission", "minibatch", "noise", "bias")
+    terms = ("normal_objective", "ratio", "transmission", "noise", "bias", "minibatch")
     others = ([row["design"], *(f"{row[key]:.4g}" for key in terms)] for row in report["yardsticks"])
-    heads = ("design", "J_n", "J_n/best", "transmission", "mini-batch", "noise", "bias")
+    heads = ("design", "J_n", "J_n/best", "transmission", "noise", "bias", "mini-batch")
     console.print(Fitted.of(heads, others, words=("design",)))
     if report["sensitivity"]:
         wrong = Fitted("if the true value is", *(f"x{factor:g}" for factor in report["sensitivity"]["factor"]))
