@@ -167,6 +167,23 @@ with immediate_stop():
     assert done.stderr.startswith("otafl: stopped at once") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_command_line_loads_is_one_line(number: signal.Signals) -> None:
+    program = f"""
+import os, sys
+class Early:
+    def find_spec(self, name, *rest):
+        if name == "typer":
+            os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Early())
+from otafl.__main__ import process
+sys.argv = ["otafl", "--version"]
+process()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
+
+
 def test_a_signal_while_python_ends_is_one_line_too() -> None:
     program = """
 import atexit, os, signal, sys
