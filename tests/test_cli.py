@@ -621,3 +621,21 @@ def test_a_backend_that_matplotlib_has_no_more_breaks_no_command() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           env={**ENVIRONMENT, "MPLBACKEND": "Qt4Agg"})  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        (["compare", "small.toml", "--set", "privacy.eps=9e3"], "compare.json"),
+        (["compare", "small.toml", "--set", "privacy.eps=9e3"], "compare.md"),
+        (["reproduce", "demo-phases", "--quick"], "results.md"),
+        (["audit", "small.toml"], "audit.json"),
+    ],
+)
+def test_a_folder_where_results_are_to_be_written_is_refused_before_the_work(
+    words: list[str], taken: str, otafl: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "taken" / taken).mkdir(parents=True)
+    code, _, said = otafl(*words, "--out", str(tmp_path / "taken"))
+    assert code == 2 and f"{taken}: is a folder" in said
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == [taken]

@@ -21,6 +21,7 @@ from otafl.reports.run import Run
 from otafl.reports.tables import attack_cells, either, footer, named, result, short_csi
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare, not_separated
 from otafl.runs.comparing.statistics import Gap, numbers, seeds_needed
+from otafl.runs.folder.disk import ready
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
 from otafl.runs.progress import Reporter
@@ -344,6 +345,7 @@ def run_and_write(
     question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
 ) -> list[Part]:
     """A comparison with its files."""
+    ready(folder, "compare.md", "compare.html")
     parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:

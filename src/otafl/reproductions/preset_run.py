@@ -14,6 +14,7 @@ from otafl.reproductions.beside import compare, gaps
 from otafl.reproductions.reproduction import Analysis, Reproduction
 from otafl.reproductions.verdicts import MEND, closing
 from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.disk import ready
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.summaries import summaries, without_card
 from otafl.runs.presets import find, read_preset
@@ -37,6 +38,7 @@ def run_and_compare(job: Reproduction) -> None:
 def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
     """Run a preset and print ours beside the paper's."""
     path = find(name)
+    ready(folder, "results.md", "results.json", "results.svg")
     preset = read_preset(path)
     changes = preset.overrides(quick) + overrides
     preset = preset.model_copy(update={"settings": settings_of(path, changes)})
