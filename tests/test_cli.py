@@ -555,6 +555,15 @@ def test_a_device_that_is_not_there_is_one_line(device: str) -> None:
     assert (done.returncode, done.stderr) == (1, said)
 
 
+@pytest.mark.parametrize(("name", "value"), [("JAX_NUM_CPU_DEVICES", "abc"), ("JAX_ENABLE_X64", "nonsense")])
+def test_what_the_environment_tells_jax_is_named_where_it_is_nonsense(name: str, value: str) -> None:
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("JAX_")}
+    done = subprocess.run([sys.executable, "-m", "otafl", "doctor"], env={**environment, name: value},
+                          capture_output=True, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.endswith(f"; unset what the environment tells it: {name}\n") and value in done.stderr
+
+
 def test_a_locale_without_an_epsilon_keeps_the_exit_code():
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)
