@@ -62,6 +62,7 @@ NO_INTEGER = "must be a whole number"
         ({"K": True}, "f: K must be a number, not true"),
         ({"P": [1.0, "2"]}, 'f: P[1] must be a number, not "2"'),
         ({"flag": "yes"}, 'f: flag must be true or false, not "yes"'),
+        ({"K": 1e20}, f"f: K=1e+20 {NO_INTEGER}"),
         ({"D0": "x"}, f"f: D0='x' {NO_NUMBER}"),
         ({"D1": 1}, "f: D1: unknown key; did you mean 'D0'?"),
         ({"Inner": {"decy": 1}}, "f: Inner.decy: unknown key; did you mean 'decay'?"),

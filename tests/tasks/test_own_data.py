@@ -139,6 +139,7 @@ class Unwilling:
         (lambda: task(X, [np.ma.masked, *Y[1:]], clients=2), "y has masked values"),
         (lambda: task(lambda _: iter([(np.ma.masked_array(X[0], X[0] > -9), 0)]), clients=1, held_out=(X, Y)),
          r"x\(0\) has masked values"),
+        (lambda: task(X, list("ab" * 15), clients=2, held_out=(X[:1], ["c" * 999])), "label 'c{76}\\.\\.\\., which"),
         (lambda: task(Unwilling(), Y, clients=2), "x is no array: not"),
         (lambda: task(X, [10**5000 + int(y) for y in Y], clients=2), "y has values that cannot be written as text"),
         (lambda: task(X, Y, owner=[10**5000 + int(y) for y in Y]), "owner has values that cannot be written as text"),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from otafl.core.errors import InputError, OtaflError, first_line
-from otafl.core.validate import first_place
+from otafl.core.validate import first_place, shown
 
 MOST_CLASSES = 10_000
 
@@ -123,7 +123,7 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
     words = np.unique(np.concatenate([told, asked]))
     unknown = np.setdiff1d(words, np.unique(told))
     if len(unknown):
-        raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
+        raise InputError(f"held_out y has the label {shown(str(unknown[0]))}, which no training sample has")
     numbers = (np.searchsorted(words, y).astype(np.int32) for y in (told, asked))
     return next(numbers), next(numbers), tuple(map(str, words)), len(words)
 
