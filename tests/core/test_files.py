@@ -61,6 +61,8 @@ NO_INTEGER = "must be a whole number"
         ({"W": "1"}, 'f: W must be a number, not "1"'),
         ({"K": True}, "f: K must be a number, not true"),
         ({"P": [1.0, "2"]}, 'f: P[1] must be a number, not "2"'),
+        ({7: 1}, "f: the key 7 must be text"),
+        ({"Inner": {10**5000: 1}}, "f: Inner: the key (a number of 16610 bits) must be text"),
         ({"flag": "yes"}, 'f: flag must be true or false, not "yes"'),
         ({"K": 1e20}, f"f: K=1e+20 {NO_INTEGER}"),
         ({"D0": "x"}, f"f: D0='x' {NO_NUMBER}"),

@@ -41,6 +41,14 @@ def test_it_is_the_same_model_inside_a_scope_of_double_precision():
     np.testing.assert_allclose(value, outside[1], rtol=1e-6)
 
 
+def test_doubles_of_numpy_are_what_jax_makes_of_them():
+    """A function that does without JAX ended in a dump of the compiler, inside the scope of double precision."""
+    made = model(lambda key: {"w": jnp.zeros(3)}, lambda params, x: np.zeros((len(x), 2)))
+    with jax.enable_x64(True):
+        loss = jax.jit(made.loss)(made.init(jax.random.key(0)), X, np.zeros(12, np.int32))
+    assert loss.dtype == jnp.float32 and float(loss) == pytest.approx(np.log(2))
+
+
 def test_what_is_no_float_array_stays_as_it_was_made():
     class Net:
         def __init__(self, w, act, steps):
