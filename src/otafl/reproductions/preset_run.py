@@ -8,7 +8,7 @@ from rich.console import Console
 
 from otafl.core import validate
 from otafl.core.errors import InputError, OtaflError, first_line
-from otafl.core.files import to_json, write_atomic
+from otafl.core.files import parse, to_json, write_atomic
 from otafl.reports.tables import METRICS, footer
 from otafl.reproductions.beside import compare, gaps
 from otafl.reproductions.reproduction import Analysis, Reproduction
@@ -17,7 +17,7 @@ from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.disk import ready
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.summaries import summaries, without_card
-from otafl.runs.presets import find, read_preset
+from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.systems.screen import say
 
@@ -41,7 +41,7 @@ def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, report
     ready(folder, "results.md", "results.json", "results.svg")
     preset = read_preset(path)
     changes = preset.overrides(quick) + overrides
-    preset = preset.model_copy(update={"settings": settings_of(path, changes)})
+    preset = parse(Preset, {**preset.model_dump(), "settings": settings_of(path, changes)}, path)
     analysis: Analysis = run_and_compare
     if preset.analysis is not None:
         module, _, attribute = preset.analysis.partition(":")

@@ -174,15 +174,19 @@ def _settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
 
 def _kind(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return "a number" if np.isfinite(value) else "an infinity"
+        return "a number" if isinstance(value, int) or np.isfinite(value) else "an infinity"
     return {dict: "a table", list: "a list", str: "text", bool: "true or false"}.get(type(value), "a date")
 
 
 def _refuse_unlike(key: str, stated: Any, value: Any) -> None:
-    """Analyses take their settings as they are, some after hours of training."""
+    """Analyses take their settings as they are, some after hours of training; the closed ones in arithmetic."""
     if _kind(value) != _kind(stated):
         said = "" if isinstance(value, dict | list) else f"={validate.shown(value)}"
         raise InputError(f"{key}{said} must be {_kind(stated)}, as the preset has it")
+    if _kind(value) == "a number" and stated > 0 and not value > 0:
+        raise InputError(f"{key}={validate.shown(value)} must be > 0")
+    if isinstance(stated, int) and isinstance(value, float) and not value.is_integer():
+        raise InputError(f"{key}={value!r} must be a whole number, as the preset has it")
     if isinstance(value, dict):
         for name in value.keys() & stated.keys():
             _refuse_unlike(f"{key}.{name}", stated[name], value[name])
