@@ -572,6 +572,15 @@ def test_a_device_that_is_not_there_is_one_line(device: str) -> None:
     assert (done.returncode, done.stderr) == (1, said)
 
 
+@pytest.mark.parametrize(("name", "value"), [("JAX_NUM_CPU_DEVICES", "abc"), ("JAX_ENABLE_X64", "nonsense")])
+def test_what_the_environment_tells_jax_is_named_where_it_is_nonsense(name: str, value: str) -> None:
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("JAX_")}
+    done = subprocess.run([sys.executable, "-m", "otafl", "doctor"], env={**environment, name: value},
+                          capture_output=True, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.endswith(f"; unset what the environment tells it: {name}\n") and value in done.stderr
+
+
 def test_a_locale_without_an_epsilon_keeps_the_exit_code():
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-m", "otafl", "run", "ε.toml"], capture_output=True, text=True, env=plain)
@@ -638,3 +647,21 @@ def test_a_backend_that_matplotlib_has_no_more_breaks_no_command() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           env={**ENVIRONMENT, "MPLBACKEND": "Qt4Agg"})  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        (["compare", "small.toml", "--set", "privacy.eps=9e3"], "compare.json"),
+        (["compare", "small.toml", "--set", "privacy.eps=9e3"], "compare.md"),
+        (["reproduce", "demo-phases", "--quick"], "results.md"),
+        (["audit", "small.toml"], "audit.json"),
+    ],
+)
+def test_a_folder_where_results_are_to_be_written_is_refused_before_the_work(
+    words: list[str], taken: str, otafl: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "taken" / taken).mkdir(parents=True)
+    code, _, said = otafl(*words, "--out", str(tmp_path / "taken"))
+    assert code == 2 and f"{taken}: is a folder" in said
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == [taken]

@@ -19,7 +19,7 @@ from otafl.commands.before_training import advise, plan
 from otafl.commands.checks import audit, reproduce
 from otafl.commands.console import JsonLog, On, Override, Wide, err, out, working
 from otafl.commands.listing import doctor, list_
-from otafl.core.errors import InputError, OtaflError
+from otafl.core.errors import InputError, OtaflError, first_line
 from otafl.runs.interrupts import EXIT_CODE, immediate_stop, immediate_stop_to_the_end
 
 TyperArgument.display_type_rich = lambda self, ctx: None  # type: ignore[method-assign]  # FILE says more than <path>
@@ -268,14 +268,18 @@ def _say(text: str, code: int) -> int:
     return code
 
 
-def _without_a_device() -> bool:
-    """Whether JAX finds nothing to compute on, which ends in another error for every kind of device."""
+def _without_a_device(problem: Exception) -> str:
+    """Why JAX finds nothing to compute on, which ends in some problem for every kind of device; empty if it does."""
     try:
         import jax
 
-        return not jax.devices()
+        jax.devices()
+        return ""
     except Exception:
-        return True
+        if device := os.environ.get("JAX_PLATFORMS"):
+            return f"JAX cannot compute here; unset JAX_PLATFORMS={device!r} or name a device that is there"
+        told = ", ".join(sorted(name for name in os.environ if name.startswith("JAX_")))
+        return f"JAX cannot compute here ({first_line(problem)}); unset what the environment tells it: {told}"
 
 
 def _call() -> int:
@@ -300,9 +304,8 @@ def _call() -> int:
             if "extra argument" in problem.format_message() and "--set" in sys.argv:
                 more = f"; --set takes one KEY=VALUE and may be repeated{more}"
             return _say(f"{problem.format_message()}{more}", problem.exit_code)
-        if _without_a_device():
-            asked_for = os.environ.get("JAX_PLATFORMS")
-            return _say(f"JAX cannot compute here; unset JAX_PLATFORMS={asked_for!r} or name a device that is there", 1)
+        if why := _without_a_device(problem):
+            return _say(why, 1)
         raise
 
 

@@ -15,6 +15,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.reports import compared, write_report
 from otafl.reports.advice import write_advice
+from otafl.reports.audits import FILES as AUDITED
 from otafl.reports.audits import write_audit
 from otafl.reports.run import Run
 from otafl.reports.sweep import Sweep, run_and_write
@@ -25,6 +26,7 @@ from otafl.runs.audit.audit import Audit
 from otafl.runs.audit.audit import audit as attack_all
 from otafl.runs.comparing.compare import question_from
 from otafl.runs.described import changed, described, own_of
+from otafl.runs.folder.disk import ready
 from otafl.runs.planning.table import PlanTable
 from otafl.runs.planning.table import plan as plan_all
 from otafl.runs.presets import find
@@ -263,6 +265,8 @@ def audit(
     what = done.folder if done is not None else Path(experiment) if is_folder else None
     own = None if done is None else done.own
     folder = None if out is None else validate.path("out", out)
+    if folder is not None:
+        ready(folder, *AUDITED)
     with elsewhere(executor, progress=False) as where:
         made = described(experiment, said, "otafl.audit") if what is None else what
         found = attack_all(made, runs, only, own=own, elsewhere=where)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,19 @@ def npz(**arrays: np.ndarray) -> bytes:
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     return content.getvalue()
+
+
+def test_what_is_no_array_in_an_archive_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "gains.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("gain.npy", b"")
+        archive.writestr("readme.txt", b"see above")
+    assert archives.arrays_of(path) == {}
+    with pytest.raises(InputError, match=r"gains\.npz: give 'gain', or 'gain_re' and 'gain_im'; found nothing"):
+        read_trace(path)
+    np.savez(path, **{f"k{n}": np.zeros(1) for n in range(300)})
+    with pytest.raises(InputError, match=r"found k0, k1, .*\(300 in all\)$"):
+        read_trace(path)
 
 
 def trace(path: Path) -> None:

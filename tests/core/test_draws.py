@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from otafl.core.draws import DRAWN_BY, check_generator, in_a_row
+from otafl.core.draws import DRAWN_BY, WRITTEN_FOR, check_generator, in_a_row
 from otafl.core.errors import InputError
 from small_air import opened
 
@@ -48,3 +48,15 @@ def test_a_generator_under_which_seeds_are_other_numbers_is_refused(name: str, o
             opened()
     finally:
         jax.config.update(name, DRAWN_BY[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("jax_numpy_rank_promotion", "raise"), ("jax_numpy_dtype_promotion", "strict")]
+)
+def test_promotions_that_rounds_need_are_asked_for(name: str, other: str) -> None:
+    jax.config.update(name, other)
+    try:
+        with pytest.raises(InputError, match=f"^{name}='{other}': rounds are not written for it; set it to "):
+            opened()
+    finally:
+        jax.config.update(name, WRITTEN_FOR[name][0])

@@ -19,7 +19,7 @@ import small
 from otafl import systems
 from otafl.clients import Gradient, PerSample, gradient, per_sample
 from otafl.core import uplink
-from otafl.core.engine import make_engine
+from otafl.core.engine import cores, make_engine
 from otafl.core.messages import clip_factors, norms_of
 from otafl.core.plan import Link, Plan, Policy
 from otafl.core.rounds import Row, make_round, observe, plan_ahead
@@ -391,3 +391,13 @@ def test_a_sample_stays_in_its_bound_whatever_a_product_rounds(monkeypatch, back
 
     assert longest(uplink.product_slack()) <= 0.5
     assert (longest(uplink.FLOAT32_SLACK) > 0.5) == (backend != "cpu")
+
+
+@pytest.mark.parametrize("said", ["", "0", "-3", "²", "9" * 5000, "two"])
+def test_a_number_of_cores_that_is_none_is_not_heard(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPROC", "3")
+    assert cores() == 3
+    monkeypatch.delenv("NPROC")
+    found = cores()
+    monkeypatch.setenv("NPROC", said)
+    assert cores() == found

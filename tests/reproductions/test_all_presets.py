@@ -17,6 +17,7 @@ from otafl.reproductions.findings import Verdict
 from otafl.reproductions.reproduction import Reproduction, trained_in
 from otafl.runs import presets
 from otafl.runs.board import Board
+from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.sealed import with_seal
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
@@ -230,6 +231,44 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
     assert "paper, as printed" in (tmp_path / "cdpb-fig2" / "results.svg").read_text()
     (stored,) = pictures.from_json(verdicts.recorded()["cdpb-fig2"]["panels"])
     assert stored.points[0].said == 0.2 and round(stored.points[0].mean, 9) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("joules=3", "preset.settings.joules=3 must be a list, as the preset has it"),
+        ("joules=[1e-5, 'x']", "preset.settings.joules.1='x' must be a number, as the preset has it"),
+        ("eps=[nan]", "preset.settings.eps.0=nan must be a number, as the preset has it"),
+        ("eps=[0.0]", "preset.settings.eps.0=0.0 must be > 0"),
+        ("num_params=9.5", "preset.settings.num_params=9.5 must be a whole number, as the preset has it"),
+        (f"num_params=1{'0' * 30}", "settings.num_params=1000000000... must fit into 64 bits"),
+        ("num_params=-" + "9" * 4000, "must be > 0"),
+        ("joules=[1e99, 1.0]", "settings.joules.0=1e+99 must be 0 or of a size within [1e-40, 1e+40]"),
+        ("num_param=9", "preset.settings.num_param: unknown key; did you mean 'num_params'?"),
+        ("agreement=1.5", "agreement=1.5 must lie in (0, 1]"),
+        ("joules=[]", "what it shows cannot be made with --set 'preset.settings.joules=[]' (list index out of range)"),
+    ],
+)
+def test_settings_that_an_analysis_cannot_take_are_one_line(setting: str, said: str, tmp_path: Path):
+    with pytest.raises(InputError) as refused:
+        preset_run.reproduce(
+            "demo-phases", tmp_path, [f"preset.settings.{setting}"], True, Reporter(), Console(quiet=True)
+        )
+    assert str(refused.value).endswith(said) and "\n" not in str(refused.value)
+
+
+def test_a_fault_of_an_analysis_that_nobody_changed_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("otafl.reproductions.our_own.phase_diagram", lambda job: [][0])
+    with pytest.raises(IndexError):
+        preset_run.reproduce("demo-phases", tmp_path, [], True, Reporter(), Console(quiet=True))
+
+
+def test_every_settings_of_a_smoke_version_are_of_the_presets_kind():
+    for name, path in presets.packaged().items():
+        preset = presets.read_preset(path)
+        assert settings_of(path, preset.overrides(True)).keys() >= preset.settings.keys(), name
 
 
 def test_a_folder_with_a_presets_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

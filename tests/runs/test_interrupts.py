@@ -168,15 +168,16 @@ with immediate_stop():
     assert done.stderr.startswith("otafl: stopped at once") and done.stderr.count("\n") == 1
 
 
-def test_a_signal_while_the_command_line_is_imported_is_one_line_too() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_command_line_is_imported_is_one_line_too(number: signal.Signals) -> None:
     """In the first moment somebody finds out that it was the wrong command."""
-    program = """
-import os, signal, sys
+    program = f"""
+import os, sys
 from importlib.metadata import EntryPoint
 class Meanwhile:
     def find_spec(self, name, path=None, target=None):
         if name == "otafl.cli":
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), {int(number)})
 sys.meta_path.insert(0, Meanwhile())
 EntryPoint("otafl", sys.argv[1], "console_scripts").load()()
 """

@@ -25,7 +25,7 @@ from archives import harmed
 from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
 from otafl.runs.audit.audit import audit
-from otafl.runs.folder.disk import StorageError, storage
+from otafl.runs.folder.disk import StorageError, ready, storage
 from otafl.runs.folder.sealed import _head, npz, pack, unpack
 from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
@@ -526,3 +526,26 @@ def test_a_full_disk_under_many_runs_does_not_say_that_none_is_left(tmp_path: Pa
         said.append(str(refusal.value))
     assert "no run is left" in said[0]
     assert "the disk is full" in said[1] and "the same command goes on from there" in said[1]
+
+
+def test_a_folder_that_cannot_take_the_results_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "audit.json").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    ready(tmp_path / "new" / "folder", "audit.json")
+    assert not (tmp_path / "new").exists()
+    for folder, said in (
+        (tmp_path, "audit.json: is a folder, and a file is to be written there; give another folder"),
+        (tmp_path / "file" / "inside", "file: is no folder; give another"),
+        (tmp_path / "nowhere", "nowhere: is no folder; give another"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ready(folder, "audit.json", "audit.html")
+
+
+def test_a_folder_without_permission_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda place, mode: False)  # whoever tests may be allowed everything
+    with pytest.raises(StorageError, match=f"{tmp_path}: cannot be written"):
+        ready(tmp_path / "new", "audit.json")

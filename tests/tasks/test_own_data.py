@@ -109,6 +109,11 @@ def test_an_npz_file_names_its_arrays(tmp_path):
 TABLE = pd.DataFrame({"a": X[:, 0], "b": Y})
 
 
+class Unwilling:
+    def __array__(self, *args: object, **kwargs: object) -> None:
+        raise RuntimeError("not\ntoday")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -130,6 +135,16 @@ TABLE = pd.DataFrame({"a": X[:, 0], "b": Y})
         (lambda: task(TABLE, Y, owner=TABLE.b), "column 'b' is owner itself"),
         (lambda: task(pd.DataFrame(X).assign(label="a"), "lable", clients=2), "there is no column 'lable'"),
         (lambda: task(np.ma.masked_array(X, X > 1), Y, clients=2), "x has masked values"),
+        (lambda: task([*np.ma.masked_array(X, X > 1)], Y, clients=2), "x has masked values"),
+        (lambda: task(X, [np.ma.masked, *Y[1:]], clients=2), "y has masked values"),
+        (lambda: task(lambda _: iter([(np.ma.masked_array(X[0], X[0] > -9), 0)]), clients=1, held_out=(X, Y)),
+         r"x\(0\) has masked values"),
+        (lambda: task(X, list("ab" * 15), clients=2, held_out=(X[:1], ["c" * 999])), "label 'c{76}\\.\\.\\., which"),
+        (lambda: task(Unwilling(), Y, clients=2), "x is no array: not"),
+        (lambda: task(X, [10**5000 + int(y) for y in Y], clients=2), "y has values that cannot be written as text"),
+        (lambda: task(X, Y, owner=[10**5000 + int(y) for y in Y]), "owner has values that cannot be written as text"),
+        (lambda: task(TABLE.assign(b=10**5000), "b", clients=2), "y has values that cannot be written as text"),
+        (lambda: task(X, Y, clients=2, held_out=10**5000), r"held_out=\(a number of \d+ bits\) must be a share"),
         (lambda: task([[1, 2], [3]], [0, 1], clients=2), "x is no array"),
         (lambda: task(X, {"a": Y}, clients=2), "y is a dict"),
         (lambda: task(X, np.stack([Y, Y], 1) + 2**40, clients=2), "y has whole numbers beyond 32 bits"),

@@ -10,6 +10,7 @@ from jax.experimental.buffer_callback import buffer_callback
 from jax.extend.core import Primitive
 from jax.interpreters import batching
 
+import otafl
 from otafl.core.errors import InputError
 from otafl.tasks import ghost, own_model
 from otafl.tasks.layers import Groups, tanh
@@ -39,6 +40,14 @@ def test_it_is_the_same_model_inside_a_scope_of_double_precision():
     assert {leaf.dtype for leaf in jax.tree.leaves(inside)} == {np.dtype("float32")} and value.dtype == jnp.float32
     np.testing.assert_array_equal(inside[0]["w"], outside[0]["w"])
     np.testing.assert_allclose(value, outside[1], rtol=1e-6)
+
+
+def test_doubles_of_numpy_are_what_jax_makes_of_them():
+    """A function that does without JAX ended in a dump of the compiler, inside the scope of double precision."""
+    made = model(lambda key: {"w": jnp.zeros(3)}, lambda params, x: np.zeros((len(x), 3)))
+    data = otafl.task(X, Y, clients=2, held_out=(X, Y))
+    found = otafl.run(task=data, model=made, schemes=["fedavg"], rounds=1, seeds=1, progress=False)
+    assert found.table["accuracy"].tolist() == [0.3]
 
 
 def test_what_is_no_float_array_stays_as_it_was_made():

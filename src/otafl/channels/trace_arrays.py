@@ -28,7 +28,7 @@ def gains_of(path: Path, found: Stored, unit: str | None, phase: str | None, see
     notes: list[str] = []
     parts = [name for name in ("gain_re", "gain_im") if name in found]
     if ("gain" in found) == bool(parts) or len(parts) == 1:
-        held = ", ".join(sorted(found)) or "nothing"
+        held = validate.listed(sorted(found)) or "nothing"
         raise InputError(f"{path}: give 'gain', or 'gain_re' and 'gain_im'; found {held}")
     if parts:
         halves = [real(path, name, found[name], notes) for name in parts]

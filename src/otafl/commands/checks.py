@@ -35,11 +35,14 @@ def audit(
     from otafl.reports import audits
     from otafl.runs.audit.audit import audit as attack
     from otafl.runs.compilation import use_compilation_cache
+    from otafl.runs.folder.disk import ready
     from otafl.runs.presets import find
     from otafl.runs.progress import counter
     from otafl.runs.schema import load
 
     is_run = what.is_dir()
+    folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
+    ready(folder, *audits.FILES)
     if is_run and overrides:
         raise InputError("--set goes with an experiment file; a run is audited as it was made")
     use_compilation_cache()
@@ -50,7 +53,6 @@ def audit(
         print(files.to_json(found.to_dict()))
     else:
         audits.show(found, out, wide)
-    folder = out_dir or (what / "audit" if is_run else Path("runs") / f"audit-{what.stem}")
     try:
         for path in audits.write_audit(found, folder):
             err.say(f"wrote {path}")

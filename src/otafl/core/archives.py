@@ -38,4 +38,5 @@ def arrays_of(archive: Path | bytes) -> dict[str, np.ndarray]:
     """The arrays of an NPZ file by name; of a damaged one zipfile, zlib and NumPy raise each something else."""
     with np.load(io.BytesIO(archive) if isinstance(archive, bytes) else archive, allow_pickle=False) as file:
         check_room(sum(member.file_size for member in file.zip.infolist()))
-        return {name: file[name] for name in file.files}
+        found = {name: file[name] for name in file.files}
+    return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}  # others are bytes

@@ -14,10 +14,13 @@ from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 
 DRAWN_BY = {"jax_default_prng_impl": "threefry2x32", "jax_threefry_partitionable": True, "jax_random_seed_offset": 0}
+WRITTEN_FOR = {"jax_numpy_rank_promotion": ("allow", "warn"), "jax_numpy_dtype_promotion": ("standard",)}
 
 
 def check_generator() -> None:
     """Refuse settings of JAX under which seeds stand for other numbers: a resumed run would go on with another noise.
+
+    And those under which what is written here, by us or in a library, is no program.
 
     >>> with jax.default_prng_impl("rbg"):
     ...     check_generator()
@@ -28,6 +31,11 @@ def check_generator() -> None:
         found = getattr(jax.config, name, value)
         if found != value:
             raise InputError(f"{name}={found!r}: seeds would draw other numbers; set it to {value!r}")
+    for name, able in WRITTEN_FOR.items():
+        found = getattr(jax.config, name, able[0])
+        found = getattr(found, "value", found)
+        if found not in able:
+            raise InputError(f"{name}={found!r}: rounds are not written for it; set it to {able[0]!r}")
 
 
 def in_a_row(law: Callable[..., Array], key: Array, shape: tuple[int, ...], dtype: Any) -> Array:

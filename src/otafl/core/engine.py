@@ -158,7 +158,7 @@ def most_ahead() -> int:
 
 def cores() -> int:
     """How many this process may use; NPROC says it to XLA, too."""
-    if (said := os.environ.get("NPROC", "")).isdigit() and int(said):
+    if (said := os.environ.get("NPROC", "")).isdecimal() and len(said) < 10 and int(said):
         return int(said)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

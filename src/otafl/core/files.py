@@ -103,6 +103,8 @@ def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """
     if isinstance(value, dict | list):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(value, dict) and not isinstance(name, str):
+                raise InputError(f"{key}: the key {validate.shown(name)} must be text".removeprefix(": "))
             yield from leaves(item, f"{key}.{name}" if key else str(name))
     else:
         yield key, value

@@ -45,7 +45,7 @@ def explain(error: ValidationError, model: type[BaseModel], written: dict[str, s
         return f"{key}{found} must be one of {allowed}{near}{also}"
     if problem["type"] in ("list_type", "tuple_type") and isinstance(problem["input"], dict):
         return f"{key} must be a list: [[{key}]] begins each of its tables"
-    if rule := RULES.get(problem["type"].removesuffix("_parsing").removesuffix("_type")):
+    if rule := RULES.get(problem["type"].removesuffix("_size").removesuffix("_parsing").removesuffix("_type")):
         return f"{key}{found} must {rule.format(**context)}{_by_name(tables, problem['input'])}{also}"
     return f"{key}{found}: {problem['msg'][0].lower() + problem['msg'][1:]}{also}"
 

@@ -18,6 +18,7 @@ from otafl.runs.audit.audit import LIMITS, Audit, SchemeAudit, rounded_down
 from otafl.runs.folder.disk import storage
 from otafl.systems.screen import LIGHT, Fitted, say
 
+FILES = PAGE, DATA = "audit.html", "audit.json"
 NONE = "–"
 HEADS = ("scheme", "charged ε", "measured ε ≥", "verdict", "charged μ", "measured μ ≥", "rounds", "canaries")
 FPR = np.logspace(-4, 0, 200)
@@ -69,9 +70,9 @@ def write_audit(found: Audit, folder: Path) -> list[Path]:
     """audit.html and audit.json; returns both."""
     with storage(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "audit.html", render(found))
-        write_atomic(folder / "audit.json", to_json(found.to_dict()))
-    return [folder / "audit.html", folder / "audit.json"]
+        write_atomic(folder / PAGE, render(found))
+        write_atomic(folder / DATA, to_json(found.to_dict()))
+    return [folder / name for name in FILES]
 
 
 def render(found: Audit) -> str:

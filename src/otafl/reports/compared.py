@@ -32,6 +32,7 @@ from otafl.reports.comparison import (
 from otafl.reports.run import Run
 from otafl.reports.tables import named, result
 from otafl.runs.comparing.compare import Comparison, Part, Question, compare
+from otafl.runs.folder.disk import ready
 from otafl.runs.folder.store import RunFolder
 from otafl.runs.folder.summaries import on_air
 from otafl.runs.progress import Reporter
@@ -43,6 +44,7 @@ def run_and_write(
     question: Question, folder: Path, reporter: Reporter | None = None, elsewhere: Elsewhere | None = None
 ) -> list[Part]:
     """A comparison with its files."""
+    ready(folder, "compare.md", "compare.html")
     parts = compare(question, folder, reporter, elsewhere)
     write(parts)
     for part in parts:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from otafl import __version__
+from otafl.core import validate
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert
 from otafl.core.markdown import table as markdown_table
@@ -56,6 +57,7 @@ def frontier_over_devices(job: Reproduction) -> None:
 def phase_diagram(job: Reproduction) -> None:
     """phases.json, phases.svg with the stored trained grid, and one line per ε."""
     experiment, wanted = job.experiment(), job.settings
+    validate.in_left_open("agreement", wanted["agreement"], 0, 1)
     clip = experiment.clients.clip_norm
     terms = {"delta": experiment.privacy.delta, "noise_var": experiment.radio.noise_var(), "clip_norm": clip,
              "sensitivity": 2 * clip, "agreement": wanted["agreement"], "num_params": wanted["num_params"]}  # fmt: skip

@@ -7,14 +7,17 @@ from pathlib import Path
 from rich.console import Console
 
 from otafl.core import validate
-from otafl.core.files import to_json, write_atomic
+from otafl.core.errors import InputError, OtaflError, first_line
+from otafl.core.files import parse, to_json, write_atomic
 from otafl.reports.tables import METRICS, footer
 from otafl.reproductions.beside import compare, gaps
 from otafl.reproductions.reproduction import Analysis, Reproduction
 from otafl.reproductions.verdicts import MEND, closing
+from otafl.runs.comparing.tune import settings_of
+from otafl.runs.folder.disk import ready
 from otafl.runs.folder.sealed import reading
 from otafl.runs.folder.summaries import summaries, without_card
-from otafl.runs.presets import find, read_preset
+from otafl.runs.presets import Preset, find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.systems.screen import say
 
@@ -35,12 +38,21 @@ def run_and_compare(job: Reproduction) -> None:
 def reproduce(name: str, folder: Path, overrides: list[str], quick: bool, reporter: Reporter, console: Console) -> None:
     """Run a preset and print ours beside the paper's."""
     path = find(name)
+    ready(folder, "results.md", "results.json", "results.svg")
     preset = read_preset(path)
+    changes = preset.overrides(quick) + overrides
+    preset = parse(Preset, {**preset.model_dump(), "settings": settings_of(path, changes)}, path)
     analysis: Analysis = run_and_compare
     if preset.analysis is not None:
         module, _, attribute = preset.analysis.partition(":")
         analysis = getattr(import_module(module), attribute)
-    analysis(Reproduction(path, preset, folder, preset.overrides(quick) + overrides, quick, reporter, console))
+    try:
+        analysis(Reproduction(path, preset, folder, changes, quick, reporter, console))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
+        if isinstance(problem, OtaflError) or not overrides:
+            raise
+        said = f"what it shows cannot be made with --set {' --set '.join(map(validate.shown, overrides))}"
+        raise InputError(f"{name}: {said} ({first_line(problem)})") from problem
     results = folder / "results.json"
     if quick and results.exists():  # whoever reads it later must know
         with reading(results, MEND):

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from otafl.reports import write_report
 from otafl.reproductions.findings import Grid, Record, Verdict, markdown_of, verdict_grid, write_records
 from otafl.reproductions.pictures import Panel, picture
 from otafl.runs import runner
-from otafl.runs.comparing.tune import settings_of
 from otafl.runs.folder.sealed import read_sealed, reading
 from otafl.runs.presets import Preset
 from otafl.runs.progress import Reporter
@@ -37,10 +35,10 @@ class Reproduction:
     reporter: Reporter
     console: Console
 
-    @cached_property
+    @property
     def settings(self) -> dict[str, Any]:
         """The preset's, with what `--set preset.settings.key=value` changes."""
-        return settings_of(self.path, self.overrides)
+        return self.preset.settings
 
     def experiment(self, *changes: str) -> Experiment:
         return load(self.path, [*self.overrides, *changes])

@@ -108,7 +108,8 @@ def _schemes(schemes: Any) -> list[dict[str, Any]]:
     if isinstance(schemes, str | Chosen):
         schemes = [schemes]
     if isinstance(schemes, Mapping):
-        return [{**_scheme(one), "label": str(label)} for label, one in schemes.items()]
+        named = {label if isinstance(label, str) else validate.shown(label): one for label, one in schemes.items()}
+        return [{**_scheme(one), "label": label} for label, one in named.items()]
     if not isinstance(schemes, Sequence):
         raise InputError(f"schemes={validate.shown(schemes)} must be a list of schemes, or a dict of them by label")
     tables = [_scheme(one) for one in schemes]

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from otafl.core.errors import InputError
-from otafl.core.validate import first_place
+from otafl.core.errors import InputError, OtaflError, first_line
+from otafl.core.validate import first_place, shown
 
 MOST_CLASSES = 10_000
 
 
 def array_of(name: str, values: Any, axes: int | None = None) -> np.ndarray:
     """Whatever was given as one plain array; what NumPy would guess, or silently unmask, is refused."""
-    if isinstance(values, np.ma.MaskedArray) and np.any(np.ma.getmaskarray(values)):
+    if _masked(values):
         raise InputError(f"{name} has masked values; fill them, or leave these samples out")
     if isinstance(values, dict | set | frozenset | bytes | str) or hasattr(values, "__next__"):
         raise InputError(f"{name} is a {type(values).__name__}; give an array or a list")
@@ -21,9 +21,20 @@ def array_of(name: str, values: Any, axes: int | None = None) -> np.ndarray:
         array = np.array(values, copy=None, subok=False)
     except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name} is no array: its entries have different lengths or kinds") from None
+    except (OtaflError, MemoryError):
+        raise
+    except Exception as problem:  # of somebody else's __array__
+        raise InputError(f"{name} is no array: {first_line(problem)}") from None
     if axes is not None and array.ndim != axes:
         raise InputError(f"{name} must be one id per sample but has shape {array.shape}")
     return array
+
+
+def _masked(values: Any) -> bool:
+    """Whether anything is masked: lists of masked arrays lose their masks, too."""
+    if isinstance(values, list | tuple):
+        return any(map(_masked, values))
+    return isinstance(values, np.ma.MaskedArray) and bool(np.any(np.ma.getmaskarray(values)))
 
 
 def features_of(name: str, x: Any) -> np.ndarray:
@@ -73,6 +84,8 @@ def _words(name: str, values: np.ndarray) -> np.ndarray:
         return values.astype(str)
     except UnicodeError:
         raise InputError(f"{name} has bytes that are no ASCII text; decode them first") from None
+    except Exception as problem:  # Python writes no number of thousands of digits, and objects say what they like
+        raise InputError(f"{name} has values that cannot be written as text: {first_line(problem)}") from None
 
 
 def kept(array: np.ndarray) -> np.ndarray:
@@ -110,7 +123,7 @@ def labels_of(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarr
     words = np.unique(np.concatenate([told, asked]))
     unknown = np.setdiff1d(words, np.unique(told))
     if len(unknown):
-        raise InputError(f"held_out y has the label {str(unknown[0])!r}, which no training sample has")
+        raise InputError(f"held_out y has the label {shown(str(unknown[0]))}, which no training sample has")
     numbers = (np.searchsorted(words, y).astype(np.int32) for y in (told, asked))
     return next(numbers), next(numbers), tuple(map(str, words)), len(words)
 

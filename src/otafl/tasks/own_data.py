@@ -216,11 +216,11 @@ def _held_out(found: Columns, y: Any, owner: Any, held_out: Any, split_seed: int
             raise InputError(f"held_out has the columns {theirs}, training has {mine}; give both the same in order")
         return training, _pair("held_out ", other.x, other.y, like=training), found.owner
     if not 0 < held_out < 1:
-        raise InputError(f"held_out={held_out} must be a share between 0 and 1, or (x, y)")
+        raise InputError(f"held_out={validate.shown(held_out)} must be a share between 0 and 1, or (x, y)")
     rng = np.random.default_rng([split_seed, 1])
     test, train = split(len(features), float(held_out), rng)
     if not len(test) or not len(train):
-        raise InputError(f"held_out={held_out} of {len(features)} samples leaves an empty part")
+        raise InputError(f"held_out={validate.shown(held_out)} of {len(features)} samples leaves an empty part")
     owners = None if found.owner is None else found.owner[train]
     if owners is not None:
         _name_who_is_left_out(owners_of(found.owner, None)[1], owners_of(owners, None)[1], held_out)

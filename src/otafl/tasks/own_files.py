@@ -128,7 +128,7 @@ def _values(column: Any) -> Any:
         row = int(np.argmax(missing))
         raise InputError(f"column {getattr(column, 'name', None)!r} has no value in row {row}")
     values = column.to_numpy()
-    return values if values.dtype.kind in "buif" else np.asarray([str(value) for value in values])
+    return values if values.dtype.kind in "buifO" else np.asarray([str(value) for value in values])
 
 
 def _numeric(name: str, frame: Any, taken: set[str]) -> Any:

@@ -94,7 +94,8 @@ def model(
 
     def outputs(params: Any, x: jax.Array) -> jax.Array:
         with jax.enable_x64(False):  # a run mixes precisions; what somebody else wrote expects JAX's own
-            return apply(whole(params), x)
+            made = apply(whole(params), x)
+            return jnp.asarray(made) if isinstance(made, np.ndarray) else made  # its doubles, too, are JAX's here
 
     def losses(made: jax.Array, y: jax.Array) -> jax.Array:
         if loss == "cross-entropy" and made.shape in (y.shape, (*y.shape, 1)):  # a softmax of one is sure of anything

@@ -18,7 +18,7 @@ import numpy as np
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError, first_line
 from otafl.tasks.demand import Pair, Source, consecutive
-from otafl.tasks.own_arrays import MOST_CLASSES, features_of, same_length, targets_of
+from otafl.tasks.own_arrays import MOST_CLASSES, array_of, features_of, same_length, targets_of
 
 ReadOf = Callable[[int], Any]
 
@@ -100,7 +100,7 @@ def _stacked(client: int, samples: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"x({client}) brought no samples; give every client one at least")
     if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
         raise InputError(f"x({client}) must bring samples that are pairs (x, y)")
-    x, y = (np.stack([np.asarray(sample[part]) for sample in samples]) for part in (0, 1))
+    x, y = (np.stack([array_of(f"x({client})", sample[part]) for sample in samples]) for part in (0, 1))
     return x, y
 
 

@@ -14,7 +14,7 @@ from otafl.reproductions.preset_run import reproduce
 from otafl.reproductions.reproduction import Reproduction
 from otafl.runs import execution, workbench
 from otafl.runs.comparing import tune
-from otafl.runs.comparing.tune import best_of, tune_step_size
+from otafl.runs.comparing.tune import best_of, settings_of, tune_step_size
 from otafl.runs.presets import find, read_preset
 from otafl.runs.progress import Reporter
 from otafl.runs.schema import load
@@ -84,7 +84,8 @@ def test_only_the_first_panel_on_the_fixed_deployment_takes_all_seeds(monkeypatc
     monkeypatch.setattr(reproduce_fig2, "_rough", lambda one: one)
     path, labels = find("biasvar-fig2"), load(find("biasvar-fig2")).labels
     set_to = ["preset.settings.deployment=0", "preset.settings.few=5"]
-    job = Reproduction(path, read_preset(path), tmp_path, set_to, False, Reporter(), Console(quiet=True))
+    preset = read_preset(path).model_copy(update={"settings": settings_of(path, set_to)})
+    job = Reproduction(path, preset, tmp_path, set_to, False, Reporter(), Console(quiet=True))
     steps = {"a": dict.fromkeys(labels, 0.1), "b": {**dict.fromkeys(labels, 0.1), "OPC": 0.3}}
     reproduce_fig2.trained(job, steps)
     assert {name: len(part.seed_list) for name, part in ran.items()} == {

@@ -90,9 +90,11 @@ class AdviceSite(NamedTuple):
 
 def read_site(site: Any, radio: dict[str, Any] | None = None, samples: int | None = None) -> AdviceSite:
     """From a path (CSV, TOML) or a number of equal devices; `radio` says what a CSV or a number does not."""
-    if not isinstance(site, str | Path | int | np.integer):
-        raise InputError(f"site={validate.shown(site)} must be a file (CSV, TOML) or a number of devices")
     given = dict(radio or {})
+    if isinstance(site, int | np.integer) and not isinstance(site, bool):
+        return _equal(int(site), given, samples)
+    if not isinstance(site, str | Path):
+        raise InputError(f"site={validate.shown(site)} must be a file (CSV, TOML) or a number of devices")
     text = str(site).strip()
     if re.fullmatch(r"-?[0-9]{1,20}", text):
         return _equal(int(text), given, samples)

@@ -22,6 +22,7 @@ from otafl.runs.comparing.statistics import SIGNIFICANT, Gap, behind, numbers, p
 from otafl.runs.comparing.trials import search
 from otafl.runs.comparing.tune import settings_of
 from otafl.runs.described import described
+from otafl.runs.folder.disk import ready
 from otafl.runs.folder.summaries import by_seed, summaries
 from otafl.runs.planning.afford import without_rounds
 from otafl.runs.planning.facts import facts_of
@@ -126,10 +127,12 @@ def compare(
     elsewhere: where trials and targets run side by side. shared: data and programs of comparisons before this one.
     """
     experiment, targets, shared = question.experiment, question.targets, shared or Workbench()
-    ready = []
+    places = [folder if len(targets) == 1 else folder / place_of(target) for target in targets]
+    for place in places:
+        ready(place, "compare.json")
+    planned = []
     ends: dict[Any, list[End]] | None = {} if len(targets) > 1 else None
-    for target in targets:
-        place = folder if len(targets) == 1 else folder / place_of(target)
+    for target, place in zip(targets, places):
         privacy = experiment.privacy.model_copy(update={"eps": target})
         wanted = experiment.model_copy(update={"privacy": privacy})
         chosen, notes = settled(wanted, place, question.trials, reporter, shared, elsewhere)
@@ -137,15 +140,15 @@ def compare(
             shared.ends = ends  # not of trials, which are many
             run_in(place / "run", chosen, reporter, shared)
             shared.ends = None
-        ready.append((target, place, notes, chosen))
+        planned.append((target, place, notes, chosen))
     if elsewhere is not None:
         store = made(folder)
-        tasks = {f"eps={target:g}": task_of(chosen, place / "run", store) for target, place, _, chosen in ready}
+        tasks = {f"eps={target:g}": task_of(chosen, place / "run", store) for target, place, _, chosen in planned}
         values_of(elsewhere.executor, run_point, tasks, elsewhere.live)
-        for _, place, _, chosen in ready:
+        for _, place, _, chosen in planned:
             confirm(chosen, place / "run")
     parts = []
-    for target, place, notes, _ in ready:
+    for target, place, notes, _ in planned:
         found = rank(summaries(place / "run"), target)
         write_atomic(place / "compare.json", to_json({"target": target, "settings": notes, **as_json(found)}))
         parts.append(Part(target, place, place / "run", notes, found))

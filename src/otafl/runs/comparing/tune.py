@@ -8,6 +8,7 @@ better. Tuning looks at private data: it lies outside every privacy guarantee.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ RULES = {
     "objective": "smallest cross-entropy plus l2 term",
 }
 LAST = 5  # evaluations that a score averages
+ALWAYS = ("eps", "trials", "reference")  # settings that a preset need not have
 
 
 def tune_step_size(
@@ -150,15 +152,50 @@ def with_step_sizes(experiment: Experiment, steps: dict[str, float]) -> Experime
 
 
 def settings_of(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """A preset's `settings` with what `--set preset.settings.key=value` changes."""
+    """A preset's `settings` with what `--set preset.settings.key=value` changes: keys that it has, to the like."""
     data = read_toml(path)
+    stated = _settings(path, deepcopy(data))
     for override in overrides:
         if override.strip().startswith("preset."):
             assign(data, override)
+    settings = _settings(path, data)
+    for key, value in settings.items():
+        if key in stated:
+            _refuse_unlike(f"{path}: preset.settings.{key}", stated[key], value)
+        elif key not in ALWAYS:
+            near = validate.meant(key, known := [*stated, *ALWAYS]) or f"; the preset has {validate.listed(known)}"
+            raise InputError(f"{path}: preset.settings.{validate.listed([key])}: unknown key{near}")
+    return settings
+
+
+def _settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
     settings = data.get("preset", {}).get("settings", {})
     if not isinstance(settings, dict):
         raise InputError(f"{path}: preset.settings={validate.shown(settings)} must be a table")
-    return dict(settings)
+    return settings
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number" if isinstance(value, int) or np.isfinite(value) else "an infinity"
+    return {dict: "a table", list: "a list", str: "text", bool: "true or false"}.get(type(value), "a date")
+
+
+def _refuse_unlike(key: str, stated: Any, value: Any) -> None:
+    """Analyses take their settings as they are, some after hours of training; the closed ones in arithmetic."""
+    if _kind(value) != _kind(stated):
+        said = "" if isinstance(value, dict | list) else f"={validate.shown(value)}"
+        raise InputError(f"{key}{said} must be {_kind(stated)}, as the preset has it")
+    if _kind(value) == "a number" and stated > 0 and not value > 0:
+        raise InputError(f"{key}={validate.shown(value)} must be > 0")
+    if isinstance(stated, int) and isinstance(value, float) and not value.is_integer():
+        raise InputError(f"{key}={value!r} must be a whole number, as the preset has it")
+    if isinstance(value, dict):
+        for name in value.keys() & stated.keys():
+            _refuse_unlike(f"{key}.{name}", stated[name], value[name])
+    if isinstance(value, list) and stated:
+        for n, one in enumerate(value):
+            _refuse_unlike(f"{key}.{n}", stated[0], one)
 
 
 def tuned(path: Path, folder: Path, overrides: Sequence[str], reporter: Reporter | None = None) -> dict[str, float]:

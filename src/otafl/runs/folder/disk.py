@@ -38,6 +38,18 @@ def storage(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot be written ({reason}); {_left_of(path)}") from error
 
 
+def ready(folder: Path, *files: str) -> None:
+    """Refuse a folder into which these files could not be put, before the work that they are to tell of."""
+    for file in files:
+        if (folder / file).is_dir():
+            raise InputError(f"{folder / file}: is a folder, and a file is to be written there; give another folder")
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise InputError(f"{there}: is no folder; give another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StorageError(f"{there}: cannot be written (read-only, or no permission); give another folder")
+
+
 def _left_of(path: Path) -> str:
     """What is left of a run, or of runs beneath, whose folder cannot be written."""
     if any((place / "manifest.json").exists() for place in (path, *path.parents[:4])):
