@@ -82,6 +82,14 @@ def test_own_noise_survives_any_number_of_antennas() -> None:
     assert np.all(np.diff(found) > 0) and found[-1] == pytest.approx(0.01, rel=1e-3) and found[-1] < 0.01
 
 
+def test_circular_noise_has_the_complex_form() -> None:
+    """|b|^2 h^H S^-1 h with S = v0 I + sum |a_j|^2 h_j h_j^H, per real dimension."""
+    array, tx, noise, _ = drawn(6)
+    s = 0.5 * np.eye(3) + sum(abs(a) ** 2 * np.outer(h, h.conj()) for a, h in zip(noise, array))
+    wanted = [abs(b) ** 2 * (h.conj() @ np.linalg.inv(s) @ h).real for b, h in zip(tx, array)]
+    assert full_charge(array, tx, noise, 0.5, 1.0, circular=True) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_without_receiver_noise_only_what_lies_along_artificial_noise_is_hidden() -> None:
     """One antenna, both along the real axis: today's ratio; a second antenna sees a direction without noise."""
     one = np.array([[1.0 + 0j], [2.0]])

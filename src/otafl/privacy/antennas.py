@@ -31,14 +31,20 @@ def received(array: Array, scale: Array) -> Floats:
     return np.concatenate([arriving.real, arriving.imag], axis=-1)
 
 
-def covariance(array: Array, noise: Array, noise_var: float, colluders: Array = None) -> Floats:
-    """C of (A2), (..., 2M, 2M)."""
-    directions = _directions(array, noise, colluders)
+def covariance(array: Array, noise: Array, noise_var: float, colluders: Array = None, circular: bool = False) -> Floats:
+    """C of (A2), (..., 2M, 2M). `circular`: artificial noise fills both quadratures and costs twice the energy."""
+    directions = _directions(array, noise, colluders, circular)
     return noise_var * np.eye(directions.shape[-1]) + np.swapaxes(directions, -1, -2) @ directions
 
 
 def full_charge(
-    array: Array, tx: Array, noise: Array, noise_var: float, sensitivity: Array, colluders: Array = None
+    array: Array,
+    tx: Array,
+    noise: Array,
+    noise_var: float,
+    sensitivity: Array,
+    colluders: Array = None,
+    circular: bool = False,
 ) -> Floats:
     """1/z^2 of every client, (..., K), against a server that keeps all antennas (A3); inf where nothing hides.
 
@@ -48,7 +54,7 @@ def full_charge(
     2.0
     """
     validate.not_negative("noise_var", noise_var)
-    spectrum = _spectrum(_directions(array, noise, colluders))
+    spectrum = _spectrum(_directions(array, noise, colluders, circular))
     parts = _parts(received(array, tx), spectrum)
     return np.asarray(sensitivity, np.float64) ** 2 * _weighted(parts, noise_var + spectrum.squares)
 
@@ -88,7 +94,7 @@ def uncertain_charge(
         validate.in_left_open("share", share, 0, 1)
     if error == 0 and share is None:
         return full_charge(array, tx, noise, noise_var, sensitivity, colluders)
-    directions = _directions(array, noise, colluders)
+    directions = _directions(array, noise, colluders, False)
     bound = _Uncertain(received(array, tx), directions, noise_var, error)
     root = bound.best() if share is None else bound.at(np.asarray(share, np.float64))
     charge = root**2
@@ -109,12 +115,13 @@ class _Spectrum(NamedTuple):
     squares: Floats  # (..., 2M), not negative
 
 
-def _directions(array: Array, noise: Array, colluders: Array) -> Floats:
+def _directions(array: Array, noise: Array, colluders: Array, circular: bool) -> Floats:
     """q of everybody who keeps its noise secret, (..., J, 2M)."""
     kept = np.asarray(noise, np.complex128)
     if colluders is not None:
         kept = np.where(np.asarray(colluders, bool), 0.0, kept)
-    return received(array, kept)
+    along = received(array, kept)
+    return np.concatenate([along, received(array, 1j * kept)], axis=-2) if circular else along
 
 
 def _spectrum(directions: Floats) -> _Spectrum:
