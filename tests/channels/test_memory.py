@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import toeplitz
 from scipy.special import j0
 
-from otafl.channels import PUBLISHED, Channel, Fading, Stale, doppler_hz, draw, jakes_correlation
+from otafl.channels import PUBLISHED, Channel, Fading, Stale, ar1, doppler_hz, draw, jakes, jakes_correlation
 from otafl.channels.channel import Rows
-from otafl.channels.memory import ar1_law, jakes_factor, jakes_law, turns_of
+from otafl.channels.memory import jakes_factor, turns_of
 from otafl.core.errors import InputError
 
 RUNS = 40_000
@@ -23,22 +23,22 @@ def correlation(gain: np.ndarray, lag: int) -> complex:
 @pytest.mark.parametrize("rho", [0.9, -0.5])
 def test_ar1_forgets_geometrically(rho):
     """5 standard errors of a mean of products of unit normals, real and imaginary part (chance 1e-6 each)."""
-    gain = ar1_law(np.random.default_rng(0), rho)(np.ones((6, RUNS)))
+    gain = ar1(np.random.default_rng(0), np.ones((6, RUNS)), rho)
     for lag in range(6):
         assert abs(correlation(gain, lag) - rho**lag) <= 5 * math.sqrt(2 / RUNS)
     np.testing.assert_allclose((np.abs(gain) ** 2).mean(1), 1.0, atol=5 / math.sqrt(RUNS))
 
 
-@pytest.mark.parametrize("law_of", [ar1_law, jakes_law])
-def test_what_is_remembered_has_no_unit(law_of):
+@pytest.mark.parametrize("law", [ar1, jakes])
+def test_what_is_remembered_has_no_unit(law):
     rms = np.linspace(0.1, 3, 100)[:, None]
-    unit = law_of(np.random.default_rng(0), 0.2)(np.ones((100, 1)))
-    np.testing.assert_allclose(law_of(np.random.default_rng(0), 0.2)(rms), rms * unit, rtol=1e-12)
+    unit = law(np.random.default_rng(0), np.ones((100, 1)), 0.2)
+    np.testing.assert_allclose(law(np.random.default_rng(0), rms, 0.2), rms * unit, rtol=1e-12)
 
 
 @pytest.mark.parametrize("turns", [0.01, 0.1, 0.4])
 def test_jakes_has_bessel_correlation(turns):
-    gain = jakes_law(np.random.default_rng(1), turns)(np.ones((6, RUNS)))
+    gain = jakes(np.random.default_rng(1), np.ones((6, RUNS)), turns)
     for lag in range(6):
         assert abs(correlation(gain, lag) - j0(2 * np.pi * turns * lag)) <= 5 * math.sqrt(2 / RUNS)
 
@@ -57,7 +57,7 @@ def test_jakes_is_the_cholesky_factor_times_the_fresh_normals(turns):
     np.testing.assert_allclose(factor @ factor.T, matrix, atol=1e-13)
     np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), atol=1e-7)
     fresh = np.random.default_rng(5).standard_normal((rounds, 3, 2))
-    drawn = jakes_law(np.random.default_rng(5), turns)(np.full((rounds, 3), 2.0))
+    drawn = jakes(np.random.default_rng(5), np.full((rounds, 3), 2.0), turns)
     np.testing.assert_allclose(drawn, 2 * factor @ (fresh[..., 0] + 1j * fresh[..., 1]) / np.sqrt(2), atol=1e-12)
 
 
@@ -77,10 +77,10 @@ def test_how_many_rounds_are_taken_at_a_time_changes_no_number(channel):
         np.testing.assert_array_equal(np.concatenate([getattr(one, name) for one in pieces]), getattr(whole, name))
 
 
-@pytest.mark.parametrize("law_of", [ar1_law, jakes_law])
-def test_every_axis_after_time_is_independent(law_of):
+@pytest.mark.parametrize("law", [ar1, jakes])
+def test_every_axis_after_time_is_independent(law):
     """Room for blocks: gains (T, K, B)."""
-    gain = law_of(np.random.default_rng(2), 0.2)(np.ones((3, 200, 100)))
+    gain = law(np.random.default_rng(2), np.ones((3, 200, 100)), 0.2)
     flat = gain[0].reshape(-1)
     assert gain.shape == (3, 200, 100)
     assert abs(np.mean(flat[1:] * flat[:-1].conj())) <= 5 * math.sqrt(2 / flat.size)

@@ -37,7 +37,7 @@ from otafl.channels.geometry import Geometry
 from otafl.channels.large_scale import LargeScale, large_scale, los_prob, roll, shadowing_std_db
 from otafl.channels.line_of_sight import inf_los_prob, rma_los_prob, uma_los_prob, umi_los_prob
 from otafl.channels.measured import Played, Recording, open_recording
-from otafl.channels.memory import doppler_hz, jakes_correlation
+from otafl.channels.memory import ar1, doppler_hz, jakes, jakes_correlation
 from otafl.channels.pathloss import PATH_LOSS_LAWS, PathLoss, from_db, loss_db, to_db
 from otafl.channels.pilots import Pilots, limits
 from otafl.channels.power import dbm_to_w, energy_from_power, noise_var_from_power, w_to_dbm
@@ -51,10 +51,10 @@ from otafl.channels.trace_file import PrecisionWarning, TraceFile, read_trace, w
 __all__ = [
     "BEAMS", "CHANNELS", "FADING_LAWS", "PATH_LOSS_LAWS", "PUBLISHED", "Channel", "CsiError", "Devices", "Drift",
     "Fading", "Geometry", "IgnoredWarning", "LargeScale", "PathLoss", "Pilots", "Placement", "Played",
-    "PrecisionWarning", "Radio", "Recording", "Site", "Stale", "TraceFile", "TrustWarning", "UnitWarning", "constant",
-    "dbm_to_w", "doppler_hz", "draw", "energy_from_power", "from_db", "has_radio", "inf_db", "inf_los_prob",
-    "jakes_correlation", "large_scale", "limits", "load_devices", "load_site", "los_prob", "loss_db",
-    "noise_var_from_power", "open_recording", "place", "rayleigh", "read_trace", "real_gaussian", "receive",
+    "PrecisionWarning", "Radio", "Recording", "Site", "Stale", "TraceFile", "TrustWarning", "UnitWarning", "ar1",
+    "constant", "dbm_to_w", "doppler_hz", "draw", "energy_from_power", "from_db", "has_radio", "inf_db",
+    "inf_los_prob", "jakes", "jakes_correlation", "large_scale", "limits", "load_devices", "load_site", "los_prob",
+    "loss_db", "noise_var_from_power", "open_recording", "place", "rayleigh", "read_trace", "real_gaussian", "receive",
     "rescale_log", "rician", "rma_db", "rma_los_prob", "roll", "save_devices", "shadowing_std_db", "stale_gain_error",
     "to_db", "to_deployment", "uma_db", "uma_los_prob", "umi_db", "umi_los_prob", "w_to_dbm", "with_gains",
     "write_trace",

@@ -18,7 +18,7 @@ from otafl.core import validate
 from otafl.core.arrays import Complexes, Floats
 from otafl.core.errors import InputError
 
-Law = Callable[[Floats], Complexes]  # rms gains (T, ...) of the next rounds, in order -> their gains
+Law = Callable[[Floats], Complexes]  # rms gains of the next rounds -> their gains
 
 SPEED_OF_LIGHT = 299_792_458.0  # m/s, exact by definition
 JITTER = 1e-9  # on the diagonal: the Toeplitz matrix of J0 is nearly singular where little moves in a round
@@ -78,8 +78,13 @@ def circular_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Complex
     return np.asarray((parts[..., 0] + 1j * parts[..., 1]) / np.sqrt(2))
 
 
+def ar1(rng: np.random.Generator, rms_gain: Floats, rho: float) -> Complexes:
+    """AR(1) gains (T, ...) with correlation rho^n after n rounds; rho < 0 is legal."""
+    return ar1_law(rng, rho)(rms_gain)
+
+
 def ar1_law(rng: np.random.Generator, rho: float) -> Law:
-    """Correlation rho^n after n rounds; rho < 0 is legal. How many rounds are asked for at a time changes no number."""
+    """The same for rounds that are asked for in order; how many at a time changes no number."""
     check_rho(rho)
     fresh, last = np.sqrt((1 - rho) * (1 + rho)), np.zeros(0, np.complex128)
 
@@ -117,8 +122,13 @@ def jakes_factor(turns: float, groups: int) -> Floats:
     return factor
 
 
+def jakes(rng: np.random.Generator, rms_gain: Floats, turns: float) -> Complexes:
+    """Gains (T, ...) with correlation J0(2 pi turns n) after n rounds, turns = f_D T_round."""
+    return jakes_law(rng, turns)(rms_gain)
+
+
 def jakes_law(rng: np.random.Generator, turns: float) -> Law:
-    """Correlation J0(2 pi turns n) after n rounds, turns = f_D T_round; rows are drawn a group at a time."""
+    """The same for rounds that are asked for in order; a whole group of rows is drawn when its first is asked for."""
     validate.positive("turns", turns)
     fresh: list[Floats] = []  # (64, everything else) of each group
     ready: list[Floats] = []
