@@ -19,6 +19,7 @@ from otafl.channels import (
     PathLoss,
     Pilots,
     draw,
+    draw_seeds,
     place,
     rescale_log,
     with_gains,
@@ -113,6 +114,8 @@ def test_seeds_differ_and_repeat():
     one, two = draw(EVERYTHING, 3, 5, 0), draw(EVERYTHING, 3, 5, 1)
     assert not np.any(one.gain == two.gain) and not np.any(one.rms_gain == two.rms_gain)
     np.testing.assert_array_equal(draw(EVERYTHING, 3, 5, 0).gain, one.gain)
+    stacked = draw_seeds(EVERYTHING, 3, 5, [0, 1])
+    np.testing.assert_array_equal(stacked.gain, np.stack([one.gain, two.gain]))
 
 
 def test_fixed_placement_is_shared_by_all_seeds():

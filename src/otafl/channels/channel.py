@@ -305,6 +305,12 @@ def draw(channel: Channel, num_clients: int, rounds: int, seed: int) -> Trace:
     return ArrayTrace(*first, array, known)  # type: ignore[return-value]
 
 
+def draw_seeds(channel: Channel, num_clients: int, rounds: int, seeds: Sequence[int]) -> Trace:
+    """Draw one trace per seed, leaves (S, T, K)."""
+    traces = [draw(channel, num_clients, rounds, seed) for seed in seeds]
+    return type(traces[0])(*(np.stack(leaves) for leaves in zip(*traces, strict=True)))
+
+
 def with_gains(
     channel: Channel, mean_power_gain: Sequence[float] | Floats, k_factor_db: Floats | None = None
 ) -> Channel:

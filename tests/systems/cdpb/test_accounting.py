@@ -15,7 +15,7 @@ from otafl.privacy.pld import pld_eps
 from otafl.systems.cdpb import design as cdpb
 from otafl.systems.cdpb.accounting import hidden_rdp
 from otafl.systems.cdpb.certificate import feasibility_law
-from otafl.systems.cdpb.design import NOISE_FREE, NOISY, Charge, Params, Scheme, eps, stats, theorem1
+from otafl.systems.cdpb.design import IDLE, NOISE_FREE, NOISY, Charge, Params, Scheme, eps, stats, theorem1
 from otafl.systems.cdpb.detection import energy_advantage, energy_auc, renyi_with_energy
 
 HIDDEN = {"accounting": "hidden", "assume_hidden": True}
@@ -319,6 +319,13 @@ def test_advantage_is_that_of_the_best_threshold():
     assert 1 - energy_advantage(100_000, 1.05) == pytest.approx(5e-8, rel=0.05)
     assert energy_advantage(60, 1.0) == 0
     assert cdpb.energy_detection(0.3, 0.8, 1.2, [60])[0].advantage == energy_advantage(60, 1.2)
+
+
+def test_detection_of_a_design():
+    """Idle shows its presence more than noisy, whose unreliable clients radiate too."""
+    idle, noisy = (cdpb.detection_of_design(Params(d=1000), 0.4, [1000], way)[0] for way in (IDLE, NOISY))
+    assert idle.auc > noisy.auc > 0.5
+    assert idle.eps <= idle.visible
 
 
 def test_bad_detection_inputs():

@@ -68,6 +68,7 @@ def test_a_file_in_the_papers_symbols_and_the_closed_forms():
     expected = {"c1": c1, "c3": c3, "C_g": C_g, "C_e": 81 * var, "R": R, "rho": rho, "bound": R / 250**0.5 + rho,
                 "K_needed": R**2 / (2.0 * 0.5 - rho) ** 2}  # fmt: skip
     assert {name: theorem[name] for name in expected} == pytest.approx(expected, rel=1e-12, abs=0)
+    assert theorem["constant_steps"] == pytest.approx({"eta": 0.1 * 250**-0.25, "gamma": 0.2 * 250**-0.25})
 
 
 def test_a_noise_floor_at_the_target_needs_for_ever():

@@ -17,7 +17,7 @@ from otafl.systems.cdpb.accounting import (
 )
 from otafl.systems.cdpb.certificate import Certificate, feasibility_law
 from otafl.systems.cdpb.convergence import gamma, gamma_of, remarks, weight_sum
-from otafl.systems.cdpb.detection import Detection, energy_detection
+from otafl.systems.cdpb.detection import Detection, detection_of_design, energy_detection
 from otafl.systems.cdpb.joint import Solution, solve
 from otafl.systems.cdpb.model import (
     IDLE,
@@ -51,7 +51,7 @@ from otafl.systems.cdpb.solver import Design
 __all__ = [
     "IDLE", "NOISE_FREE", "NOISY", "PAPER", "VISIBLE", "B_exact", "BestPortion", "Certificate", "Charge", "Design",
     "Detection", "Draw", "EpsDelta", "ExpGain", "Inverse", "Law", "Loss", "PaperSolution", "Params", "Realised",
-    "Scheme", "Solution", "Stats", "algorithm2", "best_load", "best_portion", "draw_rounds",
+    "Scheme", "Solution", "Stats", "algorithm2", "best_load", "best_portion", "detection_of_design", "draw_rounds",
     "energy_detection", "eps", "eps_delta", "eps_round", "error_energy", "feasibility_law", "follow", "gamma",
     "gamma_of", "idle_twin", "inv_z2", "inverse_moments", "lemma1", "lemma1_typeset", "lemma2", "losses",
     "make_charge", "realised", "remarks", "resolve_on_change", "scheme", "solve", "solve_paper", "stage1", "stats",

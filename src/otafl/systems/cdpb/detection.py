@@ -15,6 +15,7 @@ from otafl.core import validate
 from otafl.core.errors import InputError
 from otafl.privacy.participation import visible_rdp
 from otafl.systems.cdpb.accounting import hidden_rdp
+from otafl.systems.cdpb.model import IDLE, ExpGain, Params, Scheme, stats
 
 
 class Detection(NamedTuple):
@@ -100,3 +101,19 @@ def energy_detection(
         )
         for d in dims
     ]
+
+
+def detection_of_design(params: Params, u: float, dims: list[int], scheme: Scheme = IDLE) -> list[Detection]:
+    """The demonstration for a client of a given design, all d at the shift that its own d gives."""
+    at = stats(params, u, scheme)
+    power, sigma2, _ = params.groups
+    threshold = at.rho * params.W**2 / power[0]
+    gain = ExpGain(sigma2[0])
+    p = gain.tail(threshold)
+    present = power[0] * gain.mean  # mean left-over noise of a reliable client
+    absent = scheme.portion * power[0] * gain.below(threshold) / -np.expm1(-threshold / gain.mean)
+    others = at.v - p * present - (1 - p) * absent + params.d * params.sz2
+    ratio = float((others + present) / (others + absent))
+    base = float((others + absent) / params.d)
+    shift = float(np.sqrt(at.rho) * params.W / np.sqrt(base))
+    return energy_detection(float(at.p_top), shift, ratio, dims, params.alpha)

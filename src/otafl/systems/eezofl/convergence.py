@@ -46,6 +46,16 @@ class Schedule(NamedTuple):
         }
 
 
+def theorem2_schedule(eta0: float, gamma0: float, rounds: int) -> Schedule:
+    """Constant steps eta0 K^-1/4 and gamma0 K^-1/4.
+
+    >>> theorem2_schedule(0.1, 0.2, 16)
+    Schedule(eta0=0.05, gamma0=0.1, eta_power=0.0, gamma_power=0.0)
+    """
+    validate.whole("K", rounds)
+    return Schedule(eta0 * rounds**-0.25, gamma0 * rounds**-0.25, 0.0, 0.0)
+
+
 class Theorem2(NamedTuple):
     """min_k E|grad F|^2 <= R / sqrt(K) + rho."""
 

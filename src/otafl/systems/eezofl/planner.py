@@ -148,6 +148,7 @@ def _theorem(inputs: Inputs, channel: budget.Fading, variance: float) -> dict[st
     start = c.L_f**2 * channel.N**2  # |grad F|^2 is at most this anywhere
     bound = constants.bound(inputs.rounds)
     schedule = convergence.Schedule(c.eta0, c.gamma0)
+    constant = convergence.theorem2_schedule(c.eta0, c.gamma0, inputs.rounds)
     return constants._asdict() | {
         "b1": c.b1,
         "b2": c.b2 or math.sqrt(c.d),
@@ -156,6 +157,7 @@ def _theorem(inputs: Inputs, channel: budget.Fading, variance: float) -> dict[st
         "vacuous": bound >= start,
         "trivial_bound": start,
         "schedule_conditions": schedule.check(),
+        "constant_steps": {"eta": constant.eta0, "gamma": constant.gamma0},  # those that the bound is for
     }
 
 
