@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from otafl.core.errors import InputError
 from otafl.core.files import slug, sweep, to_json, write_atomic
+from otafl.core.validate import listed
 from otafl.runs.folder.checkpoints import Checkpoints
 from otafl.runs.folder.disk import storage
 from otafl.runs.folder.sealed import SEAL, Arrays, digest, file_digest, read_sealed, reading, with_seal
@@ -197,9 +198,11 @@ class RunFolder:
         """A run whose manifest and config are as they were written."""
         path = Path(path)
         if not (path / "manifest.json").exists():
-            inside = sorted(path.glob("run/manifest.json")) or sorted(path.glob("*/run/manifest.json"))
-            runs = ", ".join(str(found.parent) for found in inside)  # of a comparison
-            hint = f"it holds {runs}" if runs else "give one that otafl run has written"
+            places = ("run", "*/run", "points/*", "*")  # of a comparison, a sweep, many runs
+            inside = sorted(found.parent for place in places for found in path.glob(f"{place}/manifest.json"))
+            hint = f"it holds {listed(inside, most=5)}" if inside else "give one that otafl run has written"
+            if whole := next((parent for parent in path.parents if (parent / "manifest.json").exists()), None):
+                hint = f"it is a part of {whole}"
             if (path / "loop.json").exists():
                 hint = f"of its loop of otafl.Air tells otafl.Air.restore({str(path)!r}).report()"
             raise InputError(f"{path}: is not a run folder (no manifest.json); {hint}")

@@ -41,21 +41,22 @@ def _rounds(report: dict[str, Any], folder: Path) -> Path:
 
 
 def _methods(report: dict[str, Any], folder: Path) -> Path:
-    """Totals of every compared method, reconstructions hatched."""
+    """Totals of every compared method, reconstructions hollow. Points: on a logarithmic axis no bar begins at zero."""
     from matplotlib.figure import Figure
 
     rows = report["comparison"]
-    names = [row["method"] for row in rows]
     figure = Figure(figsize=(9, 0.4 * len(rows) + 1.6), layout="constrained")
     for panel, key, label in zip(
         figure.subplots(1, 2, sharey=True),
         ("rdp_mean", "eps_rdp_mean"),
         (f"RDP({report['alpha']}), mean over devices", f"eps at delta = {report['delta']:g}, mean over devices"),
     ):
-        bars = panel.barh(names, [row[key] for row in rows])
-        for bar, row in zip(bars, rows):
-            bar.set_hatch("//" if row["reconstruction"] else "")
+        for row in rows:
+            panel.plot(
+                [row[key]], [row["method"]], "o", color="C0", fillstyle="none" if row["reconstruction"] else "full"
+            )
         panel.set(xlabel=label, xscale="log")
+        panel.grid(alpha=0.3)
         panel.invert_yaxis() if key == "rdp_mean" else None
     path = folder / "adascale_methods.svg"
     figure.savefig(path)

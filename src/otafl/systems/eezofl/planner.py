@@ -301,7 +301,7 @@ def _lasting(seconds: float | None, rate: str = "") -> str:
 
 
 def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
-    """The noise budget as one stacked bar, linear shares and decades."""
+    """The noise budget as one stacked bar of linear shares, and as points over decades, where no bar begins at zero."""
     from matplotlib.figure import Figure
 
     terms = {name: value for name, value in result["noise"]["terms_decoded_variance"].items() if value > 0}
@@ -315,8 +315,9 @@ def pictures(result: dict[str, Any], folder: Path) -> list[Path]:
     stacked.set_xticks([])
     stacked.set_ylabel("share of decoded variance")
     stacked.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    decades.barh(list(terms), list(terms.values()))
+    decades.plot(list(terms.values()), list(terms), "o")
     decades.set_xscale("log")
+    decades.grid(alpha=0.3)
     decades.invert_yaxis()
     decades.axvline(result["tau"] ** 2, color="black", linestyle="--", linewidth=1, label="tau²")
     decades.set_xlabel("decoded variance")
