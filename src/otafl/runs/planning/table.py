@@ -247,7 +247,7 @@ def _terms(experiment: Experiment, facts: Facts, agreement: float, guessed: bool
     """What all rows have in common."""
     privacy = experiment.privacy
     samples = float(np.mean(facts.sizes[0]))
-    basis = f"guessed from {samples:.4g} samples per device" if guessed else "given"
+    basis = f"guessed from {samples:.4g} sample{'' if samples == 1 else 's'} per device" if guessed else "given"
     return {
         "clients": experiment.task.clients, "num_params": facts.model.num_params, "rounds": experiment.rounds,
         "seeds": experiment.seed_list, "eps": privacy.eps, "delta": privacy.delta, "accountant": privacy.accountant,
