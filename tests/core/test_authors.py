@@ -19,7 +19,7 @@ from otafl.core.authors import code_digest
 from otafl.runs import own_scheme
 
 BEFORE = """
-import functools, numpy as np
+import functools, jax, numpy as np
 LEVEL, TABLE = 0.5, {"a": (1, 2), "b": (3, (4, 5))}
 class Base:
     floor = 0.1
@@ -48,12 +48,26 @@ def twice(x):
 @functools.lru_cache
 def kept_once(x):
     return x + 13
+class Scaled:
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+    def __call__(self, x):
+        return 19 * self.__wrapped__(x)
+@Scaled
+def scaled(x):
+    return x + 23
+@jax.custom_jvp
+def bent(x):
+    return x
+@bent.defjvp
+def rule(x, slope):
+    return x[0], 29 * slope[0]
 GAIN, ADDED = Gain(1.5), functools.partial(pow, 2, mod=17)
 ARRAY = np.arange(3.0)
 def helper(x):
     return x * LEVEL
 def more(x):
-    return GAIN(x) + twice(x) + ADDED(x) + kept_once(x)
+    return GAIN(x) + twice(x) + ADDED(x) + kept_once(x) + scaled(x) + bent(x)
 def made(*, share=0.25):
     kept = share
     def inner(x):
@@ -89,6 +103,9 @@ def digest_of(source: str) -> str:
         ("2 * function", "3 * function"),
         ("x + 11", "x + 12"),
         ("x + 13", "x + 14"),
+        ("19 * self", "20 * self"),
+        ("x + 23", "x + 24"),
+        ("29 * slope", "30 * slope"),
         ("partial(pow, 2, mod=17)", "partial(pow, 3, mod=17)"),
         ("partial(pow, 2, mod=17)", "partial(pow, 2, mod=19)"),
     ],

@@ -63,8 +63,8 @@ def _digest(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> str:
     hashed, left = hashlib.sha256(), [value]
     while left:
         value = left.pop()
-        while not isinstance(value, FunctionType) and (inner := _wrapped(value)) is not None:
-            value = inner
+        while _bare(value, home):
+            value = _wrapped(value)
         if id(value) in met:
             label, inside = f"again {met[id(value)][0]}", list[Any]()
         else:
@@ -77,11 +77,17 @@ def _digest(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> str:
 
 
 def _wrapped(value: Any) -> Any:
-    """The function in what is jitted or cached."""
+    """The function that one around it says it is of."""
     try:
         return vars(value).get("__wrapped__")
     except Exception:  # no attributes, or somebody else's answer to the question
         return None
+
+
+def _bare(value: Any, home: str) -> bool:
+    """Whether a function was but jitted or cached: what is around it has no code of its author's and no state."""
+    around = _wrapped(value) is not None and type(value) is not FunctionType
+    return around and all(name[:1] == "_" for name in vars(value)) and not _counts(type(value).__module__, home)
 
 
 def _parts(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> tuple[str, list[Any]]:
@@ -114,7 +120,7 @@ def _parts(value: Any, home: str, met: dict[int, tuple[int, Any]]) -> tuple[str,
             name: vars(value)[name] for name in sorted(vars(value)) if name[:2] != "__" or callable(vars(value)[name])
         }
         return f"class {value.__qualname__}", [value.__bases__, read] if _counts(value.__module__, home) else []
-    return f"a {kind.__qualname__}", _state(value)
+    return f"a {kind.__qualname__}", [*_state(value), _wrapped(value)]
 
 
 def _state(value: Any) -> list[Any]:
