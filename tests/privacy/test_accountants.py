@@ -165,6 +165,8 @@ def test_unknown_names_and_bad_values(make_events):
     for name, bad in (("sensitivity", -1.0), ("noise_std", 0.0), ("times", 0.5)):
         with pytest.raises(InputError, match=f"release 'r' {name}={bad}"):
             account("zcdp", make_events([[1.0]]), 1e-5, releases=[Release("r", 1.0, 1.0)._replace(**{name: bad})])
+    with pytest.raises(InputError, match=r"release 'r' sensitivity has shape \(2,\)"):
+        Release("r", [1.0, 2.0], 1.0).square(3)
 
 
 def test_cap_and_conversion_of_one_accountant_are_inverse():

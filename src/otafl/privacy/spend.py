@@ -25,6 +25,8 @@ class Release(NamedTuple):
     def square(self, clients: int) -> Array:
         """1/z^2 of one occurrence, (K,)."""
         validate.not_negative(f"release {self.name!r} sensitivity", self.sensitivity)
+        if np.ndim(self.sensitivity):
+            validate.shape(f"release {self.name!r} sensitivity", self.sensitivity, (clients,))
         validate.positive(f"release {self.name!r} noise_std", self.noise_std)
         validate.whole(f"release {self.name!r} times", self.times)
         return np.broadcast_to((np.asarray(self.sensitivity, np.float64) / self.noise_std) ** 2, (clients,))
