@@ -80,3 +80,15 @@ def test_eps_of_a_tiny_mu_is_never_too_small(mu, delta):
 def test_a_budget_for_a_tiny_eps_keeps_it(eps, delta):
     mu = float(np.sqrt(2 * gaussian.budget_rho(eps, delta)))
     assert reference_log_delta(eps, mu) <= np.log(delta) + 1e-7
+
+
+@pytest.mark.parametrize("function", [gaussian.eps_from_rho, gaussian.budget_rho])
+def test_the_same_two_numbers_cost_one_bisection(function, monkeypatch):
+    """To the bits that an array of them gives; in front of an array nothing is remembered."""
+    bisect, counted = gaussian._bisect, []
+    monkeypatch.setattr(gaussian, "_bisect", lambda *args: counted.append(1) or bisect(*args))
+    one, delta = 0.7321, 1e-5
+    asked = [function(one, delta), function(np.float64(one), np.asarray(delta))]
+    assert len(counted) == 1
+    assert {*asked, *function(np.array([one, one]), delta)} == {asked[0]}
+    assert len(counted) == 2

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from otafl.reports import write_report
 from otafl.reports.run import Run
 from otafl.runs.folder import recount, shapes
 from otafl.runs.folder.sealed import digest, with_seal
+from otafl.runs.folder.store import RunFolder, SchemeFolder
 
 PLACE = Path("schemes/constant")
 Call = Callable[..., tuple[int, str]]
@@ -174,6 +176,22 @@ def test_a_scheme_that_leaves_a_seed_out_is_refused(run: Path, otafl: Call) -> N
         pq.write_table(found.filter(pa.compute.equal(found["seed"], summary["seeds"][0])), buffer)
         reseal(run, f"{name}.parquet", buffer.getvalue())
     assert "its seeds are not those of the run" in refused(otafl, run)
+
+
+def test_every_core_counts_a_scheme_and_all_of_them_are_counted(
+    reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPROC", "2")
+    opened, meet, counted = RunFolder.open(reference), threading.Barrier(2), []
+
+    def check(place: SchemeFolder) -> None:
+        if place.label in opened.labels()[:2]:
+            meet.wait(60)  # two are counted at the same time
+        counted.append(place.label)
+
+    monkeypatch.setattr(recount, "check_privacy", check)
+    assert [place.label for place in recount.believed(opened)] == opened.labels()
+    assert sorted(counted) == sorted(opened.labels())
 
 
 def test_a_card_is_held_against_the_seed_that_spent_most(reference: Path) -> None:

@@ -8,6 +8,9 @@ is twice the total zCDP cost rho. Its curve (CARES 3.9) is
 evaluated here in logs, so that eps = 500 or delta = 1e-300 are ordinary inputs.
 """
 
+from collections.abc import Callable
+from functools import lru_cache, wraps
+
 import numpy as np
 import scipy
 
@@ -73,6 +76,20 @@ def eps(mu: Array, delta: Array) -> Array:
     return np.where(np.isfinite(mu), np.where(done, 0.0, high), np.inf)[()]
 
 
+def _once(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Of two numbers it is worked out once: each costs a bisection, and a run asks for the same many times."""
+    of_numbers = lru_cache(2**12)(function)
+
+    @wraps(function)
+    def asked(one: Array, other: Array) -> Array:
+        if np.ndim(one) or np.ndim(other):
+            return function(one, other)
+        return of_numbers(float(one), float(other))
+
+    return asked
+
+
+@_once
 def eps_from_rho(rho: Array, delta: Array) -> Array:
     """Exact eps of Gaussian rounds with total zCDP cost rho = mu^2 / 2.
 
@@ -85,6 +102,7 @@ def eps_from_rho(rho: Array, delta: Array) -> Array:
     return eps(np.sqrt(2 * distinct), delta)[where].reshape(np.shape(rho))
 
 
+@_once
 def budget_rho(eps: Array, delta: Array) -> Array:
     """Largest rho whose exact curve meets (eps, delta): what Gaussian rounds may cost in total.
 

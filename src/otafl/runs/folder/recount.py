@@ -3,12 +3,14 @@
 Somebody who writes ledgers, summaries and cards that fit each other is not found out here: a seal is no signature.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from otafl.core.engine import cores
 from otafl.core.errors import InputError
 from otafl.core.markdown import inert
 from otafl.privacy import Ledger, attack_success
@@ -25,13 +27,19 @@ KEPT = 256  # verdicts
 
 
 def believed(run: RunFolder) -> list[SchemeFolder]:
-    """All schemes of a run in the order of the config: finished ones whole, and true to their own ledgers."""
+    """All schemes of a run in the order of the config: finished ones whole, and true to their own ledgers.
+
+    They are counted on all cores: a comparison of many devices would else wait for one.
+    """
     places, seeds = run.verified(), run.manifest["seeds"]
-    for place in places:
-        if place.finished:
-            check_privacy(place)
-            if place.json("summary")["seeds"] != seeds:
-                raise InputError(f"{place.path}: its seeds are not those of the run; {place.mend}")
+
+    def check(place: SchemeFolder) -> None:
+        check_privacy(place)
+        if place.json("summary")["seeds"] != seeds:
+            raise InputError(f"{place.path}: its seeds are not those of the run; {place.mend}")
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(check, [place for place in places if place.finished]))  # raises what is first in the config
     return places
 
 
