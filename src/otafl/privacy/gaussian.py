@@ -10,6 +10,7 @@ evaluated here in logs, so that eps = 500 or delta = 1e-300 are ordinary inputs.
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from numbers import Real
 
 import numpy as np
 import scipy
@@ -82,9 +83,9 @@ def _once(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array],
 
     @wraps(function)
     def asked(one: Array, other: Array) -> Array:
-        if np.ndim(one) or np.ndim(other):
-            return function(one, other)
-        return of_numbers(float(one), float(other))
+        if isinstance(one, Real) and isinstance(other, Real):
+            return of_numbers(float(one), float(other))
+        return function(one, other)
 
     return asked
 
