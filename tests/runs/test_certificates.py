@@ -10,8 +10,9 @@ import otafl
 import small
 from otafl.bounds.sequence import certify_sequence
 from otafl.core.plan import Policy
-from otafl.runs.certificates import OTHER_LAW, certificate
+from otafl.runs.certificates import certificate
 from otafl.runs.schema import Server
+from otafl.runs.sites import OTHER_LAW
 
 ROW = certify_sequence([0.4], weights=[0.5, 0.5], noise_std=0.1, num_params=3, loss_gap=1.0, delta=1e-5)
 

@@ -10,7 +10,7 @@ from otafl import systems as policies
 from otafl.core.errors import InputError, RunError
 from otafl.core.plan import Deployment, Message, Plan
 from otafl.runs import runner
-from otafl.runs.planning import planned as planning
+from otafl.runs.planning import open_loop
 from otafl.runs.planning.energy import check_energy, check_sent, planned_energy, within_run
 
 ONES = np.ones(2)
@@ -71,7 +71,7 @@ def test_a_policy_that_radiates_too_much_under_poisson_sampling_is_refused_befor
     spoil: dict[str, float], tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """|tx| a hundred times the plan's; or as artificial noise, which would even lower epsilon."""
-    honest = planning.plan_ahead
+    honest = open_loop.plan_ahead
 
     def greedy(*args: Any) -> Any:
         state, found, info = honest(*args)
@@ -79,7 +79,7 @@ def test_a_policy_that_radiates_too_much_under_poisson_sampling_is_refused_befor
             return state, found._replace(tx=spoil["tx"] * found.tx), info
         return state, found._replace(noise=found.noise + spoil["noise"]), info
 
-    monkeypatch.setattr(planning, "plan_ahead", greedy)
+    monkeypatch.setattr(open_loop, "plan_ahead", greedy)
     with pytest.raises(RunError, match=r"adascale-equal: seed 0, round \d+: client \d would radiate .* on average"):
         runner.start(tiny(*POISSON_RUN), tmp_path / "run")
     assert not (tmp_path / "run").exists()
