@@ -42,6 +42,8 @@ def plain(obs: Any, **more: Any) -> dict[str, Any]:
         ({"note": 1j}, "'note' must be one real number per round"),
         ({"note": np.ones(3)}, "'note' must be one real number per round"),
         ({"tx": [[1], [1, 2]]}, "'tx' must be numbers in one array, not list"),
+        ({"tx": np.ma.masked_less([1.0, 2.0, 3.0], 2)}, "'tx' has masked values; fill them"),
+        ({"tx": [np.ma.masked, 1.0, 1.0]}, "'tx' has masked values"),
         ({"tx": None}, "'tx' must be numbers in one array"),
         ({"tx": np.ones((2, 2))}, r"plan.tx has shape \(2, 2\)"),
         ({"rx_scale": 1 + 2j}, "plan.rx_scale has dtype complex128 but must be real"),
