@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from otafl import __version__, cli, systems
 from otafl.core.errors import PrivacyViolation
-from otafl.runs.presets import packaged
+from otafl.runs.presets import find, packaged
 from otafl.runs.schema import Experiment, load, resolved
 from otafl.systems import planning
 from processes import ENVIRONMENT
@@ -80,6 +80,11 @@ def otafl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         (2, ["sweep", "small.toml", "-m", "rounds=1,2", "-m", "rounds=3"]),
         (2, ["sweep", "small.toml", "-m", "rounds=1,2", "--executor", "nowhere"]),
         (2, ["sweep", "small.toml", "-m", "rounds=1,2", "--executor", "local:0"]),
+        (2, ["sweep", "small.toml", "-m", "rounds=1,2", "--executor", f"local:{'9' * 5000}"]),
+        (2, ["reproduce", "--all", "--at-most", "nan"]),
+        (2, ["reproduce", "--all", "--at-most", "-1"]),
+        (2, ["list", "9" * 5000]),
+        (2, ["advise", "9" * 5000, "--eps", "8", "--num-params", "650"]),
         (2, ["reproduce", "demo", "--executor", "local"]),
         (2, ["run", "demoo"]),
         (2, ["run"]),
@@ -665,3 +670,13 @@ def test_a_folder_where_results_are_to_be_written_is_refused_before_the_work(
     code, _, said = otafl(*words, "--out", str(tmp_path / "taken"))
     assert code == 2 and f"{taken}: is a folder" in said
     assert [path.name for path in (tmp_path / "taken").iterdir()] == [taken]
+
+
+def test_results_of_a_preset_in_a_file_lie_under_its_name_and_not_beside_it(otafl: Call, tmp_path: Path) -> None:
+    """Under `runs`, an absolute path was the preset's file itself."""
+    mine = tmp_path / "mine" / "phases.toml"
+    mine.parent.mkdir()
+    mine.write_text(find("demo-phases").read_text())
+    code, _, said = otafl("reproduce", str(mine), "--quick")
+    assert code == 0, said
+    assert (tmp_path / "runs" / "phases" / "results.md").exists()

@@ -252,6 +252,7 @@ def test_somebody_elses_word_on_silence_is_no_certificate(tmp_path):
         ("rx_scale", 1 + 1j, "plan.rx_scale has dtype complex128 but must be real"),
         ("max_norm", 1j, "plan.max_norm has dtype complex128"),
         ("send_prob", "often", "plan.send_prob has dtype <U5"),
+        ("max_norm", np.ma.masked_less([1.0, 2.0, 3.0, 4.0], 2), "plan.max_norm has masked values; fill them"),
         ("live", 1.0, "plan.live has dtype float64 but must be bool"),
     ],
 )
@@ -278,6 +279,12 @@ def test_a_number_that_is_none_is_named(field, value, text):
 def test_a_step_without_a_plan_is_refused():
     with pytest.raises(InputError, match=r"mine: step must return \(state, Plan, info\)"):
         plan_ahead(policy(lambda state, obs: plan_of(obs)), (), small.trace(2))
+
+
+def test_ragged_numbers_are_refused():
+    step = lambda state, obs: (state, plan_of(obs)._replace(max_norm=[[1.0], [1.0, 2.0]]), ())  # noqa: E731
+    with pytest.raises(InputError, match=r"mine: plan.max_norm has dtype object but must be real"):
+        plan_ahead(policy(step), (), small.trace(2))
 
 
 def test_an_open_loop_may_carry_an_array():

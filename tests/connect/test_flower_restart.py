@@ -22,6 +22,7 @@ from test_flower_strategy import (
 )
 
 import otafl
+from otafl.connect.flower.folder import RunFolder
 from otafl.core.errors import BudgetExceeded, InputError
 from otafl.privacy import attack_success
 from otafl.privacy.card_text import round_up
@@ -213,6 +214,21 @@ def test_folder_of_another_loop_is_refused(tmp_path):
     otafl.Air(SCHEME, num_params=9, folder=tmp_path, **SITE).close()
     with pytest.raises(InputError, match="no Flower app began"):
         strategy(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[1]", "7", "null", "9" * 5000, "{"])
+def test_folder_whose_settings_are_nonsense_is_refused_in_one_line(content, tmp_path):
+    folder = RunFolder(tmp_path, record(MODEL))
+    (tmp_path / "flower.json").write_text(content)
+    with pytest.raises(InputError, match=r"no Flower app began; use another folder$"):
+        folder.check_asked({"rounds": 3})
+
+
+def test_other_settings_of_any_length_are_one_short_line(tmp_path):
+    folder = RunFolder(tmp_path, record(MODEL))
+    folder.keep_asked({"label": "a\nb" * 1000})
+    with pytest.raises(InputError, match=r"holds a run with label='a[^\n]{70,90}, not 'c'; give the same settings"):
+        folder.check_asked({"label": "c"})
 
 
 def test_finished_run_waits_for_nobody(tmp_path):

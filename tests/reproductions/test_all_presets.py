@@ -246,7 +246,8 @@ def test_smoke_versions_do_not_get_on_record(tmp_path: Path, monkeypatch: pytest
         ("joules=[1e99, 1.0]", "settings.joules.0=1e+99 must be 0 or of a size within [1e-40, 1e+40]"),
         ("num_param=9", "preset.settings.num_param: unknown key; did you mean 'num_params'?"),
         ("agreement=1.5", "agreement=1.5 must lie in (0, 1]"),
-        ("joules=[]", "what it shows cannot be made with --set 'preset.settings.joules=[]' (list index out of range)"),
+        ("joules=[]", "preset.settings.joules must list one number at least"),
+        ("joules=[1.0]", "cannot be made with --set 'preset.settings.joules=[1.0]' (list index out of range)"),
     ],
 )
 def test_settings_that_an_analysis_cannot_take_are_one_line(setting: str, said: str, tmp_path: Path):

@@ -92,7 +92,7 @@ def test_a_single_run_of_a_noisy_experiment_cannot_be_judged_by_any_number_of_se
 def test_less_than_two_seeds_do_not_say_that_no_number_would_do(kind: dict[str, object], pairs: int):
     values = {label: dict(enumerate([0.5] * pairs)) for label in "ab"}
     evidence = claims.judge(Claim(text="t", better="a", **kind), values.__getitem__).evidence
-    assert evidence.endswith(claims.FEW) and "no number" not in evidence
+    assert evidence.endswith(claims.FEW) and "no number" not in evidence and "nan" not in evidence
 
 
 def test_one_failing_part_fails_the_claim_and_one_open_part_opens_it():

@@ -298,7 +298,7 @@ def test_a_receiver_noise_that_was_given_is_not_assumed_besides(key: str) -> Non
         ({"agreement": 2.0}, "agreement"),
         ({"radio": {"bandwidth_hz": 1e6}}, "has its own"),
         ({"site": "²"}, "²: cannot be read"),
-        ({"site": "9" * 5000}, "cannot be read"),
+        ({"site": "9" * 5000}, "no file can have this name"),
         ({"site": -3}, "number of devices=-3 must"),
         ({"site": 10**5000}, r"number of devices=\(a number of \d+ bits\) must"),
         ({"site": True}, r"site=True must be a file \(CSV, TOML\) or a number of devices"),

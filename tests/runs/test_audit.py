@@ -1,5 +1,6 @@
 """`otafl audit` on experiments and runs: every scheme stands, what a run broke is found, and the exit codes say so."""
 
+import errno
 import functools
 import io
 import json
@@ -237,6 +238,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(stop.value.code or 0)
 
 
+def full(found: Audit) -> str:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_the_command_writes_a_page_and_exits_5_where_a_charge_is_refuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,7 +257,9 @@ def test_the_command_writes_a_page_and_exits_5_where_a_charge_is_refuted(
     assert call(monkeypatch, "one.toml", "--runs", "60", "--out", "bad") == 5
     out, err = capsys.readouterr()
     (tmp_path / "file").touch()
-    assert call(monkeypatch, "one.toml", "--runs", "60", "--out", "file") == 5  # no page, and yet as loud
+    assert call(monkeypatch, "one.toml", "--runs", "60", "--out", "file") == 2  # before the work
+    monkeypatch.setattr(audits, "render", full)
+    assert call(monkeypatch, "one.toml", "--runs", "60", "--out", "none") == 5  # no page, and yet as loud
     assert "REFUTED" in out and "AUDIT FAILED" in err and 'role="alert"' in (tmp_path / "bad/audit.html").read_text()
 
 

@@ -26,7 +26,7 @@ from otafl.core.errors import InputError, Interrupted, OtaflError
 from otafl.runs import runner
 from otafl.runs.audit.audit import audit
 from otafl.runs.folder.disk import StorageError, ready, storage
-from otafl.runs.folder.sealed import _head, npz, pack, unpack
+from otafl.runs.folder.sealed import _head, npz, pack, reading, unpack
 from otafl.runs.folder.store import RunFolder, SchemeFolder, parquet, read_table
 from otafl.runs.progress import Reporter, Tick
 from otafl.runs.schema import Experiment
@@ -559,3 +559,15 @@ def test_a_folder_without_permission_is_refused_before_the_work(
     monkeypatch.setattr(os, "access", lambda place, mode: False)  # whoever tests may be allowed everything
     with pytest.raises(StorageError, match=f"{tmp_path}: cannot be written"):
         ready(tmp_path / "new", "audit.json")
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [(KeyError("seed"), "no 'seed'"), (ValueError("a\nb"), "a"), (TypeError(), "it says nothing that is read")],
+)
+def test_what_is_damaged_is_told_without_the_words_of_python(problem: Exception, said: str, tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match=rf"x\.json: is damaged \({said}\); mend it$"),
+        reading(tmp_path / "x.json", "mend it"),
+    ):
+        raise problem

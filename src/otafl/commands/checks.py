@@ -88,6 +88,8 @@ def reproduce(
 
     if everything == (preset is not None):
         raise InputError("give one preset's name, or --all (see `otafl list presets`)")
+    if at_most is not None and not at_most > 0:
+        raise InputError(f"--at-most {at_most:g} must be > 0 minutes")
     if at_most is not None and (quick or not everything):
         raise InputError("--at-most goes with --all at full size")
     working(preset or "all presets", json_log)
@@ -95,7 +97,7 @@ def reproduce(
     if preset is not None:
         if executor is not None:
             raise InputError("--executor goes with --all: one preset runs in this process")
-        folder = out_dir or Path("runs") / preset
+        folder = out_dir or Path("runs") / Path(preset).stem
         reproduce_preset(preset, folder, overrides, quick, reporter(err, json_log), shown)
         return
     if overrides:

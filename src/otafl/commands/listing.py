@@ -69,7 +69,8 @@ def _only(everything: dict[str, dict[str, str]], word: str | None) -> dict[str, 
         from otafl.core import validate
 
         near = validate.meant(want, [*everything, *(name for entries in everything.values() for name in entries)])
-        raise InputError(f"nothing is called {word!r}" + (near or f"; the kinds are {', '.join(everything)}"))
+        hint = near or f"; the kinds are {', '.join(everything)}"
+        raise InputError(f"nothing is called {validate.shown(word)}{hint}")
     return found
 
 

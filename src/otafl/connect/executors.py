@@ -46,8 +46,9 @@ def elsewhere(executor: Any, json_log: bool = False, progress: bool = True) -> I
 def _local(rest: str) -> Any:
     from otafl.runs.workers import Local
 
-    if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) <= 4096):
-        raise InputError(f"executor='local:{rest}': the number of processes must be a whole number from 1 to 4096")
+    if rest and not (rest.isascii() and rest.isdigit() and len(rest) <= 4 and 0 < int(rest) <= 4096):
+        said = validate.shown(f"local:{rest}")
+        raise InputError(f"executor={said}: the number of processes must be a whole number from 1 to 4096")
     return Local(int(rest) if rest else None)
 
 

@@ -23,7 +23,7 @@ from otafl.core.errors import InputError
 from otafl.core.messages import ClientMap, Clients, Data, Drawn, Seed, Stats, draw, fold
 from otafl.core.plan import Deployment, Link, Obs, Plan, Policy, Trace, cut, frozen, ours
 from otafl.core.uplink import ANALOG, Uplink, to_float32
-from otafl.core.validate import first_place
+from otafl.core.validate import first_place, masked
 
 if TYPE_CHECKING:
     import optax
@@ -135,7 +135,9 @@ def ask(policy: Policy, state: Any, obs: Obs, per_client: tuple[int, ...]) -> tu
     xp: Any = jnp if isinstance(obs.coin, jax.Array) else np
     full = {}
     for name, value in plan._asdict().items():
-        found = value if isinstance(value, jax.Array) else np.array(value)
+        if masked(value):
+            raise InputError(f"{policy.name}: plan.{name} has masked values; fill them")
+        found = value if isinstance(value, jax.Array) else _copied(value)
         wanted = per_client[:-1] if name in ("rx_scale", "live") else per_client
         if found.dtype.kind not in KINDS[name]:
             what = {"b": "bool", "biuf": "real"}.get(KINDS[name], "numeric")
@@ -144,6 +146,13 @@ def ask(policy: Policy, state: Any, obs: Obs, per_client: tuple[int, ...]) -> tu
             raise InputError(f"{policy.name}: plan.{name} has shape {found.shape} but must broadcast to {wanted}")
         full[name] = xp.asarray(found) if found.shape == wanted else xp.broadcast_to(found, wanted)
     return state, Plan(**full), info
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return np.array(value)
+    except (TypeError, ValueError):  # ragged lists: no numbers
+        return np.array(None)
 
 
 def _numbers(policy: Policy, plan: Plan, round_: int = 0) -> Plan:

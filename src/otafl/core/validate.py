@@ -81,9 +81,20 @@ def _numbers(name: str, value: Any) -> Any:
     return array
 
 
+def masked(values: Any) -> bool:
+    """Whether anything is masked, which NumPy would bring back to light, also out of lists of masked arrays.
+
+    >>> masked([np.ma.masked, 1.0])
+    True
+    """
+    if isinstance(values, list | tuple):
+        return any(map(masked, values))
+    return isinstance(values, np.ma.MaskedArray) and bool(np.any(np.ma.getmaskarray(values)))
+
+
 def single(name: str, value: Any) -> None:
     """One real number: lists of numbers, which the other checks look into, would pass them, empty ones any."""
-    if _numbers(name, value).ndim or np.iscomplexobj(value) or np.ma.is_masked(value):
+    if _numbers(name, value).ndim or np.iscomplexobj(value) or masked(value):
         raise InputError(f"{name}={shown(value)} must be one number")
 
 

@@ -81,7 +81,7 @@ def real(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = np.asarray(values)
     except (TypeError, ValueError):
         array = np.empty(0, dtype=object)
-    if array.dtype.kind not in "fiu" or array.shape != shape or np.ma.is_masked(values):
+    if array.dtype.kind not in "fiu" or array.shape != shape or validate.masked(values):
         raise InputError(f"{name} must be real numbers of shape {shape}")
     return array.astype(np.float64)
 

@@ -179,7 +179,8 @@ def _part(claim: Claim, values: Callable[[str], Values], rival: str) -> Part:
         return part._replace(evidence=f"{name} {part.evidence}")
     gap = paired(first, second)
     width = f" ± {gap.half_width:.{claim.digits}f}" if math.isfinite(gap.half_width) else ""
-    text = f"{name} {gap.mean:{sign}.{claim.digits}f}{width} ({gap.pairs} {unit})"
+    mean = f"{gap.mean:{sign}.{claim.digits}f}{width} " if gap.pairs else ""
+    text = f"{name} {mean}({gap.pairs} {unit})"
     if claim.within is not None:
         return comparable(gap, claim.within)._replace(evidence=text)
     if claim.lower:

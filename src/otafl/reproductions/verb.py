@@ -50,7 +50,7 @@ def reproduce(
     >>> (told.folder / "results.md").exists()
     True
     """
-    folder = validate.path("out", out) if out is not None else Path("runs") / validate.path("preset", preset)
+    folder = validate.path("out", out) if out is not None else Path("runs") / validate.path("preset", preset).stem
     reproduce_preset(preset, folder, list(overrides), quick, of_a_call(progress), Console(file=io.StringIO()))
     told = Reproduced((folder / "results.md").read_text(encoding="utf-8"))
     told.folder = folder

@@ -26,6 +26,7 @@ from otafl import systems
 from otafl.core.arrays import Array
 from otafl.core.errors import InputError
 from otafl.core.plan import Context, Deployment, Gate, Message, Obs, Plan, Policy, silent_by_bound
+from otafl.core.validate import masked
 from otafl.runs.schemes import Factory, factory_named
 
 KNOWN = ("obs", "deployment", "message", "context")
@@ -160,8 +161,10 @@ def _number(name: str, key: Any, value: Any) -> Array:
     """What was told under one key; the key becomes a column, so it must be a plain word."""
     if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
         raise InputError(f"{name}: key {key!r} must be a name of letters, digits and inner underscores")
+    if masked(value):
+        raise InputError(f"{name}: {key!r} has masked values; fill them")
     try:
-        found = np.asarray(None if np.ma.is_masked(value) else value)
+        found = np.asarray(value)
     except ValueError:
         found = np.asarray(None)
     if found.dtype.kind not in "biufc":

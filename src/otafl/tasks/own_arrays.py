@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from otafl.core.errors import InputError, OtaflError, first_line
-from otafl.core.validate import first_place, shown
+from otafl.core.validate import first_place, masked, shown
 
 MOST_CLASSES = 10_000
 
 
 def array_of(name: str, values: Any, axes: int | None = None) -> np.ndarray:
     """Whatever was given as one plain array; what NumPy would guess, or silently unmask, is refused."""
-    if _masked(values):
+    if masked(values):
         raise InputError(f"{name} has masked values; fill them, or leave these samples out")
     if isinstance(values, dict | set | frozenset | bytes | str) or hasattr(values, "__next__"):
         raise InputError(f"{name} is a {type(values).__name__}; give an array or a list")
@@ -28,13 +28,6 @@ def array_of(name: str, values: Any, axes: int | None = None) -> np.ndarray:
     if axes is not None and array.ndim != axes:
         raise InputError(f"{name} must be one id per sample but has shape {array.shape}")
     return array
-
-
-def _masked(values: Any) -> bool:
-    """Whether anything is masked: lists of masked arrays lose their masks, too."""
-    if isinstance(values, list | tuple):
-        return any(map(_masked, values))
-    return isinstance(values, np.ma.MaskedArray) and bool(np.any(np.ma.getmaskarray(values)))
 
 
 def features_of(name: str, x: Any) -> np.ndarray:

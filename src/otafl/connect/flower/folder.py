@@ -22,6 +22,7 @@ from otafl.core.archives import arrays_of
 from otafl.core.errors import InputError
 from otafl.core.files import to_json, write_atomic
 from otafl.core.markdown import inert, table
+from otafl.core.validate import shown
 from otafl.privacy.card_text import round_up
 
 PROGRESS = "progress.npz"
@@ -46,13 +47,13 @@ class RunFolder:
         """Refuse to go on with other settings than the run was started with."""
         place, now = self.path / "flower.json", json.loads(to_json(asked))
         try:
-            before = json.loads(place.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            before = dict(json.loads(place.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):
             raise InputError(f"{self.path}: holds a loop that no Flower app began; use another folder") from None
         for name in sorted({*before, *now}):
             if before.get(name) != now.get(name):
                 raise InputError(
-                    f"{self.path}: holds a run with {name}={before.get(name)}, not {now.get(name)}; "
+                    f"{self.path}: holds a run with {name}={shown(before.get(name))}, not {shown(now.get(name))}; "
                     "give the same settings to go on, or another folder"
                 )
 

@@ -98,7 +98,7 @@ def read_site(site: Any, radio: dict[str, Any] | None = None, samples: int | Non
     text = str(site).strip()
     if re.fullmatch(r"-?[0-9]{1,20}", text):
         return _equal(int(text), given, samples)
-    path = Path(text)
+    path = validate.path("site", text)
     if samples is not None:
         raise InputError(f"samples={samples} goes with a number of devices; {path} has its own samples")
     if path.suffix.lower() == ".toml":

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otafl.core.errors import InputError
+from otafl.core.validate import masked
 
 Flat = list[NDArray[np.float32]]  # the leaves of one message, each raveled
 
@@ -50,7 +51,7 @@ def flatten(message: Any) -> tuple[Form, Flat, list[Any]]:
 def _array(leaf: Any) -> NDArray[np.float32]:
     if _is_tensor(leaf) and not leaf.is_floating_point():
         raise InputError(f"holds numbers of type {leaf.dtype}, expected floating point; leave such buffers out")
-    if np.ma.is_masked(leaf):  # NumPy would take what lies under the mask
+    if masked(leaf):  # NumPy would take what lies under the mask
         raise InputError("holds masked values; fill them")
     try:
         array = np.asarray(leaf.detach().cpu().float().numpy() if _is_tensor(leaf) else leaf)

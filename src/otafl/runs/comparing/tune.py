@@ -194,6 +194,8 @@ def _refuse_unlike(key: str, stated: Any, value: Any) -> None:
         for name in value.keys() & stated.keys():
             _refuse_unlike(f"{key}.{name}", stated[name], value[name])
     if isinstance(value, list) and stated:
+        if not value and _kind(stated[0]) == "a number":
+            raise InputError(f"{key} must list one number at least")
         for n, one in enumerate(value):
             _refuse_unlike(f"{key}.{n}", stated[0], one)
 

@@ -64,8 +64,8 @@ def _line(error: BaseException) -> str:
     """The first line of an error of another library, short."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno} is no JSON"
-    text = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__
+    text = (str(error).splitlines() or ["it says nothing that is read"])[0][:120]
+    return f"no {text}" if isinstance(error, KeyError) else text
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
