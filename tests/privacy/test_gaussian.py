@@ -88,7 +88,7 @@ def test_the_same_two_numbers_cost_one_bisection(function, monkeypatch):
     bisect, counted = gaussian._bisect, []
     monkeypatch.setattr(gaussian, "_bisect", lambda *args: counted.append(1) or bisect(*args))
     one, delta = 0.7321, 1e-5
-    asked = [function(one, delta), function(np.float64(one), np.asarray(delta))]
+    asked = [function(one, delta), function(np.float64(one), np.float64(delta))]
     assert len(counted) == 1
     assert {*asked, *function(np.array([one, one]), delta)} == {asked[0]}
     assert len(counted) == 2

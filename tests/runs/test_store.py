@@ -501,7 +501,7 @@ def test_a_comparison_in_place_of_a_run_is_told_with_its_runs(tmp_path: Path) ->
     for eps in (2, 8):
         (tmp_path / f"eps-{eps}" / "run").mkdir(parents=True)
         (tmp_path / f"eps-{eps}" / "run" / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"it holds .*eps-2/run, .*eps-8/run"):
+    with pytest.raises(InputError, match=r"it holds eps-2/run, eps-8/run$"):
         RunFolder.open(tmp_path)
     with pytest.raises(InputError, match=r"report.html: is not a run folder .*; it is a part of .*eps-2/run$"):
         RunFolder.open(tmp_path / "eps-2" / "run" / "report.html")
@@ -511,7 +511,7 @@ def test_a_sweep_in_place_of_a_run_is_told_with_its_points(tmp_path: Path) -> No
     for n in range(9):
         (tmp_path / "points" / f"rounds-{n}").mkdir(parents=True)
         (tmp_path / "points" / f"rounds-{n}" / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"it holds .*points/rounds-0, .*points/rounds-4, \.\.\. \(9 in all\)$"):
+    with pytest.raises(InputError, match=r"it holds points/rounds-0, .*points/rounds-4, \.\.\. \(9 in all\)$"):
         RunFolder.open(tmp_path)
 
 

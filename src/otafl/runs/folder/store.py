@@ -199,7 +199,8 @@ class RunFolder:
         path = Path(path)
         if not (path / "manifest.json").exists():
             places = ("run", "*/run", "points/*", "*")  # of a comparison, a sweep, many runs
-            inside = sorted(found.parent for place in places for found in path.glob(f"{place}/manifest.json"))
+            found = (run.parent for place in places for run in path.glob(f"{place}/manifest.json"))
+            inside = sorted(run.relative_to(path) for run in found)
             hint = f"it holds {listed(inside, most=5)}" if inside else "give one that otafl run has written"
             if whole := next((parent for parent in path.parents if (parent / "manifest.json").exists()), None):
                 hint = f"it is a part of {whole}"
